@@ -1,0 +1,145 @@
+"""Assignments: which worker answers which task, at random with the numbers given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from voxpop.errors import require
+
+Numbers = NDArray[np.int64]
+
+# Rounds of random exchanges after the graph is simple; each exchanges up to half the edges.
+_MIXING_ROUNDS = 60
+# Rounds in which double edges are expected to disappear before a safe start is built instead.
+_REPAIR_ROUNDS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Edges of a bipartite graph: ``task[e]`` is answered by ``worker[e]``, no pair twice."""
+
+    task: Numbers
+    worker: Numbers
+    n_tasks: int
+    n_workers: int
+
+
+def assign_regular(
+    n_tasks: int, per_task: int, per_worker: int, rng: np.random.Generator
+) -> Assignment:
+    """Draw a random regular assignment: ``per_task`` answers a task, ``per_worker`` a worker.
+
+    Where the answers cannot be dealt out evenly, there are as few workers as keep everyone at or
+    below ``per_worker``, and their numbers of answers differ by at most one.
+    """
+    for name, number in (
+        ("n_tasks", n_tasks),
+        ("per_task", per_task),
+        ("per_worker", per_worker),
+    ):
+        require(number >= 1, f"{name} must be at least 1, got {number}")
+    n_edges = n_tasks * per_task
+    n_workers = -(-n_edges // per_worker)
+    require(
+        per_task <= n_workers,
+        f"{per_task} answers per task need as many workers, but {n_edges} answers at {per_worker} "
+        f"per worker leave {n_workers}; lower per_worker or raise n_tasks",
+    )
+    worker_degree = np.full(n_workers, n_edges // n_workers)
+    worker_degree[: n_edges % n_workers] += 1
+    return assign_degrees(np.full(n_tasks, per_task), rng.permutation(worker_degree), rng)
+
+
+def assign_degrees(
+    task_degree: ArrayLike, worker_degree: ArrayLike, rng: np.random.Generator
+) -> Assignment:
+    """Draw a random assignment with the given number of answers of each task and worker.
+
+    Starts from a random matching of answer slots, exchanges the workers of edges until no worker
+    has a task twice, and goes on exchanging so that all such graphs are about equally likely.
+    """
+    tasks, workers = np.array(task_degree, dtype=np.int64), np.array(worker_degree, dtype=np.int64)
+    require(
+        tasks.ndim == workers.ndim == 1 and len(tasks) > 0 and len(workers) > 0,
+        "degrees must be two lists of whole numbers, one per task and one per worker",
+    )
+    require(
+        bool((tasks >= 1).all() and (workers >= 1).all()),
+        "every task and every worker must have at least one answer",
+    )
+    require(
+        tasks.sum() == workers.sum(),
+        f"the tasks ask for {tasks.sum()} answers, the workers give {workers.sum()}",
+    )
+    require(_exists(tasks, workers), "no assignment has these degrees without a pair twice")
+    task = np.repeat(np.arange(len(tasks)), tasks)
+    worker = rng.permutation(np.repeat(np.arange(len(workers)), workers))
+    for _ in range(_REPAIR_ROUNDS):
+        if not _repeated(task, worker, len(workers)).any():
+            break
+        worker = _exchange(task, worker, len(workers), rng)
+    else:
+        task, worker = _greedy(tasks, workers)
+    for _ in range(_MIXING_ROUNDS):
+        worker = _exchange(task, worker, len(workers), rng)
+    order = np.lexsort((worker, task))
+    return Assignment(task[order], worker[order], len(tasks), len(workers))
+
+
+def _exists(tasks: Numbers, workers: Numbers) -> bool:
+    """Tell by the theorem of Gale and Ryser whether a graph without double edges exists."""
+    largest = np.sort(workers)[::-1]
+    # Σ_i min(task_i, k) for k = 1 .. n_workers: tasks with at least k answers add one each step.
+    at_least = np.cumsum(np.bincount(tasks, minlength=len(workers) + 1)[::-1])[::-1]
+    room = np.cumsum(at_least[1 : len(workers) + 1])
+    return bool(tasks.max() <= len(workers) and (np.cumsum(largest) <= room).all())
+
+
+def _repeated(task: Numbers, worker: Numbers, n_workers: int) -> NDArray[np.bool_]:
+    """Say which edges are copies of another."""
+    _, inverse, count = np.unique(task * n_workers + worker, return_inverse=True, return_counts=True)
+    return np.asarray(count[inverse] > 1)
+
+
+def _exchange(
+    task: Numbers, worker: Numbers, n_workers: int, rng: np.random.Generator
+) -> Numbers:
+    """Pair the edges at random; let pairs exchange workers unless that makes a double edge.
+
+    Only half of the pairs try, so that the graph cannot swing between two states.
+    """
+    n_pairs = len(task) // 2
+    shuffled = rng.permutation(len(task))
+    first, second = shuffled[:n_pairs], shuffled[n_pairs : 2 * n_pairs]
+    tries = rng.random(n_pairs) < 0.5
+    first, second = first[tries], second[tries]
+    present = np.unique(task * n_workers + worker)
+    new_first = task[first] * n_workers + worker[second]
+    new_second = task[second] * n_workers + worker[first]
+    proposed, count = np.unique(np.concatenate([new_first, new_second]), return_counts=True)
+    wanted_twice = proposed[count > 1]
+    allowed = ~(
+        np.isin(new_first, present)
+        | np.isin(new_second, present)
+        | np.isin(new_first, wanted_twice)
+        | np.isin(new_second, wanted_twice)
+    )
+    exchanged = worker.copy()
+    exchanged[first[allowed]] = worker[second[allowed]]
+    exchanged[second[allowed]] = worker[first[allowed]]
+    return exchanged
+
+
+def _greedy(tasks: Numbers, workers: Numbers) -> tuple[Numbers, Numbers]:
+    """Build one valid graph: the busiest worker takes the tasks that lack most answers."""
+    lacking = tasks.copy()
+    chosen: list[Numbers] = []
+    owners = np.argsort(-workers, kind="stable")
+    for u in owners:
+        taken = np.argsort(-lacking, kind="stable")[: workers[u]]
+        lacking[taken] -= 1
+        chosen.append(taken)
+    return np.concatenate(chosen), np.repeat(owners, workers[owners])

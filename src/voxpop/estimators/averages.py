@@ -1,0 +1,95 @@
+"""Average and Median: what everybody takes, and what everything else must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from voxpop.answers import Answers
+from voxpop.estimators.base import (
+    OnSweep,
+    WorkerNoise,
+    make_result,
+    mean_by_worker,
+    normal_posterior,
+    squared_residual,
+    variance_interval,
+    weighted_means,
+)
+from voxpop.result import Result
+from voxpop.tables import Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average:
+    """The mean of a task's answers (M18), every worker counting alike.
+
+    The sd is that of a mean of equally noisy answers: the variance within tasks, pooled over the
+    whole table, over the number of answers. It knows nothing of who gave them.
+    """
+
+    name: ClassVar[str] = "average"
+    summary: ClassVar[str] = "mean of the answers, all workers alike"
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
+        """Aggregate the answers."""
+        estimate = weighted_means(answers, np.ones(answers.n_edges))
+        return _unweighted(answers, self.name, estimate, efficiency=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median:
+    """The median of a task's answers, coordinate by coordinate.
+
+    The sd is that of a median of equally noisy Gaussian answers, pi/2 times the variance of
+    their mean (for one or two answers the median is the mean).
+    """
+
+    name: ClassVar[str] = "median"
+    summary: ClassVar[str] = "median of the answers, coordinate by coordinate"
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
+        """Aggregate the answers."""
+        efficiency = np.where(answers.task_degree > 2, np.pi / 2, 1.0)[:, None]
+        return _unweighted(answers, self.name, medians(answers), efficiency)
+
+
+def medians(answers: Answers) -> Floats:
+    """Median answer of every task, coordinate by coordinate."""
+    first, degree = answers.task_ptr[:-1], answers.task_degree
+    estimate = np.empty((answers.n_tasks, answers.dimension))
+    for j in range(answers.dimension):
+        ordered = answers.value[np.lexsort((answers.value[:, j], answers.task)), j]
+        low, high = ordered[first + (degree - 1) // 2], ordered[first + degree // 2]
+        estimate[:, j] = low + (high - low) / 2
+    return estimate
+
+
+def variance_within_tasks(answers: Answers) -> Floats:
+    """Variance of an answer about its task's mean, per coordinate, pooled over all tasks.
+
+    Where no task has two answers there is nothing to pool, and the spread of the answers over
+    all tasks stands in: an upper bound, since the tasks' own spread is in it.
+    """
+    spare = answers.n_edges - answers.n_tasks
+    if spare == 0:
+        return np.asarray(answers.value.var(axis=0))
+    mean = weighted_means(answers, np.ones(answers.n_edges))
+    return np.asarray(((answers.value - mean[answers.task]) ** 2).sum(axis=0) / spare)
+
+
+def _unweighted(
+    answers: Answers, name: str, estimate: Floats, efficiency: Floats | float
+) -> Result:
+    variance = efficiency * variance_within_tasks(answers) / answers.task_degree[:, None]
+    found = normal_posterior(answers, estimate, variance)
+    residual = squared_residual(answers, found.estimate) / answers.dimension
+    worker_variance = mean_by_worker(answers, residual)
+    workers = WorkerNoise(
+        variance=worker_variance,
+        interval=variance_interval(answers, worker_variance),
+        weight=np.ones(answers.n_workers),
+    )
+    return make_result(answers, {"method": name}, found, workers)

@@ -1,0 +1,172 @@
+"""What every estimator offers, and the one iteration loop they share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from scipy.special import chdtri, ndtri
+
+from voxpop.answers import Answers
+from voxpop.errors import ConvergenceWarning
+from voxpop.kernels.posterior import Posterior
+from voxpop.result import PROBABILITIES, Result, Trace
+from voxpop.tables import Floats
+
+OnSweep = Callable[[int, float], None]
+"""Called after every sweep with its number and its change: for a progress bar."""
+
+# Damping is raised when the change has not reached a new low for this many sweeps.
+_PATIENCE = 8
+# What counts as a new low: a tenth below the last one, so that a slow drift is not progress.
+_NEW_LOW = 0.9
+_DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.85)
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """A way to turn answers into a result; its parameters are its fields, and it keeps no state."""
+
+    name: ClassVar[str]
+    """Name on the command line."""
+
+    summary: ClassVar[str]
+    """One line on what it does."""
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
+        """Aggregate the answers."""
+
+
+def repeat(
+    sweep: Callable[[float], float],
+    *,
+    tol: float,
+    max_iter: int,
+    what: str,
+    on_sweep: OnSweep | None = None,
+) -> Trace:
+    """Call ``sweep(damping)`` until the change it returns is at most ``tol``.
+
+    Starts undamped; when the change stops falling, the damping goes up a step (M17). Warns when
+    it stops at ``max_iter``.
+    """
+    changes: list[float] = []
+    dampings: list[float] = []
+    stage, lowest, since = 0, np.inf, 0
+    while len(changes) < max_iter:
+        damping = _DAMPINGS[stage]
+        changes.append(sweep(damping))
+        dampings.append(damping)
+        if on_sweep is not None:
+            on_sweep(len(changes), changes[-1])
+        if changes[-1] <= tol:
+            return Trace(changes=tuple(changes), dampings=tuple(dampings), converged=True)
+        since += 1
+        if changes[-1] < _NEW_LOW * lowest:
+            lowest, since = changes[-1], 0
+        elif since >= _PATIENCE and stage + 1 < len(_DAMPINGS):
+            stage, lowest, since = stage + 1, np.inf, 0
+    warnings.warn(
+        f"{what} stopped after {max_iter} sweeps with a change of {changes[-1]:.2g}, above "
+        f"tol = {tol:g}; raise max_iter, or read the estimates as approximate",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+    return Trace(changes=tuple(changes), dampings=tuple(dampings), converged=False)
+
+
+@dataclass(frozen=True)
+class WorkerNoise:
+    """What an estimator found of the workers; the level arrays are empty without levels."""
+
+    variance: Floats
+    interval: Floats
+    weight: Floats
+    levels: Floats = field(default_factory=lambda: np.empty(0))
+    level_weights: Floats = field(default_factory=lambda: np.empty(0))
+    posterior: Floats = field(default_factory=lambda: np.empty((0, 0)))
+
+
+def make_result(
+    answers: Answers,
+    settings: dict[str, Any],
+    found: Posterior,
+    workers: WorkerNoise,
+    trace: Trace | None = None,
+    notes: tuple[str, ...] = (),
+) -> Result:
+    """Put together what was found of tasks and workers with what the answers are."""
+    return Result(
+        task_ids=answers.task_ids,
+        worker_ids=answers.worker_ids,
+        value_names=answers.value_names,
+        task_answers=answers.task_degree,
+        worker_answers=answers.worker_degree,
+        frame_kind=answers.frame_kind,
+        estimate=found.estimate,
+        variance=found.variance,
+        quantile=found.quantile,
+        worker_variance=workers.variance,
+        worker_interval=workers.interval,
+        worker_weight=workers.weight,
+        levels=workers.levels,
+        level_weights=workers.level_weights,
+        worker_posterior=workers.posterior,
+        settings=settings,
+        trace=trace or Trace(),
+        notes=notes,
+    )
+
+
+def normal_posterior(answers: Answers, estimate: Floats, variance: Floats) -> Posterior:
+    """Take the truths as Gaussian, and gold tasks as known."""
+    if answers.gold is not None:
+        estimate = np.where(answers.is_gold[:, None], answers.gold, estimate)
+        variance = np.where(answers.is_gold[:, None], 0.0, variance)
+    spread = np.sqrt(variance)[:, :, None] * ndtri(PROBABILITIES)
+    return Posterior(estimate, variance, estimate[:, :, None] + spread)
+
+
+def weighted_means(answers: Answers, weight: Floats) -> Floats:
+    """Mean answer of every task, with one weight per edge."""
+    # About one answer of the task, so that small differences of large values are kept.
+    origin = answers.value[answers.task_ptr[:-1]]
+    deviation = answers.value - origin[answers.task]
+    top = np.maximum.reduceat(weight, answers.task_ptr[:-1])
+    share = (weight / top[answers.task])[:, None]
+    return np.asarray(
+        origin + sum_by_task(answers, share * deviation) / sum_by_task(answers, share)
+    )
+
+
+def sum_by_task(answers: Answers, per_edge: Floats) -> Floats:
+    """Add up numbers of the edges of each task."""
+    return np.add.reduceat(per_edge, answers.task_ptr[:-1], axis=0)
+
+
+def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
+    """Average a number over the edges of each worker."""
+    total = np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1])
+    return np.asarray(total / answers.worker_degree)
+
+
+def squared_residual(answers: Answers, estimate: Floats) -> Floats:
+    """Squared distance of every answer from the estimate of its task, over all coordinates."""
+    return np.asarray(((answers.value - estimate[answers.task]) ** 2).sum(axis=1))
+
+
+def variance_interval(answers: Answers, variance: Floats) -> Floats:
+    """95 % interval of a variance that is a mean of squared Gaussian residuals."""
+    freedom = answers.worker_degree * answers.dimension
+    quantile = [freedom * variance / chdtri(freedom, p) for p in (0.025, 0.975)]
+    return np.stack(quantile, axis=1)
+
+
+def relative_weight(precision: Floats) -> Floats:
+    """Scale precisions so that the average worker weighs one."""
+    # Against the largest first: a precision may be as large as float64 goes.
+    weight = precision / precision.max()
+    return np.asarray(weight / weight.mean())

@@ -1,0 +1,168 @@
+"""From a file or a data frame to ``Answers``, and from a table of truths to arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxpop.answers import Answers, Duplicates
+from voxpop.errors import DataError, shorten
+from voxpop.tables import Codes, Floats, Ids, Table, open_table, resolve_column, resolve_values
+
+
+def read_answers(
+    source: object,
+    task: str | None = None,
+    worker: str | None = None,
+    values: str | Sequence[str] | None = None,
+    gold: object = None,
+    *,
+    duplicates: Duplicates = "error",
+) -> Answers:
+    """Read a long table, one answer per row, from a path or a data frame.
+
+    Columns that are not named are guessed from the names users' tools give them;
+    ``answers.columns`` and its ``repr`` say what was taken for what.
+
+    Parameters
+    ----------
+    source
+        Path to CSV, TSV, Parquet or JSON lines (also gzipped), or a pandas, polars or pyarrow
+        table.
+    values
+        One column, or several for points, boxes and other vectors.
+    gold
+        Known truths: a column (or one per coordinate) of the same table, empty where unknown;
+        or another table or path with a task and the value columns; or a mapping from task to
+        truth.
+    duplicates
+        What to do when a worker answered a task more than once.
+    """
+    if isinstance(source, Answers):
+        return source
+    table = open_table(source)
+    task_column = resolve_column(table, "task", task)
+    worker_column = resolve_column(table, "worker", worker)
+    asked = [values] if isinstance(values, str) else values
+    gold_columns = _gold_columns(table, gold)
+    taken = {task_column, worker_column, *gold_columns}
+    value_columns = resolve_values(table, asked, taken)
+    for other in value_columns:
+        if other in taken:
+            raise DataError(f"column {other!r} cannot be both the value and a task, worker or gold")
+    task_codes, task_ids = table.ids(task_column)
+    worker_codes, worker_ids = table.ids(worker_column)
+    value = _matrix(table, value_columns)
+    truths: Floats | None = None
+    if gold_columns:
+        truths = _gold_of_rows(table, gold_columns, task_codes, task_ids)
+    elif gold is not None:
+        truths = read_truth(gold, task_ids, tuple(value_columns), task=None, needed="gold")
+    return Answers.from_codes(
+        task_codes,
+        task_ids,
+        worker_codes,
+        worker_ids,
+        value,
+        value_names=tuple(value_columns),
+        gold=truths,
+        duplicates=duplicates,
+        frame_kind=table.kind,
+        columns={
+            "task": task_column,
+            "worker": worker_column,
+            "value": ", ".join(value_columns),
+        },
+    )
+
+
+def read_truth(
+    source: object,
+    task_ids: Ids,
+    value_names: tuple[str, ...],
+    task: str | None = None,
+    needed: str = "truth",
+) -> Floats:
+    """Read one vector per task and align it with ``task_ids``; NaN where there is none.
+
+    ``source`` is a mapping, a path, or a data frame with a task column and the value columns of
+    the answers (or, for numbers, a column named like one).
+    """
+    if isinstance(source, Mapping):
+        ids, rows = list(source), [np.atleast_1d(source[key]) for key in source]
+        try:
+            value = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
+        except (TypeError, ValueError):
+            raise DataError(f"{needed}: expected numbers, got {shorten(source.values())}") from None
+    else:
+        table = open_table(source)
+        column = resolve_column(table, "task", task)
+        named = list(value_names) if set(value_names) <= set(table.columns) else None
+        columns = resolve_values(table, named, {column})
+        codes, distinct = table.ids(column)
+        if len(distinct) < len(codes):
+            twice = distinct[np.bincount(codes) > 1]
+            raise DataError(f"{needed}: task {shorten(twice)} is there more than once")
+        ids, value = list(distinct), _matrix(table, columns)
+    if value.shape[1] != len(value_names):
+        raise DataError(
+            f"{needed}: expected {len(value_names)} coordinates ({', '.join(value_names)}), "
+            f"got {value.shape[1]}"
+        )
+    return _align(ids, value, task_ids, needed)
+
+
+def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:
+    position = {identity: i for i, identity in enumerate(task_ids.tolist())}
+    aligned = np.full((len(task_ids), value.shape[1]), np.nan)
+    found = 0
+    for identity, row in zip(ids, value, strict=True):
+        i = position.get(identity.item() if isinstance(identity, np.generic) else identity)
+        if i is not None:
+            aligned[i] = row
+            found += 1
+    if found == 0:
+        raise DataError(
+            f"{needed}: none of its tasks ({shorten(ids)}) is among the answers' tasks "
+            f"({shorten(task_ids)})"
+        )
+    return aligned
+
+
+def _matrix(table: Table, columns: Sequence[str]) -> Floats:
+    return np.stack([table.numbers(column) for column in columns], axis=1)
+
+
+def _gold_columns(table: Table, gold: object) -> list[str]:
+    """Return the columns of this table that hold gold; none when gold is a table of its own."""
+    if isinstance(gold, str):
+        if gold in table.columns:
+            return [gold]
+        if not Path(gold).exists():
+            raise DataError(
+                f"gold {gold!r} is neither a column ({shorten(table.columns, 12)}) nor a file"
+            )
+        return []
+    if isinstance(gold, Sequence) and not isinstance(gold, os.PathLike):
+        return [resolve_column(table, "gold", name) for name in gold]
+    return []
+
+
+def _gold_of_rows(
+    table: Table, columns: Sequence[str], task: Codes, task_ids: Ids
+) -> Floats:
+    """Reduce a gold column with one entry per answer to one truth per task."""
+    rows = np.stack([table.numbers(column, missing_ok=True) for column in columns], axis=1)
+    gold = np.full((len(task_ids), len(columns)), np.nan)
+    known = ~np.isnan(rows).all(axis=1)
+    gold[task[known]] = rows[known]
+    differ = known & (rows != gold[task]).any(axis=1)
+    if differ.any():
+        raise DataError(
+            f"gold of task {shorten(task_ids[np.unique(task[differ])])} differs between its rows"
+        )
+    return gold

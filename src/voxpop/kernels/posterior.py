@@ -1,0 +1,77 @@
+"""What is known of the truths of a block of tasks, and quantiles of Gaussian mixtures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from voxpop.tables import Floats
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Mean and variance (n, d) of the truths, and quantiles (n, d, number of probabilities)."""
+
+    estimate: Floats
+    variance: Floats
+    quantile: Floats
+
+
+# Components that hold less than this share of a mixture, taken together, are left out.
+_DROPPED_MASS = 1e-9
+# Quantiles are found to this share of the narrowest component's sd.
+_QUANTILE_TOLERANCE = 1e-9
+_MOST_STEPS = 200
+
+
+def mixture_quantiles(
+    weight: Floats, mean: Floats, variance: Floats, probabilities: Floats
+) -> Floats:
+    """Quantiles of one-dimensional Gaussian mixtures, coordinate by coordinate (M9).
+
+    ``weight`` (n, C), ``mean`` (n, C, d), ``variance`` (C,); returns (n, d, q).
+    A quantile of a mixture lies between the smallest and the largest of its components' own
+    quantiles; Newton's method runs inside that bracket and halves it where it would leave.
+    """
+    kept = _heaviest(weight)
+    n, d, q = len(mean), mean.shape[2], len(probabilities)
+    share = np.take_along_axis(weight, kept, axis=1)
+    share /= share.sum(axis=1, keepdims=True)
+    centre = np.take_along_axis(mean, kept[:, :, None], axis=1).transpose(0, 2, 1)
+    sd = np.sqrt(variance)[kept]
+    # One problem per task, coordinate and probability, all in one row; solved ones drop out.
+    task, coordinate = (part.repeat(q) for part in np.divmod(np.arange(n * d), d))
+    p = np.tile(probabilities, n * d)
+    component = centre[task, coordinate] + sd[task] * ndtri(p)[:, None]
+    low, high = component.min(axis=1), component.max(axis=1)
+    average = (share[:, None, :] * centre).sum(axis=2)
+    spread = (share[:, None, :] * ((centre - average[:, :, None]) ** 2 + sd[:, None, :] ** 2)).sum(2)
+    x = average[task, coordinate] + np.sqrt(spread)[task, coordinate] * ndtri(p)
+    x = np.clip(x, low, high)
+    tolerance = _QUANTILE_TOLERANCE * sd.min(axis=1)[task]
+    active = np.arange(len(x))
+    for _ in range(_MOST_STEPS):
+        i, at = task[active], x[active]
+        z = (at[:, None] - centre[i, coordinate[active]]) / sd[i]
+        error = (share[i] * ndtr(z)).sum(axis=1) - p[active]
+        density = (share[i] * np.exp(-0.5 * z * z) / sd[i]).sum(axis=1) / np.sqrt(2 * np.pi)
+        low[active] = np.where(error < 0, at, low[active])
+        high[active] = np.where(error < 0, high[active], at)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            ahead = at - error / density
+        inside = (ahead > low[active]) & (ahead < high[active])
+        x[active] = np.where(inside, ahead, 0.5 * (low + high)[active])
+        active = active[np.abs(x[active] - at) > tolerance[active]]
+        if not len(active):
+            break
+    return x.reshape(n, d, q)
+
+
+def _heaviest(weight: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
+    """Positions of the components that matter, heaviest first, as many for every task."""
+    order = np.argsort(weight, axis=1)[:, ::-1]
+    covered = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
+    needed = (covered < covered[:, -1:] * (1 - _DROPPED_MASS)).sum(axis=1).max() + 1
+    return order[:, :needed]

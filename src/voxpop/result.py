@@ -1,0 +1,305 @@
+"""Result: estimates with their uncertainty, workers with their noise, and how both were made."""
+
+from __future__ import annotations
+
+import html
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxpop.errors import DataError, require
+from voxpop.tables import Floats, Ids, frame, open_table, replacing, write_table
+
+# The two intervals every result carries, and the quantiles that bound them.
+INTERVALS = (0.90, 0.95)
+PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
+_FORMATS = ("csv", "parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """How an iteration went: the largest change of every sweep, its damping, and the end."""
+
+    changes: tuple[float, ...] = ()
+    dampings: tuple[float, ...] = ()
+    converged: bool = True
+
+    @property
+    def n_sweeps(self) -> int:
+        """Number of sweeps made."""
+        return len(self.changes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Result:
+    """What an estimator found.
+
+    Arrays follow ``task_ids`` and ``worker_ids``; the tables :attr:`tasks` and :attr:`workers`
+    carry the same with ids, as data frames of the kind the answers came in.
+
+    Attributes
+    ----------
+    estimate, variance
+        Posterior mean and variance of every truth, shape (n_tasks, dimension).
+    quantile
+        Quantiles at 2.5, 5, 95 and 97.5 %, shape (n_tasks, dimension, 4).
+    worker_variance
+        Expected noise variance of every worker, per coordinate.
+    worker_interval
+        Bounds of a 95 % interval of it, shape (n_workers, 2).
+    worker_weight
+        What an answer of the worker counts, relative to the average worker's.
+    levels, level_weights, worker_posterior
+        The noise levels, the share of workers at each, and each worker's probabilities of them;
+        empty for methods without levels.
+    settings
+        The estimator's name and arguments, and what it chose from the data.
+    notes
+        Sentences for the user.
+    """
+
+    task_ids: Ids
+    worker_ids: Ids
+    value_names: tuple[str, ...]
+    task_answers: np.ndarray[tuple[int], np.dtype[np.int64]]
+    worker_answers: np.ndarray[tuple[int], np.dtype[np.int64]]
+    estimate: Floats
+    variance: Floats
+    quantile: Floats
+    worker_variance: Floats
+    worker_interval: Floats
+    worker_weight: Floats
+    levels: Floats = field(default_factory=lambda: np.empty(0))
+    level_weights: Floats = field(default_factory=lambda: np.empty(0))
+    worker_posterior: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    trace: Trace = field(default_factory=Trace)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    frame_kind: str = "pandas"
+
+    @property
+    def sd(self) -> Floats:
+        """Standard deviation of every truth, shape (n_tasks, dimension)."""
+        return np.sqrt(self.variance)
+
+    def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
+        """Return lower and upper bounds, each (n_tasks, dimension), at 90 or 95 % coverage."""
+        require(
+            coverage in INTERVALS, f"coverage must be one of {INTERVALS}, got {coverage}"
+        )
+        outer = INTERVALS.index(coverage) == 1
+        low, high = (0, 3) if outer else (1, 2)
+        return self.quantile[:, :, low], self.quantile[:, :, high]
+
+    @cached_property
+    def tasks(self) -> Any:
+        """Data frame: task, the value columns, sd, 90 and 95 % intervals, number of answers."""
+        return frame(self._task_columns(), self.frame_kind)
+
+    @cached_property
+    def workers(self) -> Any:
+        """Data frame: worker, number of answers, variance with interval, weight, level shares."""
+        return frame(self._worker_columns(), self.frame_kind)
+
+    def _task_columns(self) -> dict[str, Any]:
+        columns: dict[str, Any] = {"task": self.task_ids}
+        one = len(self.value_names) == 1
+        for j, name in enumerate(self.value_names):
+            columns[name] = self.estimate[:, j]
+        # For vectors, sd sums up the coordinates: the root of their mean variance.
+        columns["sd"] = np.sqrt(self.variance.mean(axis=1))
+        for j, name in enumerate(self.value_names):
+            of = "" if one else f"_{name}"
+            if not one:
+                columns[f"sd{of}"] = self.sd[:, j]
+            for coverage in INTERVALS:
+                low, high = self.interval(coverage)
+                columns[f"lower_{coverage * 100:.0f}{of}"] = low[:, j]
+                columns[f"upper_{coverage * 100:.0f}{of}"] = high[:, j]
+        columns["n_answers"] = self.task_answers
+        return columns
+
+    def _worker_columns(self) -> dict[str, Any]:
+        columns: dict[str, Any] = {
+            "worker": self.worker_ids,
+            "n_answers": self.worker_answers,
+            "variance": self.worker_variance,
+            "variance_lower_95": self.worker_interval[:, 0],
+            "variance_upper_95": self.worker_interval[:, 1],
+            "weight": self.worker_weight,
+        }
+        for k, level in enumerate(self.levels):
+            columns[f"p_{level:.6g}"] = self.worker_posterior[:, k]
+        return columns
+
+    def save(self, directory: str | Path, format: str = "csv") -> Path:
+        """Write ``tasks`` and ``workers`` as CSV or Parquet, and ``result.json``.
+
+        Each file is written under a temporary name and put in place when complete.
+        """
+        require(format in _FORMATS, f"format must be one of {_FORMATS}, got {format!r}")
+        folder = Path(directory)
+        if folder.exists() and not folder.is_dir():
+            raise DataError(f"{folder}: is a file; name a directory to write the result to")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_table(self._task_columns(), folder / f"tasks.{format}")
+        write_table(self._worker_columns(), folder / f"workers.{format}")
+        with replacing(folder / "result.json") as temporary:
+            temporary.write_text(json.dumps(self._facts(format), indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Result:
+        """Read what :meth:`save` wrote."""
+        folder = Path(directory)
+        path = folder / "result.json"
+        if not path.exists():
+            raise DataError(f"{folder}: has no result.json; expected a directory that save() wrote")
+        try:
+            facts = json.loads(path.read_text())
+            names = tuple(facts["value_names"])
+            levels = np.array(facts["levels"])
+            task_format = facts["format"]
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{path}: is not a result that save() wrote") from None
+        tasks = open_table(folder / f"tasks.{task_format}")
+        workers = open_table(folder / f"workers.{task_format}")
+
+        def numbers(table: Any, *columns: str) -> Floats:
+            return np.stack([table.numbers(column) for column in columns], axis=1)
+
+        of = [""] if len(names) == 1 else [f"_{name}" for name in names]
+        bounds = [f"{side}_{c}" for side, c in _BOUND_ORDER]
+        posterior = [f"p_{level:.6g}" for level in levels]
+        return cls(
+            task_ids=_restore(tasks.ids("task")[1], facts["text_ids"]["task"]),
+            worker_ids=_restore(workers.ids("worker")[1], facts["text_ids"]["worker"]),
+            value_names=names,
+            task_answers=tasks.numbers("n_answers").astype(np.int64),
+            worker_answers=workers.numbers("n_answers").astype(np.int64),
+            estimate=numbers(tasks, *names),
+            variance=numbers(tasks, *(f"sd{suffix}" for suffix in of)) ** 2,
+            quantile=np.stack(
+                [numbers(tasks, *(bound + suffix for bound in bounds)) for suffix in of], axis=1
+            ),
+            worker_variance=workers.numbers("variance"),
+            worker_interval=numbers(workers, "variance_lower_95", "variance_upper_95"),
+            worker_weight=workers.numbers("weight"),
+            levels=levels,
+            level_weights=np.array(facts["level_weights"]),
+            worker_posterior=numbers(workers, *posterior) if posterior else np.empty((0, 0)),
+            trace=Trace(
+                changes=tuple(facts["trace"]["changes"]),
+                dampings=tuple(facts["trace"]["dampings"]),
+                converged=facts["trace"]["converged"],
+            ),
+            settings=facts["settings"],
+            notes=tuple(facts["notes"]),
+        )
+
+    def _facts(self, format: str) -> dict[str, Any]:
+        return {
+            "format": format,
+            "value_names": list(self.value_names),
+            "text_ids": {"task": _is_text(self.task_ids), "worker": _is_text(self.worker_ids)},
+            "levels": self.levels.tolist(),
+            "level_weights": self.level_weights.tolist(),
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+            "trace": {
+                "changes": list(self.trace.changes),
+                "dampings": list(self.trace.dampings),
+                "converged": self.trace.converged,
+            },
+            "versions": versions(),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything in one document of plain lists, for a program on the other end of a pipe."""
+        facts = self._facts("json")
+        del facts["format"], facts["text_ids"]
+        return {
+            "tasks": _records(self._task_columns()),
+            "workers": _records(self._worker_columns()),
+            **facts,
+        }
+
+    def with_notes(self, *notes: str) -> Result:
+        """Return the same result with more sentences for the user."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    def headline(self) -> str:
+        """Say in one line what was done and how it ended."""
+        sweeps = ""
+        if self.trace.n_sweeps:
+            end = "settled" if self.trace.converged else "not settled"
+            sweeps = f", {end} after {self.trace.n_sweeps} sweeps"
+        return (
+            f"{self.settings.get('method', 'unknown')}: {len(self.task_ids)} tasks from "
+            f"{int(self.worker_answers.sum())} answers of {len(self.worker_ids)} workers{sweeps}"
+        )
+
+    def __repr__(self) -> str:
+        lines = [f"Result of {self.headline()}", *(f"note: {note}" for note in self.notes)]
+        lines += ["tasks:", _preview(self._task_columns(), 5)]
+        lines += ["workers, most trusted first:", _preview(self.trusted_workers(), 5)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return (
+            f"<p><b>{html.escape(self.headline())}</b></p><ul>{notes}</ul>"
+            f"<p>Tasks</p>{_preview_frame(self._task_columns(), 10).to_html(index=False)}"
+            "<p>Workers, most trusted first</p>"
+            f"{_preview_frame(self.trusted_workers(), 10).to_html(index=False)}"
+        )
+
+    def trusted_workers(self) -> dict[str, Any]:
+        """Return the worker columns, heaviest weight first."""
+        order = np.argsort(-self.worker_weight, kind="stable")
+        return {name: np.asarray(column)[order] for name, column in self._worker_columns().items()}
+
+
+_BOUND_ORDER = (("lower", 95), ("lower", 90), ("upper", 90), ("upper", 95))
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part in a result."""
+    packages = ("voxpop", "numpy", "scipy", "pandas", "duckdb", "narwhals")
+    found = {"python": platform.python_version()}
+    return found | {name: metadata.version(name) for name in packages}
+
+
+def _is_text(ids: Ids) -> bool:
+    return ids.dtype.kind not in "iu"
+
+
+def _restore(ids: Ids, text: bool) -> Ids:
+    """Undo the reader's taste for integers where the ids were text that looks like them."""
+    return np.array([str(identity) for identity in ids], dtype=object) if text else ids
+
+
+def _records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    plain = {
+        name: [item if isinstance(item, int | float | str) else str(item) for item in column]
+        for name, column in ((name, np.asarray(c).tolist()) for name, c in columns.items())
+    }
+    return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
+
+
+def _preview_frame(columns: Mapping[str, Any], n_rows: int) -> Any:
+    return frame({name: np.asarray(column)[:n_rows] for name, column in columns.items()}, "pandas")
+
+
+def _preview(columns: Mapping[str, Any], n_rows: int) -> str:
+    shown = _preview_frame(columns, n_rows)
+    more = len(next(iter(columns.values()))) - n_rows
+    text = str(shown.to_string(index=False, float_format=lambda x: f"{x:.4g}"))
+    return text + (f"\n... and {more} more" if more > 0 else "")

@@ -1,0 +1,114 @@
+"""What the command line shows: tables for people, and a progress bar, both by rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from voxpop.demo import Contestant
+from voxpop.estimators.base import OnSweep
+from voxpop.metrics import Score
+from voxpop.result import Result
+
+_FEW = 8
+
+
+def show_result(result: Result, console: Console) -> None:
+    """Print the first tasks, and the most and least trusted workers."""
+    tasks = {
+        name: column
+        for name, column in result._task_columns().items()
+        if not name.startswith(("sd_", "lower_90", "upper_90"))
+    }
+    console.print(_table("Tasks", tasks, np.arange(len(result.task_ids))[:_FEW]))
+    _say_more(console, len(result.task_ids) - _FEW, "tasks")
+    workers = {
+        name: column
+        for name, column in result.trusted_workers().items()
+        if not name.startswith("p_")
+    }
+    n = len(result.worker_ids)
+    ends = np.arange(n) if n <= _FEW else np.r_[0 : _FEW // 2, n - _FEW // 2 : n]
+    console.print(_table("Workers, most trusted first", workers, ends))
+    _say_more(console, n - len(ends), "workers in between")
+
+
+def show_score(score: Score, console: Console) -> None:
+    """Print how near the truth a result came."""
+    table = Table(title=f"Against the truth of {score.n_tasks} tasks", title_justify="left")
+    rows = {name: value for name, value in score.as_dict().items() if name != "n_tasks"}
+    for name, value in rows.items():
+        if value is not None:
+            table.add_column(name.replace("_", " "), justify="right")
+    table.add_row(*(f"{value:.4g}" for value in rows.values() if value is not None))
+    console.print(table)
+
+
+def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
+    """Print every method's error, with a bar as long as the error against the average's."""
+    table = Table(title_justify="left")
+    table.add_column("method")
+    for title in ("MSE", "v oracle", "95 % covers", "seconds"):
+        table.add_column(title, justify="right")
+    table.add_column("error")
+    worst = max(c.score.mse for c in contestants)
+    oracle = contestants[-1].score.mse
+    for c in contestants:
+        table.add_row(
+            c.label,
+            f"{c.score.mse:.1f}",
+            f"{c.score.mse / oracle:.2f} x",
+            f"{c.score.coverage_95:.0%}",
+            f"{c.seconds:.2f}",
+            "█" * max(1, round(24 * c.score.mse / worst)),
+        )
+    console.print(table)
+
+
+def show_rows(title: str, columns: Mapping[str, Sequence[str]], console: Console) -> None:
+    """Print a table of texts."""
+    console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[OnSweep | None]:
+    """Show sweeps and their change on a terminal, and nothing elsewhere."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        shown = bar.add_task("aggregating")
+
+        def on_sweep(number: int, change: float) -> None:
+            bar.update(shown, description=f"sweep {number}, change {change:.1e}")
+
+        yield on_sweep
+
+
+def _table(title: str, columns: Mapping[str, Any], rows: Any) -> Table:
+    table = Table(title=title, title_justify="left")
+    arrays = {name: np.asarray(column, dtype=object) for name, column in columns.items()}
+    for name, array in arrays.items():
+        numeric = not isinstance(array[0], str) if len(array) else False
+        table.add_column(Text(name), justify="right" if numeric else "left")
+    for row in rows:
+        # Text, not markup: an id may hold square brackets.
+        table.add_row(*(Text(_cell(array[row])) for array in arrays.values()))
+    return table
+
+
+def _cell(item: object) -> str:
+    return f"{item:.4g}" if isinstance(item, float) else str(item)
+
+
+def _say_more(console: Console, more: int, what: str) -> None:
+    if more > 0:
+        console.print(f"... and {more} more {what}", style="dim")
