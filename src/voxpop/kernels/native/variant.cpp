@@ -1,0 +1,142 @@
+// The kernels for one instruction set; compiled once for each, with the flags that it needs.
+#include "enumerate_logs.hpp"
+#include "integrate.hpp"
+
+namespace voxpop::VOXPOP_VARIANT {
+
+static double enumerate(
+    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    const int64_t K = m.n_levels, d = e.dimension, n_messages = m.degree * K;
+    const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
+    EnumerationArrays s = carve(e, m, workspace);
+    const vec* right_message = s.message + e.left.n_workers * K;
+    vec* right_out = s.out + e.left.n_workers * K;
+    Change change;
+    for (int64_t number = first_block; number < last_block; ++number) {
+        const Block block(number, m.n_tasks);
+        listen(m, block, s.old, s.incoming);
+        for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
+        grow_joint(e.left, K, s.message, s.left_joint);
+        grow_joint(e.right, K, right_message, s.right_joint);
+        bool grown = false;
+        auto grow_once = [&] {
+            if (grown) return;
+            gather(e.value, m.degree * d, block, (double*)s.value);
+            gather(e.prior_mean, d, block, (double*)s.prior_mean);
+            grow_halves(e, m, s);
+            grown = true;
+        };
+        vec* factor = e.factor ? (vec*)e.factor + number * n_factor : nullptr;
+        if (e.factor_use == Factor::read) {
+            contract<Factor::read>(e, s, factor);
+        } else {
+            grow_once();
+            if (e.factor_use == Factor::fill)
+                contract<Factor::fill>(e, s, factor);
+            else
+                contract<Factor::recompute>(e, s, factor);
+        }
+        leave_one_out(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
+        leave_one_out(e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
+        vec smallest = s.out[0];
+        for (int64_t j = 1; j < n_messages; ++j) smallest = min(smallest, s.out[j]);
+        for (int64_t j = 0; j < n_messages; ++j) s.out[j] = log(s.out[j]);
+        if (any_above(all(unsafe), smallest)) {
+            grow_once();
+            send_in_logs(e, m, s, workspace, s.message);
+            for (int64_t j = 0; j < n_messages; ++j)
+                s.out[j] = where_above(all(unsafe), smallest, s.message[j], s.out[j]);
+        }
+        speak(m, block, s.old, s.out, new_sums, change);
+    }
+    return change.largest;
+}
+
+static double integrate(
+    const Integration& g, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    const int64_t K = m.n_levels, degree = m.degree, n_messages = degree * K;
+    const NodeRule rule(g, degree, K);
+    vec* value = (vec*)workspace.slot(0, lanes * (degree + 1 + 3 * n_messages) + 2 * K);
+    vec *prior_mean = value + degree, *incoming = prior_mean + 1, *out = incoming + n_messages;
+    ivec* old = (ivec*)(out + n_messages);
+    double *rate = (double*)(old + n_messages), *log_scale = rate + K;
+    for (int64_t k = 0; k < K; ++k) {
+        rate[k] = 0.5 * log2_e / g.levels[k];
+        log_scale[k] = 0.5 * log2_e * __builtin_log(g.levels[k]);
+    }
+    Change change;
+    for (int64_t number = first_block; number < last_block; ++number) {
+        const Block block(number, m.n_tasks);
+        listen(m, block, old, incoming);
+        gather(g.value, degree, block, (double*)value);
+        gather(g.prior_mean, 1, block, (double*)prior_mean);
+        for (int64_t u = 0; u < degree; ++u)
+            for (int64_t k = 0; k < K; ++k)
+                incoming[u * K + k] =
+                    incoming[u * K + k] * all(log2_e) - all(log_scale[k]);
+        const Nodes nodes = place_nodes(rule, value, *prior_mean, degree, workspace);
+        for (int lane = 0; lane < lanes; ++lane) {
+            if (lane >= block.n_rows) {
+                // A repeated task: nobody hears it, but its numbers must be sound.
+                for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
+                continue;
+            }
+            IntegralArrays s;
+            s.n = (nodes.n[lane] + lanes - 1) / lanes;
+            s.x = (vec*)workspace.slot(3, lanes * s.n * (4 + degree));
+            s.total = s.x + s.n, s.cavity = s.total + s.n, s.squared = s.cavity + s.n;
+            s.log_f = s.squared + s.n;
+            double *x = (double*)s.x, *weight = (double*)s.total;
+            for (int64_t q = 0; q < nodes.n[lane]; ++q)
+                x[q] = nodes.x[q][lane], weight[q] = nodes.weight[q][lane];
+            for (int64_t q = 0; q < s.n; ++q) s.total[q] = log2(s.total[q]);
+            for (int64_t q = nodes.n[lane]; q < s.n * lanes; ++q) x[q] = x[q - 1], weight[q] = -1e300;
+            if (rule.has_prior)
+                for (int64_t q = 0; q < s.n; ++q) {
+                    vec distance = s.x[q] - all((*prior_mean)[lane]);
+                    s.total[q] = fma(
+                        distance * distance, all(-0.5 * log2_e / g.prior_variance), s.total[q]);
+                }
+            const double *mine = (double*)value + lane, *height = (double*)incoming + lane;
+            multiply_workers(s, degree, K, mine, height, rate);
+            for (int64_t u = 0; u < degree; ++u)
+                integrate_cavity(
+                    s, u, K, mine[u * lanes], rate, log_scale,
+                    (double*)(out + u * K) + lane);
+        }
+        for (int64_t j = 0; j < n_messages; ++j) out[j] = out[j] * all(ln_2);
+        speak(m, block, old, out, new_sums, change);
+    }
+    return change.largest;
+}
+
+// Apply a function to n numbers; the last few go through one padded vector.
+template <typename F>
+static void map(const double* x, double* out, int64_t n, F function) {
+    typedef double loose __attribute__((vector_size(8 * lanes), may_alias, aligned(8)));
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) *(loose*)(out + i) = function(*(const loose*)(x + i));
+    if (i == n) return;
+    vec rest = all(1.0);
+    for (int lane = 0; lane < n - i; ++lane) rest[lane] = x[i + lane];
+    rest = function(rest);
+    for (int lane = 0; lane < n - i; ++lane) out[i + lane] = rest[lane];
+}
+
+static void exp_all(const double* x, double* out, int64_t n) {
+    map(x, out, n, [](vec v) { return exp(v); });
+}
+static void exp2_all(const double* x, double* out, int64_t n) {
+    map(x, out, n, [](vec v) { return exp2(v); });
+}
+static void log_all(const double* x, double* out, int64_t n) {
+    map(x, out, n, [](vec v) { return log(v); });
+}
+
+extern const Variant variant;
+const Variant variant = {
+    VOXPOP_VARIANT_NAME, lanes, enumerate, integrate, exp_all, exp2_all, log_all};
+
+}  // namespace voxpop::VOXPOP_VARIANT
