@@ -18,7 +18,7 @@ from voxpop.backends import Inference, WorkerSums
 from voxpop.errors import require
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
-from voxpop.kernels.posterior import Posterior
+from voxpop.kernels.posterior import Posterior, known
 from voxpop.model import Model
 from voxpop.tables import Floats
 
@@ -74,9 +74,7 @@ class Enumeration:
     def send(self, rows: slice, incoming: Floats, out: Floats) -> None:
         """Sum over configurations."""
         factor = self._make_factor(rows) if self._factor is None else self._factor[rows]
-        enumeration.send(
-            self._value[rows], self._prior_mean[rows], incoming, self._c, factor, out
-        )
+        enumeration.send(self._value[rows], self._prior_mean[rows], incoming, self._c, factor, out)
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over configurations."""
@@ -158,13 +156,9 @@ class Gold:
         """Say how likely the answer is at each level, the truth being known."""
         out[:] = self._message[rows]
 
-    def posterior(
-        self, rows: slice, incoming: Floats, probabilities: Floats  # noqa: ARG002
-    ) -> Posterior:
+    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:  # noqa: ARG002
         """Return the truth itself, without any spread."""
-        gold = self._gold[rows]
-        spread = np.repeat(gold[:, :, None], len(probabilities), axis=2)
-        return Posterior(gold, np.zeros_like(gold), spread)
+        return known(self._gold[rows], len(probabilities))
 
 
 class Group:
@@ -174,8 +168,13 @@ class Group:
     """
 
     def __init__(
-        self, way: Way, task: NDArray[np.int64], coordinates: slice, worker: NDArray[np.int32],
-        origin: Floats, n_levels: int,
+        self,
+        way: Way,
+        task: NDArray[np.int64],
+        coordinates: slice,
+        worker: NDArray[np.int32],
+        origin: Floats,
+        n_levels: int,
     ) -> None:
         self.way, self.task, self.coordinates, self.worker = way, task, coordinates, worker
         self.origin = origin
@@ -320,8 +319,10 @@ def _enumerates(inference: Inference, n_levels: int, degree: int) -> bool:
             "many to enumerate; use inference='auto'",
         )
     # With one answer there is nothing to integrate against a flat prior.
-    return inference == "enumerate" or degree == 1 or (
-        inference == "auto" and n_configurations <= MOST_CONFIGURATIONS
+    return (
+        inference == "enumerate"
+        or degree == 1
+        or (inference == "auto" and n_configurations <= MOST_CONFIGURATIONS)
     )
 
 
