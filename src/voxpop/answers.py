@@ -77,7 +77,9 @@ class Answers:
         task_codes, task_ids = pd.factorize(np.asarray(task))
         worker_codes, worker_ids = pd.factorize(np.asarray(worker))
         names = value_names or (
-            ("value",) if values.shape[1] == 1 else tuple(f"value_{j}" for j in range(len(values.T)))
+            ("value",)
+            if values.shape[1] == 1
+            else tuple(f"value_{j}" for j in range(len(values.T)))
         )
         truths = None if gold is None else np.array(gold, dtype=np.float64)
         if truths is not None and truths.ndim == 1:
@@ -262,9 +264,7 @@ def _check_gold(gold: Floats, shape: tuple[int, int], task_ids: Ids) -> None:
         )
 
 
-def _edge_order(
-    task: Codes, worker: Codes, worker_ids: Ids
-) -> tuple[Index, NDArray[np.bool_]]:
+def _edge_order(task: Codes, worker: Codes, worker_ids: Ids) -> tuple[Index, NDArray[np.bool_]]:
     """Sort rows by task, then by worker id; say which repeat the (task, worker) before them."""
     if worker_ids.dtype == object:
         # Ids need not be comparable with each other, but their texts are.

@@ -100,13 +100,13 @@ def _exists(tasks: Numbers, workers: Numbers) -> bool:
 
 def _repeated(task: Numbers, worker: Numbers, n_workers: int) -> NDArray[np.bool_]:
     """Say which edges are copies of another."""
-    _, inverse, count = np.unique(task * n_workers + worker, return_inverse=True, return_counts=True)
+    _, inverse, count = np.unique(
+        task * n_workers + worker, return_inverse=True, return_counts=True
+    )
     return np.asarray(count[inverse] > 1)
 
 
-def _exchange(
-    task: Numbers, worker: Numbers, n_workers: int, rng: np.random.Generator
-) -> Numbers:
+def _exchange(task: Numbers, worker: Numbers, n_workers: int, rng: np.random.Generator) -> Numbers:
     """Pair the edges at random; let pairs exchange workers unless that makes a double edge.
 
     Only half of the pairs try, so that the graph cannot swing between two states.

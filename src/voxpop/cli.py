@@ -41,7 +41,7 @@ class _Commands(click.Group):
                 raise click.ClickException(str(error)) from None
 
 
-def _say_warning(message: Warning | str, *_: object) -> None:
+def _say_warning(message: Warning | str, *_: object, **__: object) -> None:
     click.echo(f"warning: {message}", err=True)
 
 
@@ -58,7 +58,7 @@ def main() -> None:
     """
 
 
-def _numbers(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+def _numbers(_: click.Context, parameter: click.Parameter, text: str | None) -> Any:
     """Parse ``10,100,1000``; leave words alone."""
     if text is None or text in ("auto", "nbi"):
         return text
@@ -96,12 +96,18 @@ def _numbers(context: click.Context, parameter: click.Parameter, text: str | Non
 @click.option("--tol", type=float, help="Change at which an iterative method stops.")
 @click.option("--truth", help="File with task and true value, to score the estimates.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Directory for the files.  "
-    "[default: NAME.voxpop]",
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Directory for the files.  [default: NAME.voxpop]",
 )
 @click.option(
-    "--format", "file_format", type=click.Choice(["csv", "parquet"]), default="csv",
-    show_default=True, help="Format of the files.",
+    "--format",
+    "file_format",
+    type=click.Choice(["csv", "parquet"]),
+    default="csv",
+    show_default=True,
+    help="Format of the files.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
 def aggregate(
@@ -194,7 +200,11 @@ def _input(name: str) -> Iterator[Path]:
 
 
 def _default_folder(answers: str) -> Path:
-    return Path("stdin.voxpop") if answers == "-" else Path(Path(answers).name.split(".")[0] + ".voxpop")
+    return (
+        Path("stdin.voxpop")
+        if answers == "-"
+        else Path(Path(answers).name.split(".")[0] + ".voxpop")
+    )
 
 
 def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) -> None:
@@ -226,18 +236,23 @@ def _say(message: str) -> None:
 @click.option("--per-task", default=5, show_default=True, help="Answers per task.")
 @click.option("--per-worker", default=5, show_default=True, help="Answers per worker.")
 @click.option(
-    "--support", default="10,100,1000", show_default=True, callback=_numbers,
+    "--support",
+    default="10,100,1000",
+    show_default=True,
+    callback=_numbers,
     help="Noise variances of the workers.",
 )
 @click.option("--weights", callback=_numbers, help="Share of workers at each.  [default: equal]")
 @click.option("--dimension", default=1, show_default=True, help="Coordinates of an answer.")
 @click.option("--prior-mean", default=0.0, show_default=True, help="Prior mean of the truths.")
-@click.option(
-    "--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]"
-)
+@click.option("--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=Path("crowd"), show_default=True,
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("crowd"),
+    show_default=True,
     help="Directory for the files.",
 )
 def simulate(
@@ -307,8 +322,8 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
     show_contest(contestants, _console())
     average, learned = contestants[0].score, contestants[4].score
     _say(
-        f"Learning who to trust cuts the error of the average by a factor {average.mse / learned.mse:.1f}; "
-        "the oracle is told every\nworker's noise, and nobody can do better. Now yours: "
+        f"Learning who to trust divides the error of the average by {average.mse / learned.mse:.1f}. "
+        "The oracle is told every\nworker's noise: nobody can do better. Now yours: "
         "voxpop aggregate answers.csv"
     )
 

@@ -152,9 +152,7 @@ def _gold_columns(table: Table, gold: object) -> list[str]:
     return []
 
 
-def _gold_of_rows(
-    table: Table, columns: Sequence[str], task: Codes, task_ids: Ids
-) -> Floats:
+def _gold_of_rows(table: Table, columns: Sequence[str], task: Codes, task_ids: Ids) -> Floats:
     """Reduce a gold column with one entry per answer to one truth per task."""
     rows = np.stack([table.numbers(column, missing_ok=True) for column in columns], axis=1)
     gold = np.full((len(task_ids), len(columns)), np.nan)

@@ -94,7 +94,7 @@ class Model:
     @property
     def log_weights(self) -> Floats:
         """Logarithms of the weights."""
-        return np.log(np.array(self.weights))
+        return np.asarray(np.log(np.array(self.weights)))
 
     @property
     def prior_precision(self) -> float:

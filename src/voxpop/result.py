@@ -91,9 +91,7 @@ class Result:
 
     def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
         """Return lower and upper bounds, each (n_tasks, dimension), at 90 or 95 % coverage."""
-        require(
-            coverage in INTERVALS, f"coverage must be one of {INTERVALS}, got {coverage}"
-        )
+        require(coverage in INTERVALS, f"coverage must be one of {INTERVALS}, got {coverage}")
         outer = INTERVALS.index(coverage) == 1
         low, high = (0, 3) if outer else (1, 2)
         return self.quantile[:, :, low], self.quantile[:, :, high]

@@ -54,7 +54,7 @@ def show_score(score: Score, console: Console) -> None:
 def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
     """Print every method's error, with a bar as long as the error against the average's."""
     table = Table(title_justify="left")
-    table.add_column("method")
+    table.add_column("method", no_wrap=True)
     for title in ("MSE", "v oracle", "95 % covers", "seconds"):
         table.add_column(title, justify="right")
     table.add_column("error")
@@ -67,7 +67,7 @@ def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
             f"{c.score.mse / oracle:.2f} x",
             f"{c.score.coverage_95:.0%}",
             f"{c.seconds:.2f}",
-            "█" * max(1, round(24 * c.score.mse / worst)),
+            "█" * max(1, round(12 * c.score.mse / worst)),
         )
     console.print(table)
 

@@ -43,8 +43,7 @@ class Simulation:
             folder / "answers.csv",
         )
         write_table(
-            {"task": a.task_ids}
-            | {name: self.truth[:, j] for j, name in enumerate(a.value_names)},
+            {"task": a.task_ids} | {name: self.truth[:, j] for j, name in enumerate(a.value_names)},
             folder / "truth.csv",
         )
         write_table(

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Codes = NDArray[np.int32]
 Ids = NDArray[Any]
 Floats = NDArray[np.float64]
+FrameKind = Literal["pandas", "polars", "pyarrow"]
 
 # Names seen in users' files, in order of preference; matched without regard to case.
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -74,7 +75,7 @@ def frame(columns: Mapping[str, Any], kind: str) -> Any:
     """Build a data frame of the kind asked for: ``pandas``, ``polars`` or ``pyarrow``."""
     import narwhals as nw
 
-    return nw.from_dict(dict(columns), backend=kind).to_native()
+    return nw.from_dict(dict(columns), backend=cast("FrameKind", kind)).to_native()
 
 
 class FrameTable:
@@ -168,13 +169,15 @@ class FileTable:
             "(row_number() OVER (ORDER BY first_row) - 1)::INTEGER AS code FROM "
             f"(SELECT {name} AS id, min(voxpop_row) AS first_row FROM raw GROUP BY 1)"
         )
-        rows = self._connection.execute(
-            f"SELECT voxpop_row, code FROM raw JOIN ids ON raw.{name} = ids.id"
-        ).fetchnumpy()
+        rows = self._fetch(f"SELECT voxpop_row, code FROM raw JOIN ids ON raw.{name} = ids.id")
         codes = np.empty(self._n_rows, dtype=np.int32)
         codes[rows["voxpop_row"] - 1] = rows["code"]
-        distinct = self._connection.execute("SELECT id FROM ids ORDER BY code").fetchnumpy()["id"]
-        return codes, self._as_integers(np.asarray(distinct)) if column in self._text else distinct
+        distinct = self._fetch("SELECT id FROM ids ORDER BY code")["id"]
+        return codes, self._as_integers(distinct) if column in self._text else distinct
+
+    def _fetch(self, query: str) -> dict[str, NDArray[Any]]:
+        found = self._connection.execute(query).fetchnumpy()
+        return {name: np.asarray(column) for name, column in found.items()}
 
     def _as_integers(self, distinct: Ids) -> Ids:
         """Return integers where every text is the plain spelling of one ("7", never "007")."""
@@ -197,10 +200,10 @@ class FileTable:
         _refuse_text(unread, written, column, self.path)
         if not missing_ok:
             _refuse_missing(self._flags(f"{name} IS NULL"), column, self.path)
-        rows = self._connection.execute(
+        rows = self._fetch(
             f"SELECT voxpop_row, coalesce(TRY_CAST({name} AS DOUBLE), 'nan'::DOUBLE) AS number "
             "FROM raw"
-        ).fetchnumpy()
+        )
         number = np.empty(self._n_rows)
         number[rows["voxpop_row"] - 1] = rows["number"]
         return number
@@ -208,8 +211,8 @@ class FileTable:
     def _flags(self, condition: str) -> NDArray[np.bool_]:
         """Return, row by row, where the condition holds (cheap when it holds nowhere)."""
         flags = np.zeros(self._n_rows, dtype=bool)
-        found = self._connection.execute(f"SELECT voxpop_row FROM raw WHERE {condition}")
-        flags[found.fetchnumpy()["voxpop_row"] - 1] = True
+        found = self._fetch(f"SELECT voxpop_row FROM raw WHERE {condition}")
+        flags[found["voxpop_row"] - 1] = True
         return flags
 
 
@@ -284,7 +287,7 @@ def resolve_column(table: Table, role: str, asked: str | None) -> str:
 
 
 def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -> list[str]:
-    """Find the value columns: as asked, ``value_*``, a synonym, a known vector, the only one left."""
+    """Find the value columns: as asked, ``value_*``, a synonym, a known vector, or what is left."""
     if asked is not None:
         names = [resolve_column(table, "value", name) for name in asked]
         if not names or len(set(names)) < len(names):
@@ -312,7 +315,7 @@ def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside ``path`` to write to; put it in place only when all went well."""
+    """Give a temporary name beside ``path`` to write to; move it there only when all went well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(
         prefix=f".{path.name}.", suffix=".part" + path.suffix, dir=path.parent

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from voxpop.backends import Inference
 from voxpop.errors import require
 from voxpop.tables import Floats

@@ -149,9 +149,7 @@ class NativeWays:
         room: int,  # noqa: ARG002
     ) -> Way:
         """Integrate over the truth, in one dimension."""
-        return Integration(
-            value, prior_mean, model, accuracy, self._threads, self._instruction_set
-        )
+        return Integration(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
 
 
 class Native:

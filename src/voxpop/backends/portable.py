@@ -8,10 +8,10 @@ import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.backends import Inference, WorkerSums
-from voxpop.backends.groups import BLOCK_NUMBERS, Groups, Sweep, Way, Workers, blocks
+from voxpop.backends.groups import Groups, Sweep, Way, Workers, blocks
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
-from voxpop.kernels.posterior import Posterior
+from voxpop.kernels.posterior import Posterior, known
 from voxpop.model import Model
 from voxpop.tables import Floats
 
@@ -52,7 +52,7 @@ def _largest_change(old: WorkerSums, new: WorkerSums, quantum: float) -> float:
     return float(np.abs(after - before).max())
 
 
-def _add_to_workers(sums: WorkerSums, worker: NDArray[np.int32], message: WorkerSums) -> None:
+def _add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> None:
     # One flat index per number is what numpy adds fastest.
     n_levels = sums.shape[1]
     flat = worker.astype(np.intp)[:, :, None] * n_levels + np.arange(n_levels)
@@ -77,10 +77,7 @@ class Enumeration:
         if len(value) * n_configurations <= room:
             self.kept = len(value) * n_configurations
             self._factor = np.concatenate(
-                [
-                    self._make_factor(rows)
-                    for rows in blocks(len(value), n_configurations)
-                ]
+                [self._make_factor(rows) for rows in blocks(len(value), n_configurations)]
             )
 
     def _make_factor(self, rows: slice) -> Floats:

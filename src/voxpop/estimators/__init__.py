@@ -54,7 +54,8 @@ def named(method: str) -> Estimator:
     if method == "auto":
         return BI()
     require(
-        method in ESTIMATORS, f"method must be 'auto' or one of {', '.join(ESTIMATORS)}, got {method!r}"
+        method in ESTIMATORS,
+        f"method must be 'auto' or one of {', '.join(ESTIMATORS)}, got {method!r}",
     )
     try:
         return ESTIMATORS[method]()

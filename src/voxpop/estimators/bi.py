@@ -131,9 +131,7 @@ class BI:
             prior_mean = read_truth(
                 prior_mean, answers.task_ids, answers.value_names, needed="prior_mean"
             )
-            require(
-                bool(np.isfinite(prior_mean).all()), "prior_mean must be given for every task"
-            )
+            require(bool(np.isfinite(prior_mean).all()), "prior_mean must be given for every task")
         base = Model(
             support=(1.0,),
             prior_mean=prior_mean,

@@ -13,7 +13,7 @@ from voxpop.errors import require
 from voxpop.estimators.base import OnSweep, make_result
 from voxpop.estimators.bi import worker_noise
 from voxpop.kernels import enumerate as enumeration
-from voxpop.kernels.posterior import Posterior
+from voxpop.kernels.posterior import Posterior, known
 from voxpop.model import Model
 from voxpop.result import PROBABILITIES, Result
 
@@ -70,7 +70,7 @@ class Exact:
             np.concatenate([part.variance for part in parts]),
             np.concatenate([part.quantile for part in parts]),
         )
-        share = np.stack([np.bincount(level[u], state, k) for u in range(m)])
+        share = np.stack([np.bincount(level[u], state, k).astype(float) for u in range(m)])
         settings = {"method": self.name, **asdict(self)}
         settings["prior_variance"] = None if np.isinf(self.prior_variance) else self.prior_variance
         return make_result(answers, settings, found, worker_noise(share, model))
@@ -115,10 +115,8 @@ class _Task:
         self, state: np.ndarray[tuple[int], np.dtype[np.float64]], model: Model
     ) -> Posterior:
         if self.gold is not None:
-            known = self.gold[None]
-            spread = np.repeat(known[:, :, None], len(PROBABILITIES), axis=2)
-            return Posterior(known, np.zeros_like(known), spread)
-        table = np.bincount(self.code, state, len(self.log_factor))[None]
+            return known(self.gold[None], len(PROBABILITIES))
+        table = np.bincount(self.code, state, len(self.log_factor))[None].astype(float)
         found = enumeration.posterior(
             table, self.value, self.prior_mean, model.prior_precision, self.c, PROBABILITIES
         )

@@ -67,9 +67,7 @@ class NBI:
             estimate = weighted_means(answers, 1.0 / variance[answers.worker])
             return change
 
-        trace = repeat(
-            sweep, tol=self.tol, max_iter=self.max_iter, what="NBI", on_sweep=on_sweep
-        )
+        trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="NBI", on_sweep=on_sweep)
         # The paper's variance sums over coordinates; the tables speak of one coordinate.
         per_coordinate = (variance if lowest else np.zeros_like(variance)) / answers.dimension
         if lowest:
@@ -86,7 +84,7 @@ class NBI:
         )
         return make_result(
             answers,
-            {"method": self.name, **asdict(self)},
+            {"method": self.name, **asdict(self), "floor_variance": lowest / answers.dimension},
             normal_posterior(answers, estimate, task_variance),
             workers,
             trace,

@@ -30,8 +30,9 @@ def support_from_nbi(answers: Answers, base: Model) -> tuple[Model, tuple[str, .
 
     Workers at NBI's floor are left out: the floor is not a finding about them.
     """
-    variance = NBI().fit(answers).worker_variance
-    free = variance > variance.min() * (1 + 1e-9)
+    found = NBI().fit(answers)
+    variance = found.worker_variance
+    free = variance > found.settings["floor_variance"] * (1 + 1e-9)
     low, high = np.quantile(variance[free], [0.1, 0.9]) if free.any() else (0.0, 0.0)
     levels = (low, high) if 0 < low < high else (_scale(answers),)
     note = f"support from NBI: {', '.join(f'{level:.4g}' for level in levels)}"
@@ -131,10 +132,17 @@ def _scale(answers: Answers) -> float:
 
 
 def _rounding(answers: Answers) -> float:
-    """Variance of the rounding error if answers are given to their smallest difference."""
-    smallest = np.inf
+    """Variance of the rounding error of answers given on a scale of steps, such as 1 to 10.
+
+    The steps are the gaps between values that occur at least half as often as values do on
+    average, so that a few answers between the steps do not hide them. Where values hardly
+    repeat, the gaps are so small that they do not matter. Without this floor, workers who agree
+    exactly because they all round would be taken for infinitely precise.
+    """
+    steps = []
     for j in range(answers.dimension):
-        gaps = np.diff(np.unique(answers.value[:, j]))
-        if len(gaps):
-            smallest = min(smallest, float(gaps.min()))
-    return smallest**2 / 12.0 if np.isfinite(smallest) else 0.0
+        value, count = np.unique(answers.value[:, j], return_counts=True)
+        frequent = value[count >= 0.5 * count.mean()]
+        if len(frequent) > 1:
+            steps.append(float(np.median(np.diff(frequent))))
+    return min(steps) ** 2 / 12.0 if steps else 0.0

@@ -69,7 +69,7 @@ def log_factor(value: Floats, prior_mean: Floats, c: Configurations) -> Floats:
     if len(c.pair) > len(left):
         to_prior = ((value - prior_mean[:, None]) ** 2).sum(axis=2)
         distance = np.concatenate([distance, to_prior], axis=1)
-    return -0.5 * (value.shape[2] * c.offset + distance @ c.pair)
+    return np.asarray(-0.5 * (value.shape[2] * c.offset + distance @ c.pair))
 
 
 def scaled_factor(log_c: Floats) -> Floats:

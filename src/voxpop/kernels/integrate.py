@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from voxpop.kernels.posterior import Posterior
@@ -19,7 +20,7 @@ from voxpop.tables import Floats
 # Linear sums below this may have lost terms to underflow and are done again in logs.
 _UNSAFE = 1e-250
 # Most nodes to spend on the empty space between answers that no level reaches across.
-_MOST_WIDE_NODES = 2000.0
+_MOST_WIDE_NODES = 6000.0
 # The posterior's quantiles interpolate between nodes, and so want them closer.
 _QUANTILE_REFINEMENT = 3.0
 
@@ -43,9 +44,9 @@ def place_nodes(
     """Choose the nodes of a block of tasks, ``value`` (n, l), for an error near ``accuracy``.
 
     The step at x is ``alpha / sqrt(W(x))``, with W the precision that Gaussians of local variance
-    smallest level + (distance / reach)² would multiply up to::
+    smallest level + (distance / reach)² would multiply up to, beside the least there can be::
 
-        W(x) = Σ_u 1 / (s_min + ((x - A_u) / c)²) + l / s_max                          (M14)
+        W(x) = Σ_u 1 / (s_min + ((x - A_u) / c)²) + l / s_max + 1 / tau²               (M14)
 
     Nodes are the orbit x' = x + alpha / sqrt(W(x)), weights the product of its derivatives: an
     analytic map of the integers, on which the trapezoid rule converges exponentially. A constant
@@ -58,16 +59,17 @@ def place_nodes(
     alpha /= refinement
     n, degree = value.shape
     narrow, wide = levels.min(), levels.max()
-    centre, floor = value, np.full(degree, narrow)
+    low, high = value.min(axis=1), value.max(axis=1)
     if np.isfinite(prior_variance):
-        # The prior is one more answer, of known variance.
-        centre = np.concatenate([value, prior_mean[:, None]], axis=1)
-        floor = np.append(floor, prior_variance)
-        margin = padding * np.sqrt(1.0 / (1.0 / prior_variance + (degree - 1) / wide))
-    else:
-        margin = padding * np.sqrt(wide / max(degree - 1, 1))
-    low, high = centre.min(axis=1) - margin, centre.max(axis=1) + margin
-    widest = np.maximum(wide, degree * ((high - low) / (alpha * _MOST_WIDE_NODES)) ** 2)
+        # However precise the workers, their mean is drawn to the prior's: no further out than this.
+        pull = (degree / narrow) / (degree / narrow + 1.0 / prior_variance)
+        low = prior_mean + np.minimum(pull * (low - prior_mean), 0.0)
+        high = prior_mean + np.maximum(pull * (high - prior_mean), 0.0)
+    # The flattest that the product of all others can be, which a tail outside follows.
+    margin = padding / np.sqrt(max(degree - 1, 1) / wide + 1.0 / prior_variance)
+    low, high = low - margin, high + margin
+    flattest = degree / wide + 1.0 / prior_variance
+    flattest = np.minimum(flattest, (alpha * _MOST_WIDE_NODES / (high - low)) ** 2)
     x, weight = low.copy(), np.ones(n)
     xs, weights = [], []
     while True:
@@ -76,9 +78,9 @@ def place_nodes(
         weights.append(np.where(inside, weight, 0.0))
         if not inside.any():
             break
-        distance = x[:, None] - centre
-        precision = 1.0 / (floor + (distance / reach) ** 2)
-        total = precision.sum(axis=1) + degree / widest
+        distance = x[:, None] - value
+        precision = 1.0 / (narrow + (distance / reach) ** 2)
+        total = precision.sum(axis=1) + flattest
         slope = -2.0 / reach**2 * (distance * precision * precision).sum(axis=1)
         step = alpha / np.sqrt(total)
         x = x + step
@@ -200,7 +202,10 @@ def _node_quantiles(p: Floats, nodes: Nodes, probabilities: Floats) -> Floats:
 
 
 def _steps(
-    x: Floats, weight: Floats, row: np.ndarray, cell: np.ndarray  # type: ignore[type-arg]
+    x: Floats,
+    weight: Floats,
+    row: NDArray[np.intp],
+    cell: NDArray[np.intp],
 ) -> tuple[Floats, Floats]:
     """Derivative of x by node number at both ends of a cell, from the weights' own scale."""
     first, last = weight[row, cell], weight[row, cell + 1]

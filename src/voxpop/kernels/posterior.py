@@ -19,6 +19,12 @@ class Posterior:
     quantile: Floats
 
 
+def known(truth: Floats, n_probabilities: int) -> Posterior:
+    """The truths of gold tasks, (n, d): no variance, and every quantile at the truth."""
+    quantile = np.repeat(truth[:, :, None], n_probabilities, axis=2)
+    return Posterior(truth, np.zeros_like(truth), quantile)
+
+
 # Components that hold less than this share of a mixture, taken together, are left out.
 _DROPPED_MASS = 1e-9
 # Quantiles are found to this share of the narrowest component's sd.
@@ -47,7 +53,9 @@ def mixture_quantiles(
     component = centre[task, coordinate] + sd[task] * ndtri(p)[:, None]
     low, high = component.min(axis=1), component.max(axis=1)
     average = (share[:, None, :] * centre).sum(axis=2)
-    spread = (share[:, None, :] * ((centre - average[:, :, None]) ** 2 + sd[:, None, :] ** 2)).sum(2)
+    spread = (share[:, None, :] * ((centre - average[:, :, None]) ** 2 + sd[:, None, :] ** 2)).sum(
+        2
+    )
     x = average[task, coordinate] + np.sqrt(spread)[task, coordinate] * ndtri(p)
     x = np.clip(x, low, high)
     tolerance = _QUANTILE_TOLERANCE * sd.min(axis=1)[task]
@@ -66,7 +74,7 @@ def mixture_quantiles(
         active = active[np.abs(x[active] - at) > tolerance[active]]
         if not len(active):
             break
-    return x.reshape(n, d, q)
+    return np.asarray(x.reshape(n, d, q))
 
 
 def _heaviest(weight: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:

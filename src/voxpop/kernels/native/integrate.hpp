@@ -8,28 +8,27 @@ namespace voxpop::VOXPOP_VARIANT {
 // Terms below 2^this of the largest one are left out of a sum; thousands of them do not show.
 constexpr double negligible = -64.0;
 // Most nodes to spend on the empty space between answers that no level reaches across.
-constexpr double most_wide_nodes = 2000.0;
+constexpr double most_wide_nodes = 6000.0;
 
 // Constants of the rule that places the nodes (M14), the same as in integrate.py.
 struct NodeRule {
-    double alpha, padding, reach, narrow, wide, margin, prior_variance;
-    bool has_prior;
+    double alpha, padding, reach, narrow, prior_precision, pull, margin, flattest;
 
     NodeRule(const Integration& g, int64_t degree, int64_t K) {
         alpha = 3.14159265358979323846 * __builtin_sqrt(2.0 / __builtin_log(2.0 / g.accuracy));
         padding = __builtin_sqrt(2.0 * __builtin_log(1.0 / g.accuracy));
         reach = 1.5 * padding;
-        narrow = wide = g.levels[0];
+        double wide = narrow = g.levels[0];
         for (int64_t k = 1; k < K; ++k) {
             narrow = g.levels[k] < narrow ? g.levels[k] : narrow;
             wide = g.levels[k] > wide ? g.levels[k] : wide;
         }
-        prior_variance = g.prior_variance;
-        has_prior = prior_variance < __builtin_inf();
-        double others = (double)(degree - 1);
-        margin = has_prior
-            ? padding * __builtin_sqrt(1.0 / (1.0 / prior_variance + others / wide))
-            : padding * __builtin_sqrt(wide / (others > 1.0 ? others : 1.0));
+        const double l = (double)degree, others = l > 2.0 ? l - 1.0 : 1.0;
+        prior_precision = 1.0 / g.prior_variance;
+        // However precise the workers, their mean is drawn to the prior's.
+        pull = (l / narrow) / (l / narrow + prior_precision);
+        margin = padding / __builtin_sqrt(others / wide + prior_precision);
+        flattest = l / wide + prior_precision;
     }
 };
 
@@ -41,18 +40,20 @@ struct Nodes {
 
 // Walk from the lowest answer to the highest in steps that follow the local scale (M14).
 //
-//     W(x) = Σ_u 1 / (s_min + ((x - A_u) / reach)²) + l / s_max
+//     W(x) = Σ_u 1 / (s_min + ((x - A_u) / reach)²) + l / s_max + 1 / tau²
 //     x' = x + alpha / sqrt(W(x)),   weight' = weight dx'/dx
 inline Nodes place_nodes(
     const NodeRule& rule, const vec* value, vec prior_mean, int64_t degree, Workspace& workspace) {
     vec low = value[0], high = value[0];
     for (int64_t u = 1; u < degree; ++u) low = min(low, value[u]), high = max(high, value[u]);
-    if (rule.has_prior) low = min(low, prior_mean), high = max(high, prior_mean);
+    if (rule.prior_precision > 0.0) {
+        low = prior_mean + min(all(rule.pull) * (low - prior_mean), all(0.0));
+        high = prior_mean + max(all(rule.pull) * (high - prior_mean), all(0.0));
+    }
     low = low - all(rule.margin), high = high + all(rule.margin);
-    const double l = (double)degree;
-    vec span = (high - low) / all(rule.alpha * most_wide_nodes);
-    vec widest = max(all(rule.wide), all(l) * (span * span));
-    const vec least = all(l) / widest, per_reach = all(1.0 / (rule.reach * rule.reach));
+    vec fewest = all(rule.alpha * most_wide_nodes) / (high - low);
+    const vec flattest = min(all(rule.flattest), fewest * fewest);
+    const vec per_reach = all(1.0 / (rule.reach * rule.reach));
     Nodes nodes;
     int64_t capacity = 0, q = 0;
     vec x = low, weight = all(1.0), count = all(0.0);
@@ -66,18 +67,10 @@ inline Nodes place_nodes(
         }
         nodes.x[q] = x, nodes.weight[q] = weight;
         count = count + inside;
-        vec total = least, slope = all(0.0);
+        vec total = flattest, slope = all(0.0);
         for (int64_t u = 0; u < degree; ++u) {
             vec distance = x - value[u];
-            vec precision =
-                all(1.0) / fma(distance * distance, per_reach, all(rule.narrow));
-            total = total + precision;
-            slope = fma(distance * precision, precision, slope);
-        }
-        if (rule.has_prior) {
-            vec distance = x - prior_mean;
-            vec precision =
-                all(1.0) / fma(distance * distance, per_reach, all(rule.prior_variance));
+            vec precision = all(1.0) / fma(distance * distance, per_reach, all(rule.narrow));
             total = total + precision;
             slope = fma(distance * precision, precision, slope);
         }

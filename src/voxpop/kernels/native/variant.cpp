@@ -93,11 +93,11 @@ static double integrate(
                 x[q] = nodes.x[q][lane], weight[q] = nodes.weight[q][lane];
             for (int64_t q = 0; q < s.n; ++q) s.total[q] = log2(s.total[q]);
             for (int64_t q = nodes.n[lane]; q < s.n * lanes; ++q) x[q] = x[q - 1], weight[q] = -1e300;
-            if (rule.has_prior)
+            if (rule.prior_precision > 0.0)
                 for (int64_t q = 0; q < s.n; ++q) {
                     vec distance = s.x[q] - all((*prior_mean)[lane]);
                     s.total[q] = fma(
-                        distance * distance, all(-0.5 * log2_e / g.prior_variance), s.total[q]);
+                        distance * distance, all(-0.5 * log2_e * rule.prior_precision), s.total[q]);
                 }
             const double *mine = (double*)value + lane, *height = (double*)incoming + lane;
             multiply_workers(s, degree, K, mine, height, rate);

@@ -1,0 +1,49 @@
+"""Small crowds that many tests share, and hypothesis's settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+from voxpop import Answers, Model, Simulation, assign_regular, simulate
+
+# Derandomised: a test that passes here passes there. No deadline: machines differ.
+settings.register_profile(
+    "voxpop",
+    deadline=None,
+    derandomize=True,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("voxpop")
+
+
+@pytest.fixture(scope="session")
+def crowd() -> Simulation:
+    """60 tasks in the plane, 4 answers each, 8 per worker."""
+    return make_crowd(0)
+
+
+def make_crowd(seed: int, dimension: int = 2, n_tasks: int = 60) -> Simulation:
+    rng = np.random.default_rng(seed)
+    model = Model(support=(10, 100, 1000), dimension=dimension)
+    return simulate(model, assign_regular(n_tasks, 4, 8, rng), rng)
+
+
+def random_tree(rng: np.random.Generator, n_workers: int, dimension: int, spread: float) -> Answers:
+    """Answers on a random tree: every new task or worker hangs on one that is there already."""
+    edges = [(0, 0)]
+    n_tasks = 1
+    for u in range(1, n_workers):
+        if rng.random() < 0.5:
+            edges.append((n_tasks, int(rng.integers(u))))
+            n_tasks += 1
+            edges.append((n_tasks - 1, u))
+        else:
+            edges.append((int(rng.integers(n_tasks)), u))
+    if rng.random() < 0.5:  # a task with one answer
+        edges.append((n_tasks, int(rng.integers(n_workers))))
+    task, worker = np.array(edges).T
+    value = rng.normal(0, spread, (len(edges), dimension)) + rng.normal(0, 50, dimension)
+    return Answers.from_arrays(task, worker, value)

@@ -1,0 +1,301 @@
+"""BI: exact on trees, near the oracle where the paper says so, and settled when it says so."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import random_tree
+from tests.oracles import brute_force
+from voxpop import (
+    BI,
+    NBI,
+    Answers,
+    Average,
+    ConfigError,
+    ConvergenceWarning,
+    Exact,
+    Model,
+    Result,
+    StrongOracle,
+    assign_degrees,
+    assign_regular,
+    score,
+    simulate,
+)
+from voxpop.backends.groups import fixed_point
+
+SMALL = (10.0, 100.0, 1000.0)
+
+
+def assert_equals_brute_force(result: Result, answers: Answers, model: Model, atol: float) -> None:
+    truth = brute_force(answers, model)
+    sd = np.sqrt(truth.variance)
+    np.testing.assert_allclose(result.estimate / sd, truth.estimate / sd, atol=atol)
+    np.testing.assert_allclose(result.variance / sd**2, 1.0, atol=atol)
+    np.testing.assert_allclose(result.worker_posterior, truth.worker_posterior, atol=atol)
+    low, _ = result.interval(0.95)
+    assert truth.cdf(0, 0, low[0, 0]) == pytest.approx(0.025, abs=1e-6)
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    n_workers=st.integers(2, 6),
+    dimension=st.sampled_from([1, 2, 4]),
+    prior_variance=st.sampled_from([np.inf, 100.0, 3.0]),
+    spread=st.sampled_from([1.0, 10.0, 40.0]),
+)
+def test_exact_on_trees(
+    seed: int, n_workers: int, dimension: int, prior_variance: float, spread: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    answers = random_tree(rng, n_workers, dimension, spread)
+    support, weights = (2.0, 30.0, 500.0), (0.5, 0.2, 0.3)
+    mean = rng.normal(0, 20, dimension)
+    model = Model(
+        support=support,
+        weights=weights,
+        prior_mean=mean,
+        prior_variance=prior_variance,
+        dimension=dimension,
+    )
+    bi = BI(support=support, weights=weights, prior_mean=mean, prior_variance=prior_variance)
+    assert_equals_brute_force(bi.fit(answers), answers, model, 1e-9)
+
+
+@given(seed=st.integers(0, 2**31), dimension=st.sampled_from([1, 2]), gold=st.booleans())
+def test_exact_is_brute_force_on_any_graph(seed: int, dimension: int, gold: bool) -> None:
+    rng = np.random.default_rng(seed)
+    assignment = assign_degrees([3, 2, 2, 1], [2, 2, 2, 1, 1], rng)
+    value = rng.normal(0, 10, (8, dimension))
+    truths = None
+    if gold:
+        truths = np.full((4, dimension), np.nan)
+        truths[1] = rng.normal(0, 10, dimension)
+    answers = Answers.from_arrays(assignment.task, assignment.worker, value, gold=truths)
+    result = Exact(support=(2.0, 50.0)).fit(answers)
+    if not gold:
+        model = Model(support=(2.0, 50.0), dimension=dimension)
+        assert_equals_brute_force(result, answers, model, 1e-9)
+        return
+    # A gold task is the limit of an ever more certain prior, here task by task by hand.
+    assert truths is not None
+    np.testing.assert_array_equal(result.estimate[1], truths[1])
+    np.testing.assert_array_equal(result.variance[1], 0.0)
+    tree = random_tree(rng, 4, dimension, 10.0)
+    some = np.full((tree.n_tasks, dimension), np.nan)
+    some[0] = 7.0
+    with_gold = Answers.from_arrays(tree.task, tree.worker, tree.value, gold=some)
+    ours, exact = BI(support=SMALL).fit(with_gold), Exact(support=SMALL).fit(with_gold)
+    np.testing.assert_allclose(ours.estimate, exact.estimate, rtol=1e-9)
+    np.testing.assert_allclose(ours.worker_posterior, exact.worker_posterior, atol=1e-9)
+
+
+def test_the_papers_figures_at_five_answers_per_task_and_worker() -> None:
+    """20 crowds of 200 tasks, as in Figure 1; the means' standard errors are near 3 %."""
+    model = Model(support=SMALL, dimension=2)
+    scores: dict[str, list[float]] = {}
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        crowd = simulate(model, assign_regular(200, 5, 5, rng), rng)
+        for estimator in (Average(), NBI(), BI(support=SMALL), StrongOracle(variances=crowd.variances)):
+            found = score(estimator.fit(crowd.answers), crowd.truth).mse
+            scores.setdefault(estimator.name, []).append(found)
+    mse = {name: float(np.mean(found)) for name, found in scores.items()}
+    assert mse["strong-oracle"] < mse["bi"] < 1.15 * mse["strong-oracle"]
+    assert mse["bi"] < mse["nbi"] < 0.5 * mse["average"]
+    assert mse["average"] == pytest.approx(2 * 370 / 5, rel=0.1)
+
+
+def test_three_answers_per_task_bring_the_error_under_100() -> None:
+    """The paper's statement on S_small with r = 5; 20 crowds, standard error near 2."""
+    model = Model(support=SMALL, dimension=2)
+    bi, nbi = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        crowd = simulate(model, assign_regular(200, 3, 5, rng), rng)
+        bi.append(score(BI(support=SMALL).fit(crowd.answers), crowd.truth).mse)
+        nbi.append(score(NBI().fit(crowd.answers), crowd.truth).mse)
+    assert np.mean(bi) < np.mean(nbi) < 100
+
+
+def test_coordinates_apart_come_close_to_joint_enumeration() -> None:
+    model = Model(support=SMALL, dimension=2)
+    rng = np.random.default_rng(3)
+    crowd = simulate(model, assign_regular(300, 5, 5, rng), rng)
+    joint = score(BI(support=SMALL, inference="enumerate").fit(crowd.answers), crowd.truth)
+    apart = score(BI(support=SMALL, inference="integrate").fit(crowd.answers), crowd.truth)
+    assert apart.mse == pytest.approx(joint.mse, rel=0.03)
+
+
+def test_in_one_dimension_both_ways_of_inference_agree() -> None:
+    rng = np.random.default_rng(3)
+    crowd = simulate(Model(support=SMALL), assign_regular(100, 5, 5, rng), rng)
+    joint = BI(support=SMALL, inference="enumerate").fit(crowd.answers)
+    integrated = BI(support=SMALL, inference="integrate").fit(crowd.answers)
+    np.testing.assert_allclose(integrated.estimate, joint.estimate, rtol=1e-5)
+    np.testing.assert_allclose(integrated.variance, joint.variance, rtol=1e-5)
+    np.testing.assert_allclose(integrated.quantile, joint.quantile, atol=0.02)
+    assert joint.settings["inference_used"] == {"enumerate": 100}
+    assert integrated.settings["inference_used"] == {"integrate": 100}
+
+
+def test_many_answers_per_task_cost_no_enumeration() -> None:
+    """A task with 60 answers, where 3**60 configurations could never be listed."""
+    rng = np.random.default_rng(0)
+    degrees = np.array([60, 60, 5, 1, 30])
+    assignment = assign_degrees(degrees, np.r_[np.full(36, 2), np.full(84, 1)], rng)
+    crowd = simulate(Model(support=SMALL), assignment, rng)
+    result = BI(support=SMALL).fit(crowd.answers)
+    assert result.trace.converged
+    assert result.settings["inference_used"] == {"enumerate": 2, "integrate": 3}
+    assert (np.abs(result.estimate - crowd.truth) < 6 * result.sd).all()
+
+
+def frustrated() -> Answers:
+    """A small loopy graph whose undamped messages swing for ever."""
+    rng = np.random.default_rng(1)
+    assignment = assign_regular(12, 3, 3, rng)
+    value = rng.normal(0, 1, len(assignment.task)) * rng.choice([1.0, 40.0], len(assignment.task))
+    return Answers.from_arrays(assignment.task, assignment.worker, value)
+
+
+def test_oscillation_is_damped() -> None:
+    """Graphs full of answers that no worker of one level could give: of 40, one never settles."""
+    damped, unsettled = 0, 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        assignment = assign_regular(12, 3, 3, rng)
+        scale = rng.choice([1.0, 40.0], len(assignment.task))
+        answers = Answers.from_arrays(
+            assignment.task, assignment.worker, rng.normal(0, 1, len(scale)) * scale
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            trace = BI(support=(1.0, 1000.0), max_iter=400).fit(answers).trace
+        unsettled += not trace.converged
+        damped += trace.converged and trace.dampings[-1] > 0
+    assert unsettled <= 1
+    assert damped >= 3  # so many would have swung for ever
+
+
+def test_the_fixed_point_does_not_depend_on_when_damping_starts(crowd) -> None:  # type: ignore[no-untyped-def]
+    result = BI(support=SMALL, tol=1e-12, max_iter=1000).fit(crowd.answers)
+    coarse = BI(support=SMALL, tol=1e-6).fit(crowd.answers)
+    assert coarse.trace.n_sweeps < result.trace.n_sweeps
+    np.testing.assert_allclose(coarse.estimate, result.estimate, atol=1e-3)
+
+
+def test_stopping_at_the_limit_is_said() -> None:
+    answers = frustrated()
+    with pytest.warns(ConvergenceWarning, match="stopped after 2 sweeps"):
+        result = BI(support=SMALL, max_iter=2).fit(answers)
+    assert not result.trace.converged
+    assert len(result.trace.changes) == 2
+
+
+def test_a_known_answer_teaches_who_to_trust() -> None:
+    """Two workers disagree everywhere; gold on some tasks settles whom to believe on the rest."""
+    rng = np.random.default_rng(2)
+    truth = rng.uniform(0, 100, 40)
+    good, bad = truth + rng.normal(0, 1, 40), truth + rng.normal(0, 30, 40)
+    task, worker = np.tile(np.arange(40), 2), np.repeat(["good", "bad"], 40)
+    gold = np.where(np.arange(40) < 10, truth, np.nan)
+    answers = Answers.from_arrays(task, worker, np.r_[good, bad], gold=gold)
+    without = Answers.from_arrays(task, worker, np.r_[good, bad])
+    bi = BI(support=(1.0, 900.0))
+    blind, told = score(bi.fit(without), truth[:, None]), bi.fit(answers)
+    assert score(told, truth[:, None]).rmse < 1.2 < blind.rmse
+    assert told.worker_variance[0] < 2
+    assert (told.estimate[:10, 0] == truth[:10]).all()
+
+
+def test_auto_support_comes_close_to_the_known_one() -> None:
+    """Three crowds with 20 answers per worker; the learned grid loses at most 10 %."""
+    known, learned = [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        crowd = simulate(Model(support=SMALL), assign_regular(300, 5, 20, rng), rng)
+        known.append(score(BI(support=SMALL).fit(crowd.answers), crowd.truth).mse)
+        learned.append(score(BI().fit(crowd.answers), crowd.truth).mse)
+    assert np.mean(learned) < 1.1 * np.mean(known)
+
+
+def test_auto_support_recovers_the_shares() -> None:
+    """75 workers of 40 answers at two far levels: weights near them, up to counting error."""
+    rng = np.random.default_rng(0)
+    model = Model(support=(4, 400), weights=(0.6, 0.4))
+    crowd = simulate(model, assign_regular(600, 5, 40, rng), rng)
+    result = BI().fit(crowd.answers)
+    low = result.level_weights[result.levels < 40].sum()
+    assert low == pytest.approx((crowd.worker_variance == 4).mean(), abs=0.03)
+    assert result.levels @ result.level_weights == pytest.approx(
+        crowd.worker_variance.mean(), rel=0.15
+    )
+
+
+def test_nbi_support_is_the_papers_rule() -> None:
+    rng = np.random.default_rng(0)
+    crowd = simulate(Model(support=(10, 1000)), assign_regular(400, 5, 40, rng), rng)
+    result = BI(support="nbi").fit(crowd.answers)
+    found = NBI().fit(crowd.answers)
+    free = found.worker_variance[found.worker_variance > 1.001 * found.settings["floor_variance"]]
+    assert len(free) >= crowd.answers.n_workers - 3
+    np.testing.assert_allclose(result.levels, np.quantile(free, [0.1, 0.9]), rtol=1e-9)
+
+
+def test_per_task_priors_go_by_id_not_by_position() -> None:
+    rng = np.random.default_rng(0)
+    tree = random_tree(rng, 5, 1, 10.0)
+    prior = {int(i): float(i) for i in tree.task_ids}
+    order = rng.permutation(tree.n_edges)
+    shuffled = Answers.from_arrays(tree.task[order], tree.worker[order], tree.value[order])
+    bi = BI(support=SMALL, prior_mean=prior, prior_variance=4.0)
+    ours, theirs = bi.fit(tree), bi.fit(shuffled)
+    np.testing.assert_array_equal(
+        ours.estimate[np.argsort(tree.task_ids)], theirs.estimate[np.argsort(shuffled.task_ids)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"support": "best"}, "support must be 'auto', 'nbi' or a list"),
+        ({"support": (1.0, -1.0)}, "positive finite variances"),
+        ({"support": (1.0, 1.0)}, "different variances"),
+        ({"support": ()}, "list of variances"),
+        ({"support": (1.0, 2.0), "weights": (1.0,)}, "as many as the levels"),
+        ({"support": (1.0, 2.0), "weights": (1.0, 0.0)}, "weights must be positive"),
+        ({"weights": (1.0,)}, "explicit support"),
+        ({"tol": 0.0}, "tol must be positive"),
+        ({"max_iter": 0}, "max_iter must be at least 1"),
+        ({"accuracy": 1.0}, "accuracy must be between"),
+        ({"support": (1.0,), "prior_variance": 0.0}, "prior_variance must be positive"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BI(**arguments)  # type: ignore[arg-type]
+
+
+def test_too_much_to_enumerate_or_sum_is_refused(crowd) -> None:  # type: ignore[no-untyped-def]
+    answers = Answers.from_arrays(np.zeros(30), np.arange(30), np.arange(30.0))
+    with pytest.raises(ConfigError, match=r"30 answers has 3\^30 configurations"):
+        BI(support=SMALL, inference="enumerate").fit(answers)
+    with pytest.raises(ConfigError, match="use BI"):
+        Exact(support=SMALL).fit(crowd.answers)
+    with pytest.raises(ConfigError, match="backend must be"):
+        BI(support=SMALL, backend="abacus").fit(answers)
+
+
+@given(n=st.integers(1, 10**9))
+def test_sums_of_messages_fit_62_bits(n: int) -> None:
+    quantum, floor = fixed_point(n)
+    assert n * (-floor / quantum) <= 2.0**62
+    assert floor <= -512
+    with warnings.catch_warnings():
+        assert quantum < 1e-3

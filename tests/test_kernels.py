@@ -1,0 +1,135 @@
+"""The kernels against brute force, and against each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+from scipy.stats import norm
+
+from tests.oracles import log_messages
+from voxpop.kernels import enumerate as enumeration
+from voxpop.kernels import integrate as integration
+from voxpop.kernels.posterior import mixture_quantiles
+
+seeds = st.integers(0, 2**31)
+
+
+def enumerated(value, incoming, levels, prior_mean=None, prior_variance=np.inf):  # type: ignore[no-untyped-def]
+    prior_mean = np.zeros((len(value), value.shape[2])) if prior_mean is None else prior_mean
+    c = enumeration.configurations(tuple(levels), value.shape[1], 1 / prior_variance)
+    factor = enumeration.scaled_factor(enumeration.log_factor(value, prior_mean, c))
+    out = np.empty_like(incoming)
+    enumeration.send(value, prior_mean, incoming, c, factor, out)
+    return out
+
+
+def integrated(value, incoming, levels, prior_mean=None, prior_variance=np.inf, accuracy=1e-9):  # type: ignore[no-untyped-def]
+    prior_mean = np.zeros(len(value)) if prior_mean is None else prior_mean[:, 0]
+    flat = value[:, :, 0]
+    nodes = integration.place_nodes(flat, levels, prior_mean, prior_variance, accuracy)
+    out = np.empty_like(incoming)
+    integration.send(flat, prior_mean, prior_variance, incoming, levels, nodes, out)
+    return out
+
+
+@given(
+    seed=seeds,
+    degree=st.integers(1, 4),
+    n_levels=st.integers(1, 3),
+    dimension=st.sampled_from([1, 2, 4]),
+    strength=st.sampled_from([0.0, 1.0, 30.0, 3000.0]),
+    spread=st.sampled_from([0.1, 10.0, 1000.0]),
+)
+def test_enumeration_is_brute_force(
+    seed: int, degree: int, n_levels: int, dimension: int, strength: float, spread: float
+) -> None:
+    """Also with messages of thousands of nats and answers far outside the levels' reach."""
+    rng = np.random.default_rng(seed)
+    levels = np.sort(rng.uniform(0.5, 200, n_levels))
+    value = rng.normal(0, spread, (2, degree, dimension))
+    incoming = strength * rng.normal(size=(2, degree, n_levels))
+    out = enumerated(value, incoming, levels)
+    expected = np.stack([log_messages(v, m, levels) for v, m in zip(value, incoming, strict=True)])
+    np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-9)
+
+
+@given(
+    seed=seeds,
+    degree=st.integers(2, 6),
+    n_levels=st.integers(2, 3),
+    ratio=st.floats(2.0, 1000.0),
+    strength=st.sampled_from([0.0, 1.0, 30.0]),
+    proper=st.booleans(),
+)
+def test_integration_is_enumeration(
+    seed: int, degree: int, n_levels: int, ratio: float, strength: float, proper: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    levels = np.geomspace(3.0, 3.0 * ratio, n_levels)
+    s = rng.choice(levels, (20, degree))
+    value = (rng.normal(size=(20, degree)) * np.sqrt(s))[:, :, None]
+    value[0] *= 20  # answers that no level explains
+    value[1] = 0  # answers that all agree
+    value[2, 0] += 300 * np.sqrt(levels[-1])  # one far off
+    incoming = strength * rng.normal(size=(20, degree, n_levels))
+    prior = rng.normal(0, 5, (20, 1)), float(rng.choice([0.5, 50.0])) if proper else np.inf
+    ours, theirs = integrated(value, incoming, levels, *prior), enumerated(
+        value, incoming, levels, *prior
+    )
+    np.testing.assert_allclose(softmax(ours, axis=2), softmax(theirs, axis=2), atol=1e-6)
+
+
+@pytest.mark.parametrize("accuracy", [1e-4, 1e-6, 1e-9])
+def test_the_asked_accuracy_is_kept(accuracy: float) -> None:
+    rng = np.random.default_rng(5)
+    levels = np.array([1.0, 30.0, 1000.0])
+    value = (rng.normal(size=(500, 5)) * np.sqrt(rng.choice(levels, (500, 5))))[:, :, None]
+    incoming = rng.normal(size=(500, 5, 3))
+    ours = softmax(integrated(value, incoming, levels, accuracy=accuracy), axis=2)
+    theirs = softmax(enumerated(value, incoming, levels), axis=2)
+    assert np.abs(ours - theirs).max() < 10 * accuracy
+
+
+def test_nodes_stay_few_at_any_ratio_of_levels() -> None:
+    rng = np.random.default_rng(0)
+    for ratio in (1e2, 1e4, 1e8):
+        levels = np.array([1.0, ratio])
+        value = rng.normal(size=(50, 10)) * np.sqrt(rng.choice(levels, (50, 10)))
+        nodes = integration.place_nodes(value, levels, np.zeros(50), np.inf, 1e-9)
+        assert nodes.x.shape[1] < 3000
+
+
+@given(seed=seeds, degree=st.integers(2, 5), proper=st.booleans())
+def test_both_kernels_give_the_same_posterior(seed: int, degree: int, proper: bool) -> None:
+    rng = np.random.default_rng(seed)
+    levels, n = np.array([1.0, 10.0, 400.0]), 8
+    prior_mean, prior_variance = rng.normal(0, 3, (n, 1)), 20.0 if proper else np.inf
+    value = (rng.normal(size=(n, degree)) * np.sqrt(rng.choice(levels, (n, degree))))[:, :, None]
+    incoming = rng.normal(size=(n, degree, 3))
+    probabilities = np.array([0.025, 0.05, 0.5, 0.95, 0.975])
+    c = enumeration.configurations(tuple(levels), degree, 1 / prior_variance)
+    table = enumeration.belief(value, prior_mean, incoming, c)
+    theirs = enumeration.posterior(
+        table, value, prior_mean, 1 / prior_variance, c, probabilities
+    )
+    ours = integration.posterior(
+        value[:, :, 0], prior_mean[:, 0], prior_variance, incoming, levels, 1e-9, probabilities
+    )
+    sd = np.sqrt(theirs.variance)
+    np.testing.assert_allclose(ours.estimate / sd, theirs.estimate / sd, atol=1e-6)
+    np.testing.assert_allclose(ours.variance, theirs.variance, rtol=1e-6)
+    error = np.abs(ours.quantile - theirs.quantile) / sd[:, :, None]
+    assert error.max() < 5e-3
+
+
+def test_mixture_quantiles_invert_the_distribution() -> None:
+    rng = np.random.default_rng(1)
+    weight = rng.dirichlet(np.full(30, 0.2), size=6)
+    mean, variance = rng.normal(0, 10, (6, 30, 2)), rng.uniform(0.01, 4, 30)
+    p = np.array([0.001, 0.05, 0.5, 0.975])
+    x = mixture_quantiles(weight, mean, variance, p)
+    z = (x[:, :, :, None] - mean.transpose(0, 2, 1)[:, :, None, :]) / np.sqrt(variance)
+    np.testing.assert_allclose((weight[:, None, None] * norm.cdf(z)).sum(-1), np.broadcast_to(p, x.shape), atol=1e-7)
