@@ -27,7 +27,7 @@ struct EnumerationArrays {
     vec *value, *prior_mean, *incoming, *message, *out;
     ivec* old;
     vec *left_mean, *right_mean, *left_log, *right_log, *left_joint, *right_joint;
-    vec *seen_by_left, *seen_by_right;
+    vec *seen_by_left, *seen_by_right, *scratch;
 };
 
 inline EnumerationArrays carve(const Enumeration& e, const Messages& m, Workspace& workspace) {
@@ -35,7 +35,7 @@ inline EnumerationArrays carve(const Enumeration& e, const Messages& m, Workspac
     const int64_t n_values = (m.degree + 1) * d;
     const int64_t trees = (d + 2) * (e.left.tree_size + e.right.tree_size);
     const int64_t seen = e.left.n_configurations + e.right.n_configurations;
-    vec* next = (vec*)workspace.slot(0, lanes * (n_values + 4 * n_messages + trees + seen));
+    vec* next = (vec*)workspace.slot(0, lanes * (n_values + 4 * n_messages + trees + seen + 2 * m.n_levels));
     auto take = [&next](int64_t n) {
         vec* taken = next;
         next += n;
@@ -49,7 +49,7 @@ inline EnumerationArrays carve(const Enumeration& e, const Messages& m, Workspac
     s.left_log = take(e.left.tree_size), s.right_log = take(e.right.tree_size);
     s.left_joint = take(e.left.tree_size), s.right_joint = take(e.right.tree_size);
     s.seen_by_left = take(e.left.n_configurations);
-    s.seen_by_right = take(e.right.n_configurations);
+    s.seen_by_right = take(e.right.n_configurations), s.scratch = take(2 * m.n_levels);
     return s;
 }
 
@@ -58,8 +58,11 @@ inline EnumerationArrays carve(const Enumeration& e, const Messages& m, Workspac
 //     m' = m + w/W' (A - m),   Q' = Q + w W/W' |A - m|²
 //
 // `mean` and `log_half` (which is -Q/2 in powers of two) are trees; their leaves are last.
+template <int D>
 inline void grow(
-    const Half& half, int64_t K, int64_t d, const vec* value, vec* mean, vec* log_half) {
+    const Half& half, int64_t K, int64_t dimension, const vec* value, vec* __restrict mean,
+    vec* __restrict log_half) {
+    const int64_t d = D ? D : dimension;
     const double *gain = half.gain, *cost = half.cost;
     int64_t n = 1;
     for (int64_t u = 0; u < half.n_workers; ++u, value += d) {
@@ -87,15 +90,16 @@ inline vec squared_distance(const vec* a, const vec* b, int64_t d) {
 
 // Work out means and log factors of both halves. The widest levels have the smallest sum of
 // squares; it is taken off, so that no exponent is above 0 and that one is not far below.
-inline void grow_halves(const Enumeration& e, const Messages& m, EnumerationArrays& s) {
-    const int64_t d = e.dimension, K = m.n_levels;
+template <int D>
+inline void grow_halves(const Enumeration& e, int64_t K, EnumerationArrays& s) {
+    const int64_t d = D ? D : e.dimension;
     for (int64_t j = 0; j < d; ++j) {
         s.left_mean[j] = e.has_prior ? s.prior_mean[j] : all(0.0);
         s.right_mean[j] = all(0.0);
     }
     s.left_log[0] = s.right_log[0] = all(0.0);
-    grow(e.left, K, d, s.value, s.left_mean, s.left_log);
-    grow(e.right, K, d, s.value + e.left.n_workers * d, s.right_mean, s.right_log);
+    grow<D>(e.left, K, d, s.value, s.left_mean, s.left_log);
+    grow<D>(e.right, K, d, s.value + e.left.n_workers * d, s.right_mean, s.right_log);
     int64_t a = e.left.tree_size - e.left.n_configurations + e.left.widest;
     int64_t b = e.right.tree_size - e.right.n_configurations + e.right.widest;
     double factor = e.cross[2 * (e.left.widest * e.right.n_configurations + e.right.widest)];
@@ -182,16 +186,6 @@ inline void contract(const Enumeration& e, EnumerationArrays& s, vec* factor) {
     for (; a < n_left; ++a)
         contract_rows<1, D, USE>(
             e, leaves, a, s.seen_by_left, s.seen_by_right, factor + a * n_right);
-}
-
-template <Factor USE>
-inline void contract(const Enumeration& e, EnumerationArrays& s, vec* factor) {
-    if (e.dimension == 1)
-        contract<1, USE>(e, s, factor);
-    else if (e.dimension == 2)
-        contract<2, USE>(e, s, factor);
-    else
-        contract<0, USE>(e, s, factor);
 }
 
 // Sum what a half sees over all its workers but u, with their messages, for every u.

@@ -19,6 +19,12 @@ struct Block {
     }
 };
 
+// A number known when this is compiled, as an argument.
+template <int N>
+struct Constant {
+    static constexpr int value = N;
+};
+
 // Copy `width` numbers of each task of a block, so that equal ones of all tasks are neighbours.
 template <typename T>
 inline void gather(const T* from, int64_t width, const Block& block, T* to) {
@@ -28,18 +34,60 @@ inline void gather(const T* from, int64_t width, const Block& block, T* to) {
     }
 }
 
+// Copy the sums of the workers of a block, one column per lane. K is n_levels, or 0 for any.
+template <int K>
+inline void gather_sums(const Messages& m, const Block& block, int64_t* to) {
+    const int64_t n_levels = K ? K : m.n_levels;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const int32_t* worker = m.worker + block.row[lane] * m.degree;
+        for (int64_t u = 0; u < m.degree; ++u) {
+            const int64_t* sum = m.sums + worker[u] * n_levels;
+            int64_t* mine = to + u * n_levels * lanes + lane;
+            for (int64_t k = 0; k < n_levels; ++k) mine[k * lanes] = sum[k];
+        }
+    }
+}
+
+// Store the new messages of a block, one task per lane, and add them to the workers' sums.
+template <int K>
+inline void scatter(const Messages& m, const Block& block, const int64_t* said, int64_t* sums) {
+    const int64_t n_levels = K ? K : m.n_levels;
+    for (int lane = 0; lane < block.n_rows; ++lane) {
+        const int32_t* worker = m.worker + block.row[lane] * m.degree;
+        int64_t* message = m.message + block.row[lane] * m.degree * n_levels;
+        for (int64_t u = 0; u < m.degree; ++u) {
+            int64_t* sum = sums + worker[u] * n_levels;
+            const int64_t* mine = said + u * n_levels * lanes + lane;
+            for (int64_t k = 0; k < n_levels; ++k) {
+                message[u * n_levels + k] = mine[k * lanes];
+                sum[k] += mine[k * lanes];
+            }
+        }
+    }
+}
+
+// Call f with the number of levels as a constant where it is small, so that loops unroll.
+template <typename F>
+inline void with_levels(int64_t n_levels, F f) {
+    switch (n_levels) {
+        case 2: return f(Constant<2>());
+        case 3: return f(Constant<3>());
+        case 4: return f(Constant<4>());
+        case 5: return f(Constant<5>());
+        case 6: return f(Constant<6>());
+        case 7: return f(Constant<7>());
+        case 8: return f(Constant<8>());
+        default: return f(Constant<0>());
+    }
+}
+
 // M4: log of the workers' beliefs without the task's own message, largest entry 0.
 //
 //     incoming[u, k] = (sums[worker u, k] - message[u, k]) quantum + log weight[k] - max over k
 inline void listen(const Messages& m, const Block& block, ivec* old, vec* incoming) {
     const int64_t K = m.n_levels;
     gather(m.message, m.degree * K, block, (int64_t*)old);
-    int64_t* cavity = (int64_t*)incoming;
-    for (int64_t u = 0; u < m.degree; ++u)
-        for (int lane = 0; lane < lanes; ++lane) {
-            const int64_t* belief = m.sums + m.worker[block.row[lane] * m.degree + u] * K;
-            for (int64_t k = 0; k < K; ++k) cavity[(u * K + k) * lanes + lane] = belief[k];
-        }
+    with_levels(K, [&](auto k) { gather_sums<k.value>(m, block, (int64_t*)incoming); });
     for (int64_t u = 0; u < m.degree; ++u) {
         vec* mine = incoming + u * K;
         vec top = all(-1e300);
@@ -67,17 +115,17 @@ struct Change {
 // Largest change over the lanes of one worker's message, as a probability.
 //
 //     max over k of | softmax(after)[k] - softmax(before)[k] |
-inline double exact_change(const ivec* before, const ivec* after, int64_t K, double quantum) {
+inline double exact_change(
+    const ivec* before, const ivec* after, int64_t K, double quantum, vec* scratch) {
     vec sum_before = all(0.0), sum_after = all(0.0), found = all(0.0);
     for (int64_t k = 0; k < K; ++k) {
-        sum_before = sum_before + exp(to_double(before[k]) * all(quantum));
-        sum_after = sum_after + exp(to_double(after[k]) * all(quantum));
+        scratch[2 * k] = exp(to_double(before[k]) * all(quantum));
+        scratch[2 * k + 1] = exp(to_double(after[k]) * all(quantum));
+        sum_before = sum_before + scratch[2 * k];
+        sum_after = sum_after + scratch[2 * k + 1];
     }
-    for (int64_t k = 0; k < K; ++k) {
-        vec p = exp(to_double(before[k]) * all(quantum)) / sum_before;
-        vec q = exp(to_double(after[k]) * all(quantum)) / sum_after;
-        found = max(found, absolute(q - p));
-    }
+    for (int64_t k = 0; k < K; ++k)
+        found = max(found, absolute(scratch[2 * k + 1] / sum_after - scratch[2 * k] / sum_before));
     return largest(found);
 }
 
@@ -107,10 +155,12 @@ inline bool changes_less(
 
 // Normalise, clip, damp and round the new log messages; store them and add them to the sums.
 //
+// `scratch` has room for 2 K vectors.
+//
 //     x = max(log m - max over k, floor),  new = round(((1 - damping) x + damping old) / quantum)
 inline void speak(
     const Messages& m, const Block& block, const ivec* old, vec* log_message, int64_t* new_sums,
-    Change& change) {
+    Change& change, vec* scratch) {
     const int64_t K = m.n_levels;
     ivec* rounded = (ivec*)log_message;
     for (int64_t u = 0; u < m.degree; ++u) {
@@ -126,21 +176,10 @@ inline void speak(
             after[k] = round_to_int(x * all(1.0 / m.quantum));
         }
         if (!changes_less(before, after, K, m.quantum, change))
-            change.raise(exact_change(before, after, K, m.quantum), K);
+            change.raise(exact_change(before, after, K, m.quantum, scratch), K);
     }
-    const int64_t* said = (const int64_t*)rounded;
-    for (int lane = 0; lane < block.n_rows; ++lane) {
-        const int32_t* worker = m.worker + block.row[lane] * m.degree;
-        int64_t* message = m.message + block.row[lane] * m.degree * K;
-        for (int64_t u = 0; u < m.degree; ++u) {
-            int64_t* sum = new_sums + worker[u] * K;
-            for (int64_t k = 0; k < K; ++k) {
-                int64_t number = said[(u * K + k) * lanes + lane];
-                message[u * K + k] = number;
-                sum[k] += number;
-            }
-        }
-    }
+    with_levels(
+        K, [&](auto k) { scatter<k.value>(m, block, (const int64_t*)rounded, new_sums); });
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -4,10 +4,12 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-static double enumerate(
+// One sweep over some blocks of tasks in D dimensions (0: any number of them).
+template <int D>
+static double enumerate_blocks(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
-    const int64_t K = m.n_levels, d = e.dimension, n_messages = m.degree * K;
+    const int64_t K = m.n_levels, d = D ? D : e.dimension, n_messages = m.degree * K;
     const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
     EnumerationArrays s = carve(e, m, workspace);
     const vec* right_message = s.message + e.left.n_workers * K;
@@ -15,27 +17,24 @@ static double enumerate(
     Change change;
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
+        auto grow = [&] {
+            gather(e.value, m.degree * d, block, (double*)s.value);
+            gather(e.prior_mean, d, block, (double*)s.prior_mean);
+            grow_halves<D>(e, K, s);
+        };
         listen(m, block, s.old, s.incoming);
         for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
         grow_joint(e.left, K, s.message, s.left_joint);
         grow_joint(e.right, K, right_message, s.right_joint);
-        bool grown = false;
-        auto grow_once = [&] {
-            if (grown) return;
-            gather(e.value, m.degree * d, block, (double*)s.value);
-            gather(e.prior_mean, d, block, (double*)s.prior_mean);
-            grow_halves(e, m, s);
-            grown = true;
-        };
-        vec* factor = e.factor ? (vec*)e.factor + number * n_factor : nullptr;
+        vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
         if (e.factor_use == Factor::read) {
-            contract<Factor::read>(e, s, factor);
+            contract<D, Factor::read>(e, s, factor);
         } else {
-            grow_once();
+            grow();
             if (e.factor_use == Factor::fill)
-                contract<Factor::fill>(e, s, factor);
+                contract<D, Factor::fill>(e, s, factor);
             else
-                contract<Factor::recompute>(e, s, factor);
+                contract<D, Factor::recompute>(e, s, factor);
         }
         leave_one_out(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
         leave_one_out(e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
@@ -43,14 +42,24 @@ static double enumerate(
         for (int64_t j = 1; j < n_messages; ++j) smallest = min(smallest, s.out[j]);
         for (int64_t j = 0; j < n_messages; ++j) s.out[j] = log(s.out[j]);
         if (any_above(all(unsafe), smallest)) {
-            grow_once();
+            if (e.factor_use == Factor::read) grow();
             send_in_logs(e, m, s, workspace, s.message);
             for (int64_t j = 0; j < n_messages; ++j)
                 s.out[j] = where_above(all(unsafe), smallest, s.message[j], s.out[j]);
         }
-        speak(m, block, s.old, s.out, new_sums, change);
+        speak(m, block, s.old, s.out, new_sums, change, s.scratch);
     }
     return change.largest;
+}
+
+static double enumerate(
+    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    switch (e.dimension) {
+        case 1: return enumerate_blocks<1>(e, m, first_block, last_block, new_sums, workspace);
+        case 2: return enumerate_blocks<2>(e, m, first_block, last_block, new_sums, workspace);
+        default: return enumerate_blocks<0>(e, m, first_block, last_block, new_sums, workspace);
+    }
 }
 
 static double integrate(
@@ -58,10 +67,11 @@ static double integrate(
     int64_t* new_sums, Workspace& workspace) {
     const int64_t K = m.n_levels, degree = m.degree, n_messages = degree * K;
     const NodeRule rule(g, degree, K);
-    vec* value = (vec*)workspace.slot(0, lanes * (degree + 1 + 3 * n_messages) + 2 * K);
+    vec* value = (vec*)workspace.slot(0, lanes * (degree + 1 + 3 * n_messages + 2 * K) + 2 * K);
     vec *prior_mean = value + degree, *incoming = prior_mean + 1, *out = incoming + n_messages;
     ivec* old = (ivec*)(out + n_messages);
-    double *rate = (double*)(old + n_messages), *log_scale = rate + K;
+    vec* scratch = (vec*)(old + n_messages);
+    double *rate = (double*)(scratch + 2 * K), *log_scale = rate + K;
     for (int64_t k = 0; k < K; ++k) {
         rate[k] = 0.5 * log2_e / g.levels[k];
         log_scale[k] = 0.5 * log2_e * __builtin_log(g.levels[k]);
@@ -107,7 +117,7 @@ static double integrate(
                     (double*)(out + u * K) + lane);
         }
         for (int64_t j = 0; j < n_messages; ++j) out[j] = out[j] * all(ln_2);
-        speak(m, block, old, out, new_sums, change);
+        speak(m, block, old, out, new_sums, change, scratch);
     }
     return change.largest;
 }
