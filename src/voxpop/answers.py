@@ -74,8 +74,8 @@ class Answers:
 
         values = np.array(value, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
-        task_codes, task_ids = pd.factorize(np.asarray(task))
-        worker_codes, worker_ids = pd.factorize(np.asarray(worker))
+        task_codes, task_ids = pd.factorize(_id_array(task))
+        worker_codes, worker_ids = pd.factorize(_id_array(worker))
         names = value_names or (
             ("value",)
             if values.shape[1] == 1
@@ -227,6 +227,12 @@ class Answers:
                     f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space and are "
                     f"taken as two {role}s; clean the column if they are one"
                 )
+
+
+def _id_array(ids: ArrayLike) -> Ids:
+    """Keep numbers as they are, and anything else as Python objects."""
+    array = np.asarray(ids)
+    return array if array.dtype.kind in "iuf" else array.astype(object)
 
 
 def _warn(message: str) -> None:

@@ -7,7 +7,7 @@ the same to the last bit in whatever order they are added.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -109,6 +109,8 @@ class Groups:
             f"inference must be 'auto', 'enumerate' or 'integrate', got {inference!r}",
         )
         self._shape = (answers.n_tasks, answers.dimension)
+        self._unit = noise_unit(model)
+        answers, model = in_units(answers, model, self._unit)
         self._groups = list(_groups(answers, model, inference, accuracy, ways))
         self.used: dict[str, int] = {}
         for group in self._groups:
@@ -144,13 +146,35 @@ class Groups:
                 at = (group.task[rows], group.coordinates)
                 # Answers were centred within their task, to keep small differences of large
                 # values; here the origin comes back.
-                estimate[at] = found.estimate + group.origin[rows]
-                variance[at] = found.variance
-                quantile[at] = found.quantile + group.origin[rows][:, :, None]
+                estimate[at] = (found.estimate + group.origin[rows]) * self._unit
+                variance[at] = found.variance * self._unit**2
+                quantile[at] = (found.quantile + group.origin[rows][:, :, None]) * self._unit
         return Posterior(estimate, variance, quantile)
 
     def _sweep(self, damping: float) -> Sweep:
         return Sweep(self._sums, self._log_weights, self.quantum, self._floor, damping)
+
+
+def noise_unit(model: Model) -> float:
+    """Power of two near the middle of the levels' standard deviations.
+
+    In units of it no product of precisions over- or underflows, and nothing is rounded.
+    """
+    return float(2.0 ** np.rint(0.25 * np.log2(model.levels[[0, -1]]).sum()))
+
+
+def in_units(answers: Answers, model: Model, unit: float) -> tuple[Answers, Model]:
+    """Express values, levels and prior in multiples of ``unit``."""
+    gold = None if answers.gold is None else answers.gold / unit
+    return (
+        replace(answers, value=answers.value / unit, gold=gold),
+        replace(
+            model,
+            support=(model.levels / unit**2).tolist(),
+            prior_mean=np.asarray(model.prior_mean) / unit,
+            prior_variance=model.prior_variance / unit**2,
+        ),
+    )
 
 
 def fixed_point(n_messages: int) -> tuple[float, float]:
@@ -183,8 +207,9 @@ def _groups(
         if len(gold_tasks):
             assert answers.gold is not None
             worker, value, origin = _gather(answers, gold_tasks, size)
-            way = ways.gold(value, answers.gold[gold_tasks] - origin, model)
-            yield Group(way, gold_tasks, everything, worker, origin, n_levels)
+            gold = answers.gold[gold_tasks]
+            way = ways.gold(value + origin[:, None, :], gold, model)
+            yield Group(way, gold_tasks, everything, worker, np.zeros_like(gold), n_levels)
         if not len(tasks):
             continue
         worker, value, origin = _gather(answers, tasks, size)

@@ -46,10 +46,14 @@ def sweep_in_blocks(
 
 
 def _largest_change(old: WorkerSums, new: WorkerSums, quantum: float) -> float:
-    before, after = np.exp(old * quantum), np.exp(new * quantum)
-    before /= before.sum(axis=2, keepdims=True)
-    after /= after.sum(axis=2, keepdims=True)
-    return float(np.abs(after - before).max())
+    return float(np.abs(_softmax(new, quantum) - _softmax(old, quantum)).max())
+
+
+def _softmax(message: WorkerSums, quantum: float) -> Floats:
+    # Damping leaves messages whose largest entry is below 0.
+    p = np.exp((message - message.max(axis=2, keepdims=True)) * quantum)
+    p /= p.sum(axis=2, keepdims=True)
+    return p
 
 
 def _add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -47,27 +47,28 @@ def repeat(
     max_iter: int,
     what: str,
     on_sweep: OnSweep | None = None,
+    dampings: Sequence[float] = _DAMPINGS,
 ) -> Trace:
     """Call ``sweep(damping)`` until the change it returns is at most ``tol``.
 
-    Starts undamped; when the change stops falling, the damping goes up a step (M17). Warns when
-    it stops at ``max_iter``.
+    Starts with the first of ``dampings``, undamped; when the change stops falling, it goes on to
+    the next (M17). Warns when it stops at ``max_iter``.
     """
     changes: list[float] = []
-    dampings: list[float] = []
+    used: list[float] = []
     stage, lowest, since = 0, np.inf, 0
     while len(changes) < max_iter:
-        damping = _DAMPINGS[stage]
+        damping = dampings[stage]
         changes.append(sweep(damping))
-        dampings.append(damping)
+        used.append(damping)
         if on_sweep is not None:
             on_sweep(len(changes), changes[-1])
         if changes[-1] <= tol:
-            return Trace(changes=tuple(changes), dampings=tuple(dampings), converged=True)
+            return Trace(changes=tuple(changes), dampings=tuple(used), converged=True)
         since += 1
         if changes[-1] < _NEW_LOW * lowest:
             lowest, since = changes[-1], 0
-        elif since >= _PATIENCE and stage + 1 < len(_DAMPINGS):
+        elif since >= _PATIENCE and stage + 1 < len(dampings):
             stage, lowest, since = stage + 1, np.inf, 0
     warnings.warn(
         f"{what} stopped after {max_iter} sweeps with a change of {changes[-1]:.2g}, above "
@@ -75,7 +76,7 @@ def repeat(
         ConvergenceWarning,
         stacklevel=3,
     )
-    return Trace(changes=tuple(changes), dampings=tuple(dampings), converged=False)
+    return Trace(changes=tuple(changes), dampings=tuple(used), converged=False)
 
 
 @dataclass(frozen=True)

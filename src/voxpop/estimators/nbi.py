@@ -52,7 +52,7 @@ class NBI:
         estimate = weighted_means(answers, np.ones(answers.n_edges))
         lowest = self.floor * float(squared_residual(answers, estimate).mean())
 
-        def sweep(damping: float) -> float:
+        def sweep(_: float) -> float:
             nonlocal variance, estimate
             if lowest == 0.0:
                 return 0.0  # all answers of every task agree: nothing to weigh
@@ -60,14 +60,20 @@ class NBI:
                 estimate = np.where(answers.is_gold[:, None], answers.gold, estimate)
             residual = mean_by_worker(answers, squared_residual(answers, estimate))
             new = np.maximum(residual, lowest)
-            if damping:
-                new = new ** (1 - damping) * variance**damping
             change = float(np.abs(np.log(new / variance)).max())
             variance = new
             estimate = weighted_means(answers, 1.0 / variance[answers.worker])
             return change
 
-        trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="NBI", on_sweep=on_sweep)
+        # Each sweep raises the likelihood: there is nothing to damp.
+        trace = repeat(
+            sweep,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            what="NBI",
+            on_sweep=on_sweep,
+            dampings=(0.0,),
+        )
         # The paper's variance sums over coordinates; the tables speak of one coordinate.
         per_coordinate = (variance if lowest else np.zeros_like(variance)) / answers.dimension
         if lowest:

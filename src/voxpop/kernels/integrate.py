@@ -21,6 +21,8 @@ from voxpop.tables import Floats
 _UNSAFE = 1e-250
 # Most nodes to spend on the empty space between answers that no level reaches across.
 _MOST_WIDE_NODES = 6000.0
+# Least sd that nodes try to resolve, as a share of the range of a task's answers.
+_FINEST = 1e-12
 # The posterior's quantiles interpolate between nodes, and so want them closer.
 _QUANTILE_REFINEMENT = 3.0
 
@@ -70,6 +72,8 @@ def place_nodes(
     low, high = low - margin, high + margin
     flattest = degree / wide + 1.0 / prior_variance
     flattest = np.minimum(flattest, (alpha * _MOST_WIDE_NODES / (high - low)) ** 2)
+    # A step that the spacing of floating-point numbers would swallow leads nowhere.
+    finest = np.maximum(narrow, (_FINEST * (high - low)) ** 2)[:, None]
     x, weight = low.copy(), np.ones(n)
     xs, weights = [], []
     while True:
@@ -79,7 +83,7 @@ def place_nodes(
         if not inside.any():
             break
         distance = x[:, None] - value
-        precision = 1.0 / (narrow + (distance / reach) ** 2)
+        precision = 1.0 / (finest + (distance / reach) ** 2)
         total = precision.sum(axis=1) + flattest
         slope = -2.0 / reach**2 * (distance * precision * precision).sum(axis=1)
         step = alpha / np.sqrt(total)

@@ -9,6 +9,8 @@ namespace voxpop::VOXPOP_VARIANT {
 constexpr double negligible = -64.0;
 // Most nodes to spend on the empty space between answers that no level reaches across.
 constexpr double most_wide_nodes = 6000.0;
+// Least sd that nodes try to resolve, as a share of the range of a task's answers.
+constexpr double finest_share = 1e-12;
 
 // Constants of the rule that places the nodes (M14), the same as in integrate.py.
 struct NodeRule {
@@ -53,6 +55,9 @@ inline Nodes place_nodes(
     low = low - all(rule.margin), high = high + all(rule.margin);
     vec fewest = all(rule.alpha * most_wide_nodes) / (high - low);
     const vec flattest = min(all(rule.flattest), fewest * fewest);
+    // A step that the spacing of floating-point numbers would swallow leads nowhere.
+    const vec finest_sd = all(finest_share) * (high - low);
+    const vec finest = max(all(rule.narrow), finest_sd * finest_sd);
     const vec per_reach = all(1.0 / (rule.reach * rule.reach));
     Nodes nodes;
     int64_t capacity = 0, q = 0;
@@ -70,7 +75,7 @@ inline Nodes place_nodes(
         vec total = flattest, slope = all(0.0);
         for (int64_t u = 0; u < degree; ++u) {
             vec distance = x - value[u];
-            vec precision = all(1.0) / fma(distance * distance, per_reach, all(rule.narrow));
+            vec precision = all(1.0) / fma(distance * distance, per_reach, finest);
             total = total + precision;
             slope = fma(distance * precision, precision, slope);
         }

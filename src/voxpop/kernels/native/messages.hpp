@@ -117,10 +117,15 @@ struct Change {
 //     max over k of | softmax(after)[k] - softmax(before)[k] |
 inline double exact_change(
     const ivec* before, const ivec* after, int64_t K, double quantum, vec* scratch) {
+    vec top_before = all(-1e300), top_after = top_before;
+    for (int64_t k = 0; k < K; ++k) {
+        top_before = max(top_before, to_double(before[k]));
+        top_after = max(top_after, to_double(after[k]));
+    }
     vec sum_before = all(0.0), sum_after = all(0.0), found = all(0.0);
     for (int64_t k = 0; k < K; ++k) {
-        scratch[2 * k] = exp(to_double(before[k]) * all(quantum));
-        scratch[2 * k + 1] = exp(to_double(after[k]) * all(quantum));
+        scratch[2 * k] = exp((to_double(before[k]) - top_before) * all(quantum));
+        scratch[2 * k + 1] = exp((to_double(after[k]) - top_after) * all(quantum));
         sum_before = sum_before + scratch[2 * k];
         sum_after = sum_after + scratch[2 * k + 1];
     }
@@ -132,21 +137,21 @@ inline double exact_change(
 // Tell without exponentials that no lane of a worker's message changes more than one did before.
 //
 // A softmax moves by at most a quarter of the range of the moves of its arguments. Also, no
-// probability is above exp of its argument, so where one level leads before and after, no change
-// is above K - 1 times the exp of the largest of the others.
+// probability is above exp of its argument less the largest, so where one level leads before and
+// after, no change is above K - 1 times the exp of the best of the others. (Damping leaves a
+// message whose largest entry is below 0.)
 inline bool changes_less(
     const ivec* before, const ivec* after, int64_t K, double quantum, const Change& change) {
     vec highest = all(-1e300), lowest = all(1e300), first = highest, second = highest;
+    vec top_before = highest, top_after = highest;
     for (int64_t k = 0; k < K; ++k) {
-        vec move = to_double(after[k] - before[k]);
-        highest = max(highest, move);
-        lowest = min(lowest, move);
-        vec reached = max(to_double(after[k]), to_double(before[k]));
-        second = max(second, min(first, reached));
-        first = max(first, reached);
+        vec now = to_double(after[k]), then = to_double(before[k]), reached = max(now, then);
+        highest = max(highest, now - then), lowest = min(lowest, now - then);
+        second = max(second, min(first, reached)), first = max(first, reached);
+        top_before = max(top_before, then), top_after = max(top_after, now);
     }
     vec moves = all(0.25 * quantum) * (highest - lowest);
-    vec others = second * all(quantum);
+    vec others = (second - min(top_before, top_after)) * all(quantum);
     // 1 in the lanes that neither bound settles.
     vec open = where_above(moves, all(change.largest), all(1.0), all(0.0));
     open = where_above(others, all(change.log_of_others), open, all(0.0));

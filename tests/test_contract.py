@@ -1,0 +1,255 @@
+"""What every estimator owes: units, row order and names do not matter; nothing non-finite comes out."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.conftest import make_crowd
+from voxpop import (
+    BI,
+    ESTIMATORS,
+    NBI,
+    Answers,
+    Average,
+    ConvergenceWarning,
+    DataWarning,
+    Estimator,
+    Exact,
+    Median,
+    Result,
+    StrongOracle,
+    aggregate,
+)
+
+Floats = NDArray[np.float64]
+SUPPORT = (10.0, 100.0, 1000.0)
+
+
+def variances(answers: Answers) -> dict[object, float]:
+    """Some variance per worker, by a rule that goes with the id and not with the position."""
+    return {u: 1.0 + (len(str(u)) * 7 + sum(map(ord, str(u)))) % 50 for u in answers.worker_ids}
+
+
+# Each estimator for answers in units of which one is `scale` of the first ones.
+KINDS: dict[str, Callable[[Answers, float], Estimator]] = {
+    "average": lambda a, c: Average(),
+    "median": lambda a, c: Median(),
+    "nbi": lambda a, c: NBI(),
+    "bi": lambda a, c: BI(support=tuple(c * c * s for s in SUPPORT)),
+    "bi-integrated": lambda a, c: BI(
+        support=tuple(c * c * s for s in SUPPORT), inference="integrate"
+    ),
+    "bi-auto": lambda a, c: BI(),
+    "bi-nbi": lambda a, c: BI(support="nbi"),
+    "strong-oracle": lambda a, c: StrongOracle(
+        variances={u: c * c * s for u, s in variances(a).items()}
+    ),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def fit(kind: str, answers: Answers, scale: float = 1.0) -> Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return KINDS[kind](answers, scale).fit(answers)
+
+
+def by_id(result: Result) -> tuple[dict[object, Floats], dict[object, float]]:
+    tasks = dict(zip(result.task_ids.tolist(), result.estimate, strict=True))
+    return tasks, dict(zip(result.worker_ids.tolist(), result.worker_variance, strict=True))
+
+
+def test_every_estimator_is_under_test() -> None:
+    assert {kind.split("-auto")[0] for kind in KINDS} | {"exact"} >= set(ESTIMATORS)
+    for name, estimator in ESTIMATORS.items():
+        assert estimator.name == name
+        assert "\n" not in estimator.summary
+    assert isinstance(Exact(support=(1.0,)), Estimator)
+
+
+@every_kind
+@given(
+    seed=st.integers(0, 20),
+    shift=st.sampled_from([-1000.0, 3.5, 1e6]),
+    scale=st.sampled_from([0.001, 3.0, -2.0, 4096.0]),
+)
+def test_units_and_origin_do_not_matter(
+    kind: str, seed: int, shift: float, scale: float
+) -> None:
+    answers = make_crowd(seed, dimension=1, n_tasks=24).answers
+    moved = Answers.from_arrays(
+        answers.task_ids[answers.task],
+        answers.worker_ids[answers.worker],
+        scale * answers.value + shift,
+    )
+    ours, theirs = fit(kind, answers), fit(kind, moved, abs(scale))
+    sd = np.sqrt(np.maximum(ours.variance, 1e-12))
+    back = (theirs.estimate - shift) / scale
+    # What 1e6 leaves of a difference in units of 0.001 is good for seven digits.
+    tolerance = 1e-5 + 1e-15 * abs(shift / scale)
+    np.testing.assert_allclose(back / sd, ours.estimate / sd, atol=tolerance * 10, rtol=1e-7)
+    np.testing.assert_allclose(theirs.variance / scale**2, ours.variance, rtol=1e-4)
+    here, there = np.argsort(ours.worker_ids), np.argsort(theirs.worker_ids)
+    np.testing.assert_allclose(
+        theirs.worker_variance[there] / scale**2, ours.worker_variance[here], rtol=1e-4
+    )
+    np.testing.assert_allclose(theirs.worker_weight[there], ours.worker_weight[here], rtol=1e-4)
+
+
+@every_kind
+@given(seed=st.integers(0, 2**31))
+def test_row_order_does_not_matter(kind: str, seed: int) -> None:
+    answers = make_crowd(1, n_tasks=24).answers
+    order = np.random.default_rng(seed).permutation(answers.n_edges)
+    shuffled = Answers.from_arrays(
+        answers.task_ids[answers.task[order]],
+        answers.worker_ids[answers.worker[order]],
+        answers.value[order],
+    )
+    (tasks, workers), (tasks2, workers2) = by_id(fit(kind, answers)), by_id(fit(kind, shuffled))
+    for task, estimate in tasks.items():
+        np.testing.assert_allclose(tasks2[task], estimate, rtol=1e-9)
+    for worker, variance in workers.items():
+        assert workers2[worker] == pytest.approx(variance, rel=1e-9)
+
+
+@every_kind
+def test_names_do_not_matter(kind: str) -> None:
+    answers = make_crowd(2, n_tasks=24).answers
+    rng = np.random.default_rng(0)
+    new_task = rng.permutation(answers.n_tasks)
+    names = {u: ("worker", int(i)) for u, i in enumerate(rng.permutation(answers.n_workers))}
+    worker = np.empty(answers.n_edges, dtype=object)
+    worker[:] = [names[u] for u in answers.worker]
+    renamed = Answers.from_arrays(new_task[answers.task], worker, answers.value)
+    if kind == "strong-oracle":
+        table = variances(answers)
+        oracle = StrongOracle(
+            variances={names[u]: table[answers.worker_ids[u]] for u in range(answers.n_workers)}
+        )
+        theirs = oracle.fit(renamed)
+    else:
+        theirs = fit(kind, renamed)
+    tasks, _ = by_id(theirs)
+    ours = fit(kind, answers)
+    for i in range(answers.n_tasks):
+        np.testing.assert_allclose(tasks[int(new_task[i])], ours.estimate[i], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+@given(seed=st.integers(0, 2**31))
+def test_rotation_does_not_matter_to_joint_enumeration(dimension: int, seed: int) -> None:
+    answers = make_crowd(3, dimension, n_tasks=24).answers
+    rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(dimension, dimension)))
+    turned = Answers.from_arrays(answers.task, answers.worker, answers.value @ rotation)
+    bi = BI(support=SUPPORT, inference="enumerate")
+    ours, theirs = bi.fit(answers), bi.fit(turned)
+    np.testing.assert_allclose(theirs.estimate, ours.estimate @ rotation, atol=1e-6)
+    np.testing.assert_allclose(theirs.variance.sum(1), ours.variance.sum(1), rtol=1e-6)
+
+
+@every_kind
+def test_the_same_answers_give_the_same_bits_and_are_left_alone(kind: str) -> None:
+    answers = make_crowd(4, n_tasks=24).answers
+    before = answers.value.copy()
+    ours, theirs = fit(kind, answers), fit(kind, answers)
+    np.testing.assert_array_equal(ours.estimate, theirs.estimate)
+    np.testing.assert_array_equal(ours.quantile, theirs.quantile)
+    np.testing.assert_array_equal(answers.value, before)
+
+
+@every_kind
+def test_estimators_and_results_survive_pickling(kind: str) -> None:
+    answers = make_crowd(5, n_tasks=24).answers
+    estimator = KINDS[kind](answers, 1.0)
+    again = pickle.loads(pickle.dumps(estimator))
+    assert repr(again) == repr(estimator)
+    result = pickle.loads(pickle.dumps(fit(kind, answers)))
+    assert result.estimate.shape == (24, 2)
+
+
+def hard_cases() -> dict[str, Answers]:
+    rng = np.random.default_rng(0)
+    task, worker = np.repeat(np.arange(30), 4), np.tile(np.arange(12), 10)
+    noise = rng.normal(0, 1, 120)
+    zeros = np.where(rng.random(120) < 0.64, 0.0, rng.integers(-100, 101, 120))
+    stubborn = np.where(worker == 3, 7.0, rng.uniform(0, 100, 30)[task] + 5 * noise)
+    wild = noise * np.where(worker % 2, 1e-4, 1e4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return {
+            "all equal": Answers.from_arrays(task, worker, np.full(120, 3.0)),
+            "all zero": Answers.from_arrays(task, worker, np.zeros(120)),
+            "equal within tasks": Answers.from_arrays(task, worker, task * 1.0),
+            "64 % zeros": Answers.from_arrays(task, worker, zeros),
+            "one worker gives one number": Answers.from_arrays(task, worker, stubborn),
+            "large with small differences": Answers.from_arrays(task, worker, 1e12 + 1e-3 * noise),
+            "variance ratio 1e8 and more": Answers.from_arrays(task, worker, wild),
+            "one answer": Answers.from_arrays(["t"], ["w"], [5.0]),
+            "one worker": Answers.from_arrays(np.arange(5), np.zeros(5), np.arange(5.0)),
+            "one answer per task": Answers.from_arrays(
+                np.arange(6), [0, 0, 1, 1, 2, 2], rng.normal(size=6)
+            ),
+            "one answer per worker": Answers.from_arrays(
+                [0, 0, 0, 1, 1], np.arange(5), rng.normal(size=5)
+            ),
+            "tiny": Answers.from_arrays(task, worker, 1e-90 * noise),
+            "huge": Answers.from_arrays(task, worker, 1e90 * noise),
+            "an outlier beyond reason": Answers.from_arrays(
+                task, worker, np.where(np.arange(120) == 7, 1e15, noise)
+            ),
+            "vectors of unequal scale": Answers.from_arrays(
+                task, worker, np.stack([noise, 1e6 * noise, 0 * noise], axis=1)
+            ),
+            "twelve answers per task": Answers.from_arrays(
+                np.repeat(np.arange(10), 12), worker, zeros
+            ),
+        }
+
+
+HARD = hard_cases()
+
+
+@pytest.mark.parametrize("case", HARD)
+@every_kind
+def test_nothing_non_finite_comes_out(kind: str, case: str) -> None:
+    answers = HARD[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        result = KINDS[kind](answers, 1.0).fit(answers)
+    for name in (
+        *("estimate", "variance", "quantile", "worker_variance", "worker_interval"),
+        *("worker_weight", "worker_posterior", "levels", "level_weights"),
+    ):
+        assert np.isfinite(getattr(result, name)).all(), name
+    assert (result.variance >= 0).all()
+    assert (np.diff(result.quantile, axis=2) >= 0).all()
+    lowest = np.minimum.reduceat(answers.value, answers.task_ptr[:-1], axis=0)
+    highest = np.maximum.reduceat(answers.value, answers.task_ptr[:-1], axis=0)
+    slack = 1e-9 * np.maximum(np.abs(lowest), np.abs(highest)) + 1e-9 * (highest - lowest + result.sd)
+    # With a flat prior no estimate leaves the range of its answers.
+    assert ((result.estimate >= lowest - slack) & (result.estimate <= highest + slack)).all()
+
+
+def test_support_with_a_ratio_of_1e8_is_fine() -> None:
+    answers = HARD["variance ratio 1e8 and more"]
+    for inference in ("enumerate", "integrate"):
+        result = BI(support=(1e-8, 1.0, 1e8), inference=inference).fit(answers)  # type: ignore[arg-type]
+        assert np.isfinite(result.quantile).all()
+        precise = result.worker_posterior[answers.worker_ids % 2 == 1]
+        assert (precise[:, 0] > 0.99).all()
+
+
+def test_aggregate_takes_names_and_estimators(crowd) -> None:  # type: ignore[no-untyped-def]
+    assert aggregate(crowd.answers).settings["method"] == "bi"
+    assert aggregate(crowd.answers, "median").settings["method"] == "median"
+    assert aggregate(crowd.answers, NBI(floor=0.01)).settings["floor"] == 0.01
