@@ -87,37 +87,74 @@ inline Nodes place_nodes(
     return nodes;
 }
 
+// The workers of one task: answers, and messages as heights of their functions. Numbers of a
+// block's other tasks lie between: every `lanes`th one is this task's.
+struct Workers {
+    int64_t degree, n_levels;
+    const double* value;   // A_u
+    const double* height;  // log2 of m_u(k) / sqrt(s_k)
+    const double* rate;    // (log2 e) / (2 s_k)
+
+    double answer(int64_t u) const { return value[u * lanes]; }
+    const double* heights(int64_t u) const { return height + u * n_levels * lanes; }
+
+    // M12: log2 of the worker's function at some squared distances from the answer.
+    //
+    //     F_u(x) = Σ_k m_u(k) N(A_u | x, s_k)
+    vec log_function(int64_t u, vec squared) const {
+        const double* mine = heights(u);
+        vec top = fma(squared, all(-rate[0]), all(mine[0])), total = all(0.0);
+        for (int64_t k = 1; k < n_levels; ++k)
+            top = max(top, fma(squared, all(-rate[k]), all(mine[k * lanes])));
+        for (int64_t k = 0; k < n_levels; ++k) {
+            vec exponent = fma(squared, all(-rate[k]), all(mine[k * lanes])) - top;
+            if (any_above(exponent, all(negligible))) total = total + exp2(exponent);
+        }
+        return top + log2(total);
+    }
+};
+
 // Scratch arrays of the integral of one task, in vectors of nodes.
 struct IntegralArrays {
-    int64_t n;             // vectors of nodes
-    vec *x, *total;        // nodes; log2 of P(x) times the weight
-    vec *log_f;            // (degree, n): log2 F_u(x)
+    int64_t n, n_nodes;     // vectors of nodes, and nodes
+    vec *x, *total;         // nodes; log2 of weight and prior, in the end of P(x)
+    vec *log_f;             // (degree, n): log2 F_u(x)
     vec *cavity, *squared;  // log2 P/F_u, (x - A_u)²
 };
 
+// Take one task's nodes out of its block, with the logs of their weights and of the prior.
+inline IntegralArrays open_integral(
+    const Nodes& nodes, int lane, const NodeRule& rule, double prior_mean, int64_t degree,
+    Workspace& workspace) {
+    IntegralArrays s;
+    s.n_nodes = nodes.n[lane], s.n = (s.n_nodes + lanes - 1) / lanes;
+    s.x = (vec*)workspace.slot(3, lanes * s.n * (4 + degree));
+    s.total = s.x + s.n, s.cavity = s.total + s.n, s.squared = s.cavity + s.n;
+    s.log_f = s.squared + s.n;
+    double *x = (double*)s.x, *total = (double*)s.total;
+    for (int64_t q = 0; q < s.n_nodes; ++q)
+        x[q] = nodes.x[q][lane], total[q] = nodes.weight[q][lane];
+    for (int64_t q = s.n_nodes; q < s.n * lanes; ++q) x[q] = x[q - 1], total[q] = 1.0;
+    for (int64_t q = 0; q < s.n; ++q) {
+        vec distance = s.x[q] - all(prior_mean);
+        s.total[q] = log2(s.total[q]);
+        if (rule.prior_precision > 0.0)
+            s.total[q] = fma(
+                distance * distance, all(-0.5 * log2_e * rule.prior_precision), s.total[q]);
+    }
+    for (int64_t q = s.n_nodes; q < s.n * lanes; ++q) total[q] = -1e300;
+    return s;
+}
+
 // M12: log2 of each worker's function, and of the product of all with the prior.
 //
-//     F_u(x) = Σ_k m_u(k) N(A_u | x, s_k),   P(x) = weight(x) prior(x) Π_u F_u(x)
-//
-// `height[u, k]` is log2 of m_u(k) / sqrt(s_k), `rate[k]` is (log2 e) / (2 s_k); every `lanes`th
-// number of height and value is this task's.
-inline void multiply_workers(
-    IntegralArrays& s, int64_t degree, int64_t K, const double* value, const double* height,
-    const double* rate) {
-    for (int64_t u = 0; u < degree; ++u) {
-        const vec answer = all(value[u * lanes]);
-        const double* mine = height + u * K * lanes;
+//     P(x) = weight(x) prior(x) Π_u F_u(x)
+inline void multiply_workers(IntegralArrays& s, const Workers& workers) {
+    for (int64_t u = 0; u < workers.degree; ++u) {
+        const vec answer = all(workers.answer(u));
         for (int64_t q = 0; q < s.n; ++q) {
-            vec distance = s.x[q] - answer, squared = distance * distance;
-            vec top = fma(squared, all(-rate[0]), all(mine[0]));
-            for (int64_t k = 1; k < K; ++k)
-                top = max(top, fma(squared, all(-rate[k]), all(mine[k * lanes])));
-            vec total = all(0.0);
-            for (int64_t k = 0; k < K; ++k) {
-                vec exponent = fma(squared, all(-rate[k]), all(mine[k * lanes])) - top;
-                if (any_above(exponent, all(negligible))) total = total + exp2(exponent);
-            }
-            vec log_f = top + log2(total);
+            vec distance = s.x[q] - answer;
+            vec log_f = workers.log_function(u, distance * distance);
             s.log_f[u * s.n + q] = log_f;
             s.total[q] = s.total[q] + log_f;
         }
@@ -128,21 +165,19 @@ inline void multiply_workers(
 //
 //     m_{i→u}(k) ∝ ∫ P(x) / F_u(x) N(A_u | x, s_k) dx
 inline void integrate_cavity(
-    IntegralArrays& s, int64_t u, int64_t K, double value, const double* rate,
-    const double* log_scale, double* out) {
-    const vec answer = all(value);
+    IntegralArrays& s, const Workers& workers, int64_t u, const double* log_scale, double* out) {
+    const vec answer = all(workers.answer(u));
     for (int64_t q = 0; q < s.n; ++q) {
         vec distance = s.x[q] - answer;
         s.squared[q] = distance * distance;
         s.cavity[q] = s.total[q] - s.log_f[u * s.n + q];
     }
-    for (int64_t k = 0; k < K; ++k) {
-        const vec minus_rate = all(-rate[k]);
-        vec highest = all(-1e300);
+    for (int64_t k = 0; k < workers.n_levels; ++k) {
+        const vec minus_rate = all(-workers.rate[k]);
+        vec highest = all(-1e300), total = all(0.0);
         for (int64_t q = 0; q < s.n; ++q)
             highest = max(highest, fma(s.squared[q], minus_rate, s.cavity[q]));
         const double top = largest(highest);
-        vec total = all(0.0);
         for (int64_t q = 0; q < s.n; ++q) {
             vec exponent = fma(s.squared[q], minus_rate, s.cavity[q]) - all(top);
             if (any_above(exponent, all(negligible))) total = total + exp2(exponent);

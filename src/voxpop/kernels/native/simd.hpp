@@ -14,6 +14,7 @@ namespace voxpop::VOXPOP_VARIANT {
 
 constexpr int lanes = VOXPOP_LANES;
 typedef double vec __attribute__((vector_size(8 * VOXPOP_LANES), may_alias));
+typedef double loose __attribute__((vector_size(8 * VOXPOP_LANES), may_alias, aligned(8)));
 typedef int64_t ivec __attribute__((vector_size(8 * VOXPOP_LANES), may_alias));
 
 #if VOXPOP_LANES == 8
@@ -75,6 +76,8 @@ inline vec keep_above(vec a, vec b, vec x) { return (vec)((ivec)x & (ivec)(a > b
 
 #endif
 
+// Vector that starts at any number.
+inline vec load(const double* from) { return *(const loose*)from; }
 inline vec to_double(ivec a) { return __builtin_convertvector(a, vec); }
 inline vec absolute(vec a) { return max(a, -a); }
 

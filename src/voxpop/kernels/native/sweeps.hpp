@@ -64,7 +64,7 @@ public:
     double* slot(int number, size_t n_doubles);
 
 private:
-    static constexpr int n_slots = 4;
+    static constexpr int n_slots = 5;
     double* memory_[n_slots] = {};
     size_t size_[n_slots] = {};
 };

@@ -1,6 +1,7 @@
 // The kernels for one instruction set; compiled once for each, with the flags that it needs.
 #include "enumerate_logs.hpp"
 #include "integrate.hpp"
+#include "prune.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 
@@ -84,38 +85,21 @@ static double integrate(
         gather(g.prior_mean, 1, block, (double*)prior_mean);
         for (int64_t u = 0; u < degree; ++u)
             for (int64_t k = 0; k < K; ++k)
-                incoming[u * K + k] =
-                    incoming[u * K + k] * all(log2_e) - all(log_scale[k]);
+                incoming[u * K + k] = incoming[u * K + k] * all(log2_e) - all(log_scale[k]);
         const Nodes nodes = place_nodes(rule, value, *prior_mean, degree, workspace);
-        for (int lane = 0; lane < lanes; ++lane) {
-            if (lane >= block.n_rows) {
-                // A repeated task: nobody hears it, but its numbers must be sound.
-                for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
-                continue;
-            }
-            IntegralArrays s;
-            s.n = (nodes.n[lane] + lanes - 1) / lanes;
-            s.x = (vec*)workspace.slot(3, lanes * s.n * (4 + degree));
-            s.total = s.x + s.n, s.cavity = s.total + s.n, s.squared = s.cavity + s.n;
-            s.log_f = s.squared + s.n;
-            double *x = (double*)s.x, *weight = (double*)s.total;
-            for (int64_t q = 0; q < nodes.n[lane]; ++q)
-                x[q] = nodes.x[q][lane], weight[q] = nodes.weight[q][lane];
-            for (int64_t q = 0; q < s.n; ++q) s.total[q] = log2(s.total[q]);
-            for (int64_t q = nodes.n[lane]; q < s.n * lanes; ++q) x[q] = x[q - 1], weight[q] = -1e300;
-            if (rule.prior_precision > 0.0)
-                for (int64_t q = 0; q < s.n; ++q) {
-                    vec distance = s.x[q] - all((*prior_mean)[lane]);
-                    s.total[q] = fma(
-                        distance * distance, all(-0.5 * log2_e * rule.prior_precision), s.total[q]);
-                }
-            const double *mine = (double*)value + lane, *height = (double*)incoming + lane;
-            multiply_workers(s, degree, K, mine, height, rate);
+        for (int lane = 0; lane < block.n_rows; ++lane) {
+            const Workers workers{
+                degree, K, (double*)value + lane, (double*)incoming + lane, rate};
+            IntegralArrays s = open_integral(nodes, lane, rule, (*prior_mean)[lane], degree,
+                                             workspace);
+            leave_out_nodes(s, workers, workspace);
+            multiply_workers(s, workers);
             for (int64_t u = 0; u < degree; ++u)
-                integrate_cavity(
-                    s, u, K, mine[u * lanes], rate, log_scale,
-                    (double*)(out + u * K) + lane);
+                integrate_cavity(s, workers, u, log_scale, (double*)(out + u * K) + lane);
         }
+        // A repeated task: nobody hears it, but its numbers must be sound.
+        for (int lane = block.n_rows; lane < lanes; ++lane)
+            for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
         for (int64_t j = 0; j < n_messages; ++j) out[j] = out[j] * all(ln_2);
         speak(m, block, old, out, new_sums, change, scratch);
     }
@@ -125,9 +109,8 @@ static double integrate(
 // Apply a function to n numbers; the last few go through one padded vector.
 template <typename F>
 static void map(const double* x, double* out, int64_t n, F function) {
-    typedef double loose __attribute__((vector_size(8 * lanes), may_alias, aligned(8)));
     int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) *(loose*)(out + i) = function(*(const loose*)(x + i));
+    for (; i + lanes <= n; i += lanes) *(loose*)(out + i) = function(load(x + i));
     if (i == n) return;
     vec rest = all(1.0);
     for (int lane = 0; lane < n - i; ++lane) rest[lane] = x[i + lane];
