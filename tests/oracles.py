@@ -41,14 +41,12 @@ def log_likelihood(value: Floats, s: Floats, prior_mean: Floats, prior_variance:
     for j in range(value.shape[1]):
         if np.isfinite(prior_variance):
             covariance = np.diag(s) + prior_variance
-            total += multivariate_normal.logpdf(
-                value[:, j], np.full(len(s), prior_mean[j]), covariance
-            )
+            centre = np.full(len(s), prior_mean[j])
+            total += float(multivariate_normal.logpdf(value[:, j], centre, covariance))
         elif len(s) > 1:
             covariance = np.diag(s[1:]) + s[0]
-            total += multivariate_normal.logpdf(
-                value[1:, j] - value[0, j], np.zeros(len(s) - 1), covariance
-            )
+            difference = value[1:, j] - value[0, j]
+            total += float(multivariate_normal.logpdf(difference, cov=covariance))
     return total
 
 

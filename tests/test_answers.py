@@ -22,9 +22,7 @@ def test_order_of_first_appearance_is_kept() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30, unique=True
-    )
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30, unique=True)
 )
 def test_both_views_hold_every_edge_once(pairs: list[tuple[int, int]]) -> None:
     task, worker = np.array(pairs).T
@@ -42,8 +40,8 @@ def test_both_views_hold_every_edge_once(pairs: list[tuple[int, int]]) -> None:
         edges = slice(answers.task_ptr[i], answers.task_ptr[i + 1])
         assert (answers.task[edges] == i).all()
     for u in range(answers.n_workers):
-        edges = answers.by_worker[answers.worker_ptr[u] : answers.worker_ptr[u + 1]]
-        assert (answers.worker[edges] == u).all()
+        own = answers.by_worker[answers.worker_ptr[u] : answers.worker_ptr[u + 1]]
+        assert (answers.worker[own] == u).all()
     assert answers.task_degree.sum() == answers.worker_degree.sum() == len(pairs)
 
 
@@ -60,12 +58,13 @@ def test_arrays_are_read_only() -> None:
         answers.value[0] = 0.0
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"), [("mean", [2.0, 2.5]), ("last", [3.0, 2.5])]
-)
+@pytest.mark.parametrize(("policy", "expected"), [("mean", [2.0, 2.5]), ("last", [3.0, 2.5])])
 def test_repeated_answers_are_combined_when_asked(policy: str, expected: list[float]) -> None:
     answers = Answers.from_arrays(
-        ["a", "b", "a"], ["u", "v", "u"], [1.0, 2.5, 3.0], duplicates=policy  # type: ignore[arg-type]
+        ["a", "b", "a"],
+        ["u", "v", "u"],
+        [1.0, 2.5, 3.0],
+        duplicates=policy,  # type: ignore[arg-type]
     )
     assert answers.value[:, 0].tolist() == expected
 

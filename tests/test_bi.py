@@ -102,7 +102,12 @@ def test_the_papers_figures_at_five_answers_per_task_and_worker() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         crowd = simulate(model, assign_regular(200, 5, 5, rng), rng)
-        for estimator in (Average(), NBI(), BI(support=SMALL), StrongOracle(variances=crowd.variances)):
+        for estimator in (
+            Average(),
+            NBI(),
+            BI(support=SMALL),
+            StrongOracle(variances=crowd.variances),
+        ):
             found = score(estimator.fit(crowd.answers), crowd.truth).mse
             scores.setdefault(estimator.name, []).append(found)
     mse = {name: float(np.mean(found)) for name, found in scores.items()}

@@ -320,9 +320,9 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
         click.echo(json.dumps(scores, indent=2))
         return
     show_contest(contestants, _console())
-    average, learned = contestants[0].score, contestants[4].score
+    gain = contestants[0].score.mse / contestants[4].score.mse
     _say(
-        f"Learning who to trust divides the error of the average by {average.mse / learned.mse:.1f}. "
+        f"Learning who to trust divides the error of the average by {gain:.1f}. "
         "The oracle is told every\nworker's noise: nobody can do better. Now yours: "
         "voxpop aggregate answers.csv"
     )

@@ -67,7 +67,7 @@ def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
             f"{c.score.mse / oracle:.2f} x",
             f"{c.score.coverage_95:.0%}",
             f"{c.seconds:.2f}",
-            "█" * max(1, round(12 * c.score.mse / worst)),
+            "█" * max(1, round(10 * c.score.mse / worst)),
         )
     console.print(table)
 

@@ -16,6 +16,8 @@ from voxpop.model import Model
 # (1.6 in sd) fill it: a worker between two levels loses a few per cent of efficiency at most.
 _COARSE, _FINE = 10.0, 2.5
 _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
+# Weights need no more digits than this of the messages, and cost half as much with them.
+_LEARNING_ACCURACY = 1e-5
 # The weights are settled when none moves by more than this in a sweep.
 _SETTLED = 2e-3
 # A level that fewer than this many workers use, in expectation, is left out.
@@ -49,6 +51,7 @@ def learn_support(
     on_sweep: OnSweep | None = None,
 ) -> tuple[Model, tuple[str, ...]]:
     """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21)."""
+    accuracy = max(accuracy, _LEARNING_ACCURACY)
     low, high = _range(answers)
     coarse = base.with_levels(_grid(low, high, _COARSE))
     how = (inference, accuracy, backend, threads)

@@ -1,0 +1,81 @@
+"""The house keeps its order: imports go down, files stay short, start-up stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import voxpop
+
+SOURCE = Path(voxpop.__file__).parent
+
+# From the ground up; a module imports only from rows below its own (or its own package).
+FLOORS = [
+    {"errors"},
+    {"tables"},
+    {"answers"},
+    {"model"},
+    {"result"},
+    {"io"},
+    {"kernels", "assign"},
+    {"backends"},
+    {"estimators", "simulation", "metrics"},
+    {"demo"},
+    {"screen"},
+    {"cli"},
+    {"__main__"},
+]
+FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}
+
+
+def home(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("voxpop."):
+            found.add(node.module.split(".")[1])
+    return found
+
+
+def test_imports_go_down() -> None:
+    for path in SOURCE.rglob("*.py"):
+        if path.name == "__init__.py" and path.parent == SOURCE:
+            continue
+        for target in imports(path) - {home(path)}:
+            assert FLOOR[target] <= FLOOR[home(path)], f"{path.name} imports {target}"
+
+
+def test_files_stay_short() -> None:
+    for path in SOURCE.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 450, path
+
+
+def modules_after(code: str) -> set[str]:
+    listing = f"import sys; {code}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", listing], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_start_up_is_light() -> None:
+    heavy = {"numpy", "pandas", "duckdb", "scipy", "narwhals", "rich"}
+    assert not heavy & modules_after("import voxpop")
+    assert not heavy & modules_after("import voxpop.cli")
+
+
+def test_public_names_exist() -> None:
+    for name in voxpop.__all__:
+        assert getattr(voxpop, name) is not None
+    assert set(voxpop.__all__) <= set(dir(voxpop))
+
+
+def test_version_is_the_packages() -> None:
+    from importlib.metadata import version
+
+    assert voxpop.__version__ == version("voxpop")

@@ -1,0 +1,201 @@
+"""The command line as a user meets it: data on stdout, talk on stderr, one line for a mistake."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from voxpop import Simulation, __version__
+from voxpop.cli import main
+
+
+@pytest.fixture
+def files(crowd: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return crowd.save(tmp_path / "crowd")
+
+
+def run(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+
+
+def ok(*arguments: str | Path, stdin: str | None = None) -> Result:
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
+    result = ok("aggregate", files / "answers.csv")
+    printed = pd.read_csv(io.StringIO(result.stdout))
+    assert list(printed.columns[:4]) == ["task", "x", "y", "sd"]
+    assert len(printed) == 60
+    written = pd.read_csv("answers.voxpop/tasks.csv")
+    pd.testing.assert_frame_equal(printed, written)
+    assert Path("answers.voxpop/workers.csv").exists()
+    assert "task from 'task', worker from 'worker', value from 'x, y'" in result.stderr
+    assert "noise levels learned" in result.stderr
+    assert "wrote tasks.csv, workers.csv and result.json to answers.voxpop" in result.stderr
+
+
+def test_aggregate_reads_stdin(files: Path) -> None:
+    text = (files / "answers.csv").read_text()
+    piped = ok("aggregate", "-", "--method", "median", stdin=text)
+    named = ok("aggregate", files / "answers.csv", "--method", "median")
+    assert piped.stdout == named.stdout
+    assert Path("stdin.voxpop/tasks.csv").exists()
+    lines = "\n".join(
+        json.dumps({"item": i, "judge": j, "score": i + j}) for i in (1, 2) for j in (3, 4)
+    )
+    assert "1," in ok("aggregate", "-", "--method", "average", stdin=lines).stdout
+
+
+def test_aggregate_as_json_with_a_score(files: Path) -> None:
+    result = ok(
+        *("aggregate", files / "answers.csv", "--json", "--truth", files / "truth.csv"),
+        *("--method", "bi", "--support", "10,100,1000", "-o", "out", "--format", "parquet"),
+    )
+    document = json.loads(result.stdout)
+    assert len(document["tasks"]) == 60
+    assert document["score"]["mse"] < 200
+    assert document["levels"] == [10, 100, 1000]
+    assert Path("out/tasks.parquet").exists()
+
+
+def test_every_method_that_fits_can_be_asked_for(files: Path) -> None:
+    answers = files / "answers.csv"
+    for method in ("auto", "average", "median", "nbi", "bi"):
+        ok("aggregate", answers, "--method", method)
+    ok("aggregate", answers, "--method", "strong-oracle", "--variances", files / "workers.csv")
+    ok("aggregate", answers, "--method", "bi", "--support", "nbi")
+    ok("aggregate", answers, "--support", "10,1000", "--weights", "0.8,0.2")
+    ok("aggregate", answers, "--prior-mean", "50", "--prior-variance", "900")
+    ok("aggregate", answers, "--value", "x", "--gold", files / "truth.csv")
+    small = "task,worker,value\na,u,1\na,v,2\nb,u,3\nb,v,5\n"
+    ok("aggregate", "-", "--method", "exact", "--support", "1,10", stdin=small)
+
+
+MISTAKES: list[tuple[list[str], str]] = [
+    (["aggregate", "none.csv"], "Error: none.csv: no such file\n"),
+    (["aggregate", "crowd/answers.csv", "--task", "tusk"], "no column 'tusk' for the task"),
+    (["aggregate", "crowd/answers.csv", "--method", "magic"], "no method 'magic'; choose auto"),
+    (["aggregate", "crowd/answers.csv", "--method", "median", "--tol", "1"], "takes no --tol"),
+    (["aggregate", "crowd/answers.csv", "--method", "exact"], "needs --support with numbers"),
+    (["aggregate", "crowd/answers.csv", "--method", "strong-oracle"], "needs --variances"),
+    (["aggregate", "crowd/answers.csv", "--support", "1,-1"], "positive finite variances"),
+    (["aggregate", "crowd/answers.csv", "--truth", "none.csv"], "none.csv: no such file"),
+    (["aggregate", "crowd/answers.csv", "-o", "crowd/truth.csv"], "is a file; name a directory"),
+    (["simulate", "--per-task", "9", "--tasks", "2"], "9 answers per task need as many workers"),
+    (["simulate", "--support", "auto"], "needs noise variances as numbers"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
+def test_a_mistake_is_one_line_and_exit_status_1(
+    files: Path, arguments: list[str], message: str
+) -> None:
+    before = {path: path.read_bytes() for path in files.iterdir()}
+    result = run(*arguments)
+    assert result.exit_code == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert message.strip("\n") in result.stderr
+    assert "Traceback" not in result.stderr
+    assert {path: path.read_bytes() for path in files.iterdir()} == before
+
+
+def test_a_bad_table_is_one_line_not_a_traceback(files: Path) -> None:  # noqa: ARG001
+    result = run("aggregate", "-", stdin="task,worker,value\na,u,x\n")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.endswith("row 1: 'x' in column 'value' is not a number\n")
+    assert result.stdout == ""
+
+
+def test_numbers_on_the_command_line_are_checked() -> None:
+    result = run("aggregate", "a.csv", "--support", "10;100")
+    assert result.exit_code == 2
+    assert "expected auto, nbi or numbers like 10,100,1000" in result.stderr
+
+
+def test_warnings_are_one_line_each(files: Path) -> None:  # noqa: ARG001
+    text = "task,worker,value\na,u,1\nb,u,2\n"
+    result = ok("aggregate", "-", "--method", "average", stdin=text)
+    warned = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert len(warned) == 1
+    assert "all answers come from one worker" in warned[0]
+
+
+def test_duplicates_by_policy(files: Path) -> None:  # noqa: ARG001
+    text = "task,worker,value\na,u,1\na,u,3\na,v,5\nb,v,4\n"
+    assert "--duplicates" in run("aggregate", "-", stdin=text).stderr
+    for policy, expected in (("mean", "a,3.5"), ("last", "a,4.0")):
+        arguments = ("--method", "average", "--duplicates", policy)
+        assert expected in ok("aggregate", "-", *arguments, stdin=text).stdout
+
+
+def test_simulate_then_aggregate(files: Path) -> None:  # noqa: ARG001
+    ok("simulate", "--tasks", "50", "--dimension", "2", "--seed", "3", "-o", "a")
+    ok("simulate", "--tasks", "50", "--dimension", "2", "--seed", "3", "-o", "b")
+    assert Path("a/answers.csv").read_text() == Path("b/answers.csv").read_text()
+    assert len(pd.read_csv("a/truth.csv")) == 50
+    ok("aggregate", "a/answers.csv", "--truth", "a/truth.csv")
+
+
+def test_demo_shows_that_learning_pays(files: Path) -> None:  # noqa: ARG001
+    scores = json.loads(ok("demo", "--tasks", "100", "--json").stdout)
+    assert scores["strong oracle"]["mse"] <= scores["bi, levels learned"]["mse"]
+    assert scores["bi, levels learned"]["mse"] < 0.3 * scores["average"]["mse"]
+    screen = ok("demo", "--tasks", "60").stdout
+    assert "strong oracle" in screen
+    assert max(map(len, screen.splitlines())) <= 80
+
+
+def test_methods_and_version() -> None:
+    listed = ok("methods").stdout
+    for name in ("average", "median", "nbi", "bi", "strong-oracle", "exact"):
+        assert f"\n{name}\t" in f"\n{listed}"
+    assert json.loads(ok("methods", "--json").stdout)["average"]
+    assert "backend portable" in ok("version").stdout
+    assert json.loads(ok("version", "--json").stdout)["voxpop"] == __version__
+    assert __version__ in ok("--version").stdout
+
+
+@pytest.mark.parametrize("command", ["aggregate", "simulate", "demo", "methods", "version"])
+def test_every_help_ends_with_an_example(command: str) -> None:
+    text = ok(command, "--help").stdout
+    assert f"voxpop {command}" in text.split("\n", 2)[2]
+
+
+def test_python_m_voxpop_is_voxpop() -> None:
+    command = [sys.executable, "-m", "voxpop", "version", "--json"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout)["voxpop"] == __version__
+
+
+def test_a_terminal_gets_tables(files: Path) -> None:
+    """Run in a pseudo-terminal, as a person would."""
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "voxpop", "aggregate", str(files / "answers.csv")]
+    command += ["--method", "bi", "--support", "10,100,1000"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        printed = b""
+        while True:
+            try:
+                printed += os.read(ours, 4096)
+            except OSError:  # the other side has hung up
+                break
+    os.close(ours)
+    assert process.returncode == 0
+    assert "Workers, most trusted first" in printed.decode()
+    assert "... and 52 more tasks" in printed.decode()

@@ -1,0 +1,250 @@
+"""Reading: every kind of file and frame, guesses, gold, and one clear line for what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from voxpop import Answers, DataError, aggregate, read_answers
+
+ROWS: dict[str, list[Any]] = {
+    "task": ["img_1", "img_1", "img_2", "img_2"],
+    "worker": ["ann", "bob", "ann", "bob"],
+    "value": [34.0, 31.5, 60.0, 58.25],
+}
+
+
+def write(path: Path, rows: dict[str, list[Any]] = ROWS) -> Path:
+    table = pd.DataFrame(rows)
+    name = path.name
+    if ".parquet" in name:
+        table.to_parquet(path)
+        return path
+    if "json" in name:
+        text = "\n".join(json.dumps(r) for r in table.to_dict("records"))
+    else:
+        text = table.to_csv(index=False, sep="\t" if ".tsv" in name else ",")
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+def same(ours: Answers, theirs: Answers) -> bool:
+    return (
+        ours.task_ids.tolist() == theirs.task_ids.tolist()
+        and ours.worker_ids.tolist() == theirs.worker_ids.tolist()
+        and np.array_equal(ours.task, theirs.task)
+        and np.array_equal(ours.worker, theirs.worker)
+        and np.array_equal(ours.value, theirs.value)
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a.csv", "a.tsv", "a.parquet", "a.jsonl", "a.ndjson", "a.csv.gz", "a.tsv.gz"),
+        *("a.jsonl.gz", "a.CSV", "answers", "with 'quote' and space.csv"),
+    ],
+)
+def test_every_file_format_gives_the_same_answers(tmp_path: Path, name: str) -> None:
+    reference = read_answers(pd.DataFrame(ROWS))
+    assert same(read_answers(write(tmp_path / name)), reference)
+    assert same(read_answers(str(tmp_path / name)), reference)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table, pl.LazyFrame])
+def test_every_frame_library_gives_the_same_answers_and_gets_its_own_back(make: Any) -> None:
+    source = make(ROWS)
+    assert same(read_answers(source), read_answers(pd.DataFrame(ROWS)))
+    result = aggregate(source, "average")
+    kind = pl.DataFrame if make is pl.LazyFrame else type(source)
+    assert type(result.tasks) is kind
+    assert type(result.workers) is kind
+
+
+def test_a_file_gives_pandas(tmp_path: Path) -> None:
+    result = aggregate(write(tmp_path / "a.csv"), "average")
+    assert isinstance(result.tasks, pd.DataFrame)
+    assert list(result.tasks.columns[:3]) == ["task", "value", "sd"]
+    assert result.tasks["value"].tolist() == [32.75, 59.125]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("item", "annotator", "rating"),
+        ("HITId", "WorkerId", "Answer"),
+        ("question", "worker", "answer"),
+        ("PVS_ID", "observer", "vote"),
+        ("item_id", "judge", "score"),
+        ("orig_id", "!amt_worker_ids", "response"),
+        ("submission", "grader", "points"),  # the only column left
+    ],
+)
+def test_columns_are_guessed_and_the_guess_is_told(names: tuple[str, str, str]) -> None:
+    frame = pd.DataFrame(dict(zip(names, ROWS.values(), strict=True)))
+    answers = read_answers(frame)
+    assert same(answers, read_answers(pd.DataFrame(ROWS)))
+    assert tuple(answers.columns.values()) == names
+    assert f"task from {names[0]!r}" in repr(answers)
+
+
+def test_a_guess_can_be_overruled() -> None:
+    frame = pd.DataFrame(ROWS | {"rating": [1.0, 2.0, 3.0, 4.0], "rater": list("wxyz")})
+    answers = read_answers(frame, worker="rater", values="rating")
+    assert answers.worker_ids.tolist() == list("wxyz")
+    assert answers.value[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "asked"),
+    [
+        (("x", "y"), None),
+        (("xmin", "ymin", "xmax", "ymax"), None),
+        (("value_a", "value_b", "value_c"), None),
+        (("col", "row"), ["row", "col"]),
+    ],
+)
+def test_vectors(columns: tuple[str, ...], asked: list[str] | None) -> None:
+    values = {name: [float(i + 10 * j) for i in range(4)] for j, name in enumerate(columns)}
+    frame = pd.DataFrame({"task": ROWS["task"], "worker": ROWS["worker"]} | values)
+    answers = read_answers(frame, values=asked)
+    assert answers.value_names == tuple(asked or columns)
+    assert answers.dimension == len(columns)
+
+
+def test_ids_of_a_csv_keep_their_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("task,worker,value\n007,1,1\n7,2,2\n10,10,3\n")
+    answers = read_answers(path)
+    assert answers.task_ids.tolist() == ["007", "7", "10"]
+    assert answers.worker_ids.tolist() == [1, 2, 10]
+
+
+def test_text_that_spells_a_number_is_one() -> None:
+    frame = pd.DataFrame(ROWS | {"value": ["34", " 31.5", "6e1", "58.25"]})
+    assert same(read_answers(frame), read_answers(pd.DataFrame(ROWS)))
+
+
+def test_gold_from_a_column_a_table_and_a_mapping(tmp_path: Path) -> None:
+    nan = float("nan")
+    column = read_answers(pd.DataFrame(ROWS | {"gold": [33.0, 33.0, nan, nan]}), gold="gold")
+    mapping = read_answers(pd.DataFrame(ROWS), gold={"img_1": 33.0, "elsewhere": 1.0})
+    table = pd.DataFrame({"task": ["img_1"], "value": [33.0]})
+    frame = read_answers(pd.DataFrame(ROWS), gold=table)
+    table.to_csv(tmp_path / "gold.csv", index=False)
+    file = read_answers(pd.DataFrame(ROWS), gold=str(tmp_path / "gold.csv"))
+    for answers in (column, mapping, frame, file):
+        assert answers.gold is not None
+        np.testing.assert_array_equal(answers.gold, [[33.0], [nan]])
+    csv = tmp_path / "a.csv"
+    csv.write_text("task,worker,value,gold\na,u,1,5\na,v,2,5\nb,u,3,\nb,v,4,\n")
+    assert read_answers(csv, gold="gold").is_gold.tolist() == [True, False]
+
+
+BAD: dict[str, tuple[str, str]] = {
+    "missing column": ("task,value\na,1\n", "no column that looks like the worker; the columns"),
+    "no value column": ("task,worker,p,q\na,u,1,2\n", "no column that looks like the value"),
+    "no rows": ("task,worker,value\n", "has no rows"),
+    "empty file": ("", ""),
+    "text for a number": (
+        "task,worker,value\na,u,1\nb,v,tall\n",
+        "row 2: 'tall' in column 'value' is not a number",
+    ),
+    "decimal comma": ('task,worker,value\na,u,"1,5"\nb,v,2\n', "row 1: '1,5' in column 'value'"),
+    "missing value": ("task,worker,value\na,u,\nb,v,2\n", "column 'value' is empty in row 1"),
+    "missing worker": ("task,worker,value\na,,1\nb,v,2\n", "column 'worker' is empty in row 1"),
+    "NaN": ("task,worker,value\na,u,nan\nb,v,2\n", "row 1: nan in column 'value'"),
+    "infinity": ("task,worker,value\na,u,1\nb,v,inf\n", "row 2: inf in column 'value'"),
+    "twice": (
+        "task,worker,value\na,u,1\nb,v,2\na,u,3\n",
+        "worker 'u' answered task 'a' more than once (rows 1 and 3)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_told_in_one_line(tmp_path: Path, case: str) -> None:
+    text, message = BAD[case]
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(DataError) as error:
+        read_answers(path)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "case", sorted(set(BAD) - {"empty file", "missing value", "missing worker", "NaN"})
+)
+def test_a_bad_frame_is_told_the_same(case: str, tmp_path: Path) -> None:
+    text, message = BAD[case]
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(DataError) as error:
+        read_answers(pd.read_csv(path, dtype=str, keep_default_na=False))
+    assert message in str(error.value)
+
+
+def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
+    frame = pd.DataFrame(ROWS)
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (tmp_path / "none.csv", {}, "no such file"),
+        (tmp_path, {}, "is a directory"),
+        (42, {}, "expected a path or a data frame"),
+        ([1, 2], {}, "expected a path or a data frame"),
+        (frame, {"task": "tusk"}, "no column 'tusk' for the task"),
+        (frame, {"values": ["value", "value"]}, "one or more different names"),
+        (frame, {"values": ["worker"]}, "cannot be both the value and a task"),
+        (frame, {"gold": "gold"}, "neither a column"),
+        (frame, {"gold": {"img_9": 1.0}}, "none of its tasks"),
+        (frame, {"gold": {"img_1": "much"}}, "gold: expected numbers"),
+        (frame, {"gold": {"img_1": [1.0, 2.0]}}, "gold: expected 1 coordinates (value), got 2"),
+        (frame.assign(gold=[1.0, 2.0, 3.0, 3.0]), {"gold": "gold"}, "differs between its rows"),
+        (
+            pd.DataFrame(ROWS | {"value": [1.0, None, 2.0, 3.0]}),
+            {},
+            "column 'value' is empty in row 2",
+        ),
+        (
+            pd.DataFrame(ROWS | {"worker": ["a", None, "a", "b"]}),
+            {},
+            "column 'worker' is empty in row 2",
+        ),
+    ]
+    for source, arguments, message in cases:
+        with pytest.raises(DataError) as error:
+            read_answers(source, **arguments)
+        assert message in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_a_broken_parquet_file_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"not parquet at all")
+    with pytest.raises(DataError, match=r"a\.parquet: cannot be read") as error:
+        read_answers(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_hundred_thousand_rows_come_through_whole(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    task = rng.permutation(np.repeat(np.arange(20_000), 5))
+    worker = np.arange(100_000) % 1013
+    value = rng.normal(size=100_000)
+    frame = pd.DataFrame(
+        {"task": [f"t{i}" for i in task], "worker": [f"w{u}" for u in worker], "value": value}
+    )
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    ours, theirs = (
+        read_answers(tmp_path / "a.csv", duplicates="last"),
+        read_answers(frame, duplicates="last"),
+    )
+    assert same(ours, theirs)
