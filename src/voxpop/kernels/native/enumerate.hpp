@@ -88,8 +88,14 @@ inline vec squared_distance(const vec* a, const vec* b, int64_t d) {
     return squared;
 }
 
+// Factors of the squared distance and offsets for one configuration of the left half.
+inline const double* cross_row(const Enumeration& e, int64_t a) {
+    return e.cross + 2 * (int64_t)e.row[a] * e.right.n_configurations;
+}
+
 // Work out means and log factors of both halves. The widest levels have the smallest sum of
-// squares; it is taken off, so that no exponent is above 0 and that one is not far below.
+// squares; it is taken off, so that no exponent
+// but its offset is above 0, and that one is 0.
 template <int D>
 inline void grow_halves(const Enumeration& e, int64_t K, EnumerationArrays& s) {
     const int64_t d = D ? D : e.dimension;
@@ -102,7 +108,7 @@ inline void grow_halves(const Enumeration& e, int64_t K, EnumerationArrays& s) {
     grow<D>(e.right, K, d, s.value + e.left.n_workers * d, s.right_mean, s.right_log);
     int64_t a = e.left.tree_size - e.left.n_configurations + e.left.widest;
     int64_t b = e.right.tree_size - e.right.n_configurations + e.right.widest;
-    double factor = e.cross[2 * (e.left.widest * e.right.n_configurations + e.right.widest)];
+    double factor = cross_row(e, e.left.widest)[2 * e.right.widest];
     vec squared = squared_distance(s.left_mean + a * d, s.right_mean + b * d, d);
     vec highest = s.left_log[a] + s.right_log[b] + squared * all(factor);
     vec* left_log = s.left_log + e.left.tree_size - e.left.n_configurations;
@@ -144,10 +150,11 @@ inline void contract_rows(
     vec* __restrict seen_by_right, vec* __restrict factor) {
     const int64_t d = D ? D : e.dimension, n_right = e.right.n_configurations;
     const vec *log_b = leaves.log_b, *joint_b = leaves.joint_b, *mean_b = leaves.mean_b;
-    const double* cross = e.cross + 2 * a * n_right;
+    const double* cross[ROWS];
     vec seen[ROWS], joint[ROWS], log_half[ROWS], mean[ROWS][D ? D : 1];
     for (int row = 0; row < ROWS; ++row) {
         seen[row] = all(0.0), joint[row] = leaves.joint_a[a + row];
+        cross[row] = cross_row(e, a + row);
         if constexpr (USE != Factor::read) {
             log_half[row] = leaves.log_a[a + row];
             for (int j = 0; j < D; ++j) mean[row][j] = leaves.mean_a[(a + row) * d + j];
@@ -162,7 +169,7 @@ inline void contract_rows(
             } else {
                 const vec* mean_row = D ? mean[row] : leaves.mean_a + (a + row) * d;
                 vec squared = squared_distance(mean_row, mean_b + b * d, d);
-                const double* at = cross + 2 * (row * n_right + b);
+                const double* at = cross[row] + 2 * b;
                 c = exp2(fma(squared, all(at[0]), all(at[1]) + log_half[row]) + log_b[b]);
                 if constexpr (USE == Factor::fill) factor[row * n_right + b] = c;
             }

@@ -13,7 +13,7 @@ inline vec log_factor(const Enumeration& e, const EnumerationArrays& s, int64_t 
     const int64_t d = e.dimension, n_right = e.right.n_configurations;
     const int64_t at_a = e.left.tree_size - e.left.n_configurations + a;
     const int64_t at_b = e.right.tree_size - n_right + b;
-    const double* at = e.cross + 2 * (a * n_right + b);
+    const double* at = cross_row(e, a) + 2 * b;
     vec squared = squared_distance(s.left_mean + at_a * d, s.right_mean + at_b * d, d);
     vec found = fma(squared, all(at[0]), all(at[1]) + s.left_log[at_a]) + s.right_log[at_b];
     return max(found, all(log_of_nothing));

@@ -37,7 +37,8 @@ enum class Factor { recompute, fill, read };
 struct Enumeration {
     int64_t dimension;
     Half left, right;
-    const double* cross;       // (left, right, 2): factor of the squared distance, and offset
+    const int32_t* row;        // of each left configuration: equal for equal numbers of levels
+    const double* cross;       // (rows, right, 2): factor of the squared distance, and offset
     bool has_prior;
     const double* value;       // (n_tasks, degree, dimension)
     const double* prior_mean;  // (n_tasks, dimension)

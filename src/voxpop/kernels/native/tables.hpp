@@ -28,10 +28,12 @@ private:
     };
     static Side grow(const std::vector<double>& levels, int64_t n_workers, double start);
     static Half half(const Side& side);
+    std::vector<int64_t> number_rows();
 
     int64_t n_levels_, degree_, dimension_;
     bool has_prior_;
     Side left_, right_;
+    std::vector<int32_t> row_;
     std::vector<double> cross_;
 };
 
