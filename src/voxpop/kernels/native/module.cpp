@@ -81,9 +81,11 @@ static double enumerate_sweep(
         e.factor = factor->data();
         e.factor_use = fill ? Factor::fill : Factor::read;
     }
+    const double per_task =
+        0.6 * (double)tables.n_configurations() + 8.0 * (double)(m.degree * m.n_levels);
     nb::gil_scoped_release release;
     return sweep_on_threads(
-        blocks, n_threads, (int64_t)new_sums.size(), new_sums.data(),
+        blocks, per_task * (double)m.n_tasks, n_threads, (int64_t)new_sums.size(), new_sums.data(),
         [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
             return variant.enumerate(e, m, first, last, mine, workspace);
         });
@@ -102,9 +104,11 @@ static double integrate_sweep(
     check((int64_t)prior_mean.shape(0) == m.n_tasks, "prior_mean must be one per task");
     check((int64_t)levels.shape(0) == m.n_levels, "levels must be as many as log_weights");
     const Integration g{levels.data(), prior_variance, accuracy, value.data(), prior_mean.data()};
+    // At a hundred nodes or more.
+    const double work = 200.0 * (double)(m.n_tasks * m.degree * m.n_levels);
     nb::gil_scoped_release release;
     return sweep_on_threads(
-        n_blocks(m.n_tasks, variant), n_threads, (int64_t)new_sums.size(), new_sums.data(),
+        n_blocks(m.n_tasks, variant), work, n_threads, (int64_t)new_sums.size(), new_sums.data(),
         [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
             return variant.integrate(g, m, first, last, mine, workspace);
         });
