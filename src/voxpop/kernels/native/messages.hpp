@@ -84,8 +84,8 @@ inline void with_levels(int64_t n_levels, F f) {
 // M4: log of the workers' beliefs without the task's own message, largest entry 0.
 //
 //     incoming[u, k] = (sums[worker u, k] - message[u, k]) quantum + log weight[k] - max over k
-inline void listen(const Messages& m, const Block& block, ivec* old, vec* incoming) {
-    const int64_t K = m.n_levels;
+[[gnu::always_inline]] inline void listen(
+    const Messages& m, int64_t K, const Block& block, ivec* old, vec* incoming) {
     gather(m.message, m.degree * K, block, (int64_t*)old);
     with_levels(K, [&](auto k) { gather_sums<k.value>(m, block, (int64_t*)incoming); });
     for (int64_t u = 0; u < m.degree; ++u) {
@@ -118,7 +118,7 @@ struct Change {
 // Largest change over the lanes of one worker's message, as a probability.
 //
 //     max over k of | softmax(after)[k] - softmax(before)[k] |
-inline double exact_change(
+[[gnu::always_inline]] inline double exact_change(
     const ivec* before, const ivec* after, int64_t K, double quantum, vec* scratch) {
     vec top_before = all(-1e300), top_after = top_before;
     for (int64_t k = 0; k < K; ++k) {
@@ -145,7 +145,7 @@ inline double exact_change(
 //   change is above K - 1 times the exp of the best of the others;
 // - a level that changes by c > 1/2 leads before or after, and has less than 1 - c at the other
 //   time; but it has at least exp of its argument / K.
-inline bool changes_less(
+[[gnu::always_inline]] inline bool changes_less(
     const ivec* before, const ivec* after, int64_t K, double quantum, const Change& change) {
     vec highest = all(-1e300), lowest = all(1e300), first = highest, second = highest;
     vec top_before = highest, top_after = highest, after_at_top = highest, before_at_top = highest;
@@ -172,10 +172,9 @@ inline bool changes_less(
 // `scratch` has room for 2 K vectors.
 //
 //     x = max(log m - max over k, floor),  new = round(((1 - damping) x + damping old) / quantum)
-inline void speak(
-    const Messages& m, const Block& block, const ivec* old, vec* log_message, int64_t* new_sums,
-    Change& change, vec* scratch) {
-    const int64_t K = m.n_levels;
+[[gnu::always_inline]] inline void speak(
+    const Messages& m, int64_t K, const Block& block, const ivec* old, vec* log_message,
+    int64_t* new_sums, Change& change, vec* scratch) {
     ivec* rounded = (ivec*)log_message;
     for (int64_t u = 0; u < m.degree; ++u) {
         const vec* mine = log_message + u * K;

@@ -5,12 +5,13 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// One sweep over some blocks of tasks in D dimensions (0: any number of them).
-template <int D>
+// One sweep over some blocks of tasks in D dimensions with LEVELS levels (0: any number of them).
+template <int D, int LEVELS>
 static double enumerate_blocks(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
-    const int64_t K = m.n_levels, d = D ? D : e.dimension, n_messages = m.degree * K;
+    const int64_t K = LEVELS ? LEVELS : m.n_levels, d = D ? D : e.dimension;
+    const int64_t n_messages = m.degree * K;
     const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
     EnumerationArrays s = carve(e, m, workspace);
     const vec* right_message = s.message + e.left.n_workers * K;
@@ -23,7 +24,7 @@ static double enumerate_blocks(
             gather(e.prior_mean, d, block, (double*)s.prior_mean);
             grow_halves<D>(e, K, s);
         };
-        listen(m, block, s.old, s.incoming);
+        listen(m, K, block, s.old, s.incoming);
         for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
         grow_joint(e.left, K, s.message, s.left_joint);
         grow_joint(e.right, K, right_message, s.right_joint);
@@ -48,18 +49,30 @@ static double enumerate_blocks(
             for (int64_t j = 0; j < n_messages; ++j)
                 s.out[j] = where_above(all(unsafe), smallest, s.message[j], s.out[j]);
         }
-        speak(m, block, s.old, s.out, new_sums, change, s.scratch);
+        speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
     }
     return change.largest;
+}
+
+// The common numbers of dimensions and levels are known to the compiler, so that loops unroll.
+template <int D>
+static double enumerate_in(
+    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    switch (m.n_levels) {
+        case 2: return enumerate_blocks<D, 2>(e, m, first_block, last_block, new_sums, workspace);
+        case 3: return enumerate_blocks<D, 3>(e, m, first_block, last_block, new_sums, workspace);
+        default: return enumerate_blocks<D, 0>(e, m, first_block, last_block, new_sums, workspace);
+    }
 }
 
 static double enumerate(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
     switch (e.dimension) {
-        case 1: return enumerate_blocks<1>(e, m, first_block, last_block, new_sums, workspace);
-        case 2: return enumerate_blocks<2>(e, m, first_block, last_block, new_sums, workspace);
-        default: return enumerate_blocks<0>(e, m, first_block, last_block, new_sums, workspace);
+        case 1: return enumerate_in<1>(e, m, first_block, last_block, new_sums, workspace);
+        case 2: return enumerate_in<2>(e, m, first_block, last_block, new_sums, workspace);
+        default: return enumerate_in<0>(e, m, first_block, last_block, new_sums, workspace);
     }
 }
 
@@ -80,7 +93,7 @@ static double integrate(
     Change change;
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
-        listen(m, block, old, incoming);
+        listen(m, K, block, old, incoming);
         gather(g.value, degree, block, (double*)value);
         gather(g.prior_mean, 1, block, (double*)prior_mean);
         for (int64_t u = 0; u < degree; ++u)
@@ -101,7 +114,7 @@ static double integrate(
         for (int lane = block.n_rows; lane < lanes; ++lane)
             for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
         for (int64_t j = 0; j < n_messages; ++j) out[j] = out[j] * all(ln_2);
-        speak(m, block, old, out, new_sums, change, scratch);
+        speak(m, K, block, old, out, new_sums, change, scratch);
     }
     return change.largest;
 }
