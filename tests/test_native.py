@@ -112,6 +112,56 @@ def test_integration_is_that_of_numpy(
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-8)
 
 
+@given(
+    seed=seeds,
+    degree=st.integers(1, 6),
+    n_levels=st.integers(1, 4),
+    dimension=st.sampled_from([1, 2, 3]),
+    strength=st.sampled_from([0.0, 1.0, 3000.0]),
+    spread=st.sampled_from([0.1, 10.0, 1000.0]),
+    prior_variance=st.sampled_from([np.inf, 0.01, 300.0]),
+    instruction_set=st.sampled_from(SETS),
+)
+def test_posterior_is_that_of_numpy(
+    seed: int,
+    degree: int,
+    n_levels: int,
+    dimension: int,
+    strength: float,
+    spread: float,
+    prior_variance: float,
+    instruction_set: str,
+) -> None:
+    """Mean, variance and quantiles, enumerated and (in one dimension) integrated."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 20))
+    model, incoming = draw(rng, n, degree, n_levels, strength)
+    model = Model(support=model.support, prior_variance=prior_variance, dimension=dimension)
+    value = rng.normal(0, spread, (n, degree, dimension))
+    mean = rng.normal(0, spread, (n, dimension))
+    p = np.array([0.025, 0.05, 0.3, 0.5, 0.7, 0.9, 0.95, 0.975, 0.999])
+    rows = slice(0, n)
+    pairs: list[tuple[Way, Way, float]] = [
+        (
+            Enumeration(value, mean, model, 0, 1, instruction_set),
+            portable.Enumeration(value, mean, model, 0),
+            1e-6,  # numpy leaves out a mass of 1e-9
+        )
+    ]
+    if dimension == 1 and degree > 1:
+        ours = Integration(value, mean, model, 1e-9, 1, instruction_set)
+        pairs.append((ours, portable.Integration(value, mean, model, 1e-9, 0), 1e-5))
+    for native, in_numpy, tolerance in pairs:
+        found = native.posterior(rows, incoming, p)
+        expected = in_numpy.posterior(rows, incoming, p)
+        scale = float(np.sqrt(expected.variance.min()))
+        np.testing.assert_allclose(found.estimate, expected.estimate, atol=1e-8 * scale, rtol=1e-9)
+        np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-6)
+        np.testing.assert_allclose(
+            found.quantile, expected.quantile, atol=tolerance * scale, rtol=tolerance
+        )
+
+
 @pytest.mark.parametrize("accuracy", [1e-4, 1e-8, 1e-12])
 def test_integration_is_as_accurate_as_asked(accuracy: float) -> None:
     rng = np.random.default_rng(5)
