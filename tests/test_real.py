@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
         ("pedestrian_boxes", "average", 7.93),
         ("pedestrian_boxes", "median", 6.90),
         ("peer_grading", "average", 1.315),
-        ("snow_wordsim", "average", 1.09),
+        ("snow_wordsim", "average", 1.0936),
     ],
 )
 def test_baselines_reproduce_published_figures(name: str, method: str, rmse: float) -> None:

@@ -32,10 +32,14 @@ class Answers:
 
     Attributes
     ----------
-    task_ids, worker_ids
-        The users' own ids; position in these arrays is the number used everywhere else.
-    task, worker
-        Task and worker of every edge.
+    task_ids
+        The users' own ids of the tasks; position here is the number used everywhere else.
+    worker_ids
+        The same of the workers.
+    task
+        Task of every edge.
+    worker
+        Worker of every edge.
     value
         Answer of every edge, shape (n_edges, dimension).
     gold

@@ -46,8 +46,10 @@ class Result:
 
     Attributes
     ----------
-    estimate, variance
-        Posterior mean and variance of every truth, shape (n_tasks, dimension).
+    estimate
+        Posterior mean of every truth, shape (n_tasks, dimension).
+    variance
+        Its posterior variance, of the same shape.
     quantile
         Quantiles at 2.5, 5, 95 and 97.5 %, shape (n_tasks, dimension, 4).
     worker_variance
@@ -56,9 +58,12 @@ class Result:
         Bounds of a 95 % interval of it, shape (n_workers, 2).
     worker_weight
         What an answer of the worker counts, relative to the average worker's.
-    levels, level_weights, worker_posterior
-        The noise levels, the share of workers at each, and each worker's probabilities of them;
-        empty for methods without levels.
+    levels
+        The noise levels; empty, like the next two, for methods without levels.
+    level_weights
+        The share of workers at each level.
+    worker_posterior
+        Each worker's probabilities of the levels, shape (n_workers, n_levels).
     settings
         The estimator's name and arguments, and what it chose from the data.
     notes
