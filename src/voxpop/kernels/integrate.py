@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from voxpop.arrays import Floats
 from voxpop.kernels.posterior import Posterior
-from voxpop.tables import Floats
 
 # Linear sums below this may have lost terms to underflow and are done again in logs.
 _UNSAFE = 1e-250
