@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from voxpop import Answers, Model, Simulation, assign_regular, simulate
+from voxpop.backends import native_is_installed
 
 # Derandomised: a test that passes here passes there. No deadline: machines differ.
 settings.register_profile(
@@ -17,6 +18,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("voxpop")
+
+
+BACKENDS = ["portable", *(["native"] if native_is_installed() else [])]
 
 
 @pytest.fixture(scope="session")

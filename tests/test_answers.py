@@ -46,16 +46,33 @@ def test_both_views_hold_every_edge_once(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_any_hashable_id_will_do() -> None:
-    ids = np.empty(3, dtype=object)
-    ids[:] = [("image", 1), 7, "seven"]
-    answers = Answers.from_arrays(ids, ["u", "v", "u"], VALUE[:3])
-    assert answers.task_ids.tolist() == [("image", 1), 7, "seven"]
+    ids = [("image", 1), 7, "7"]
+    answers = Answers.from_arrays(ids, ["u", "v", "u"], VALUE[:3])  # type: ignore[arg-type]
+    assert answers.task_ids.tolist() == ids
+    pairs = [("a", 1), ("a", 2), ("b", 1)]
+    assert Answers.from_arrays(pairs, ["u", "v", "u"], VALUE[:3]).task_ids.tolist() == pairs
+
+
+@pytest.mark.parametrize(
+    ("task", "value", "message"),
+    [
+        (["a", None], [1.0, 2.0], "column 'task' is empty in row 2"),
+        ([["a"], ["b"]], [1.0, 2.0], "ids that cannot be hashed"),
+        (["a", "b"], ["one", "two"], "values must be numbers"),
+    ],
+)
+def test_other_ids_and_values_are_refused(
+    task: list[object], value: list[object], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        Answers.from_arrays(task, ["u", "v"], value)  # type: ignore[arg-type]
 
 
 def test_arrays_are_read_only() -> None:
     answers = Answers.from_arrays(TASK, WORKER, VALUE)
-    with pytest.raises(ValueError, match="read-only"):
-        answers.value[0] = 0.0
+    for name in ("value", "task", "worker", "task_ptr", "by_worker", "task_degree"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(answers, name)[0] = 0
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("mean", [2.0, 2.5]), ("last", [3.0, 2.5])])

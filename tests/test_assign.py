@@ -94,6 +94,7 @@ def test_impossible_regular_assignments(arguments: tuple[int, int, int], message
         ([3, 1, 1], [3, 2], "no assignment has these degrees"),
         ([1, 0], [1], "at least one answer"),
         ([], [], "two lists"),
+        ([2.5, 1.5], [2, 2], "whole numbers"),
     ],
 )
 def test_impossible_degrees(tasks: list[int], workers: list[int], message: str) -> None:

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from voxpop import Simulation, __version__
-from voxpop.cli import main
+from voxpop.backends import backend_in_use
+from voxpop.cli import _default_folder, main
 
 
 @pytest.fixture
@@ -87,14 +88,16 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["aggregate", "none.csv"], "Error: none.csv: no such file\n"),
     (["aggregate", "crowd/answers.csv", "--task", "tusk"], "no column 'tusk' for the task"),
     (["aggregate", "crowd/answers.csv", "--method", "magic"], "no method 'magic'; choose auto"),
-    (["aggregate", "crowd/answers.csv", "--method", "median", "--tol", "1"], "takes no --tol"),
-    (["aggregate", "crowd/answers.csv", "--method", "exact"], "needs --support with numbers"),
-    (["aggregate", "crowd/answers.csv", "--method", "strong-oracle"], "needs --variances"),
+    (["aggregate", "crowd/answers.csv", "--method", "median", "--tol", "1"], "takes no tol"),
+    (["aggregate", "crowd/answers.csv", "--method", "exact"], "needs support"),
+    (["aggregate", "crowd/answers.csv", "--method", "strong-oracle"], "needs variances"),
     (["aggregate", "crowd/answers.csv", "--support", "1,-1"], "positive finite variances"),
     (["aggregate", "crowd/answers.csv", "--truth", "none.csv"], "none.csv: no such file"),
     (["aggregate", "crowd/answers.csv", "-o", "crowd/truth.csv"], "is a file; name a directory"),
     (["simulate", "--per-task", "9", "--tasks", "2"], "9 answers per task need as many workers"),
-    (["simulate", "--support", "auto"], "needs noise variances as numbers"),
+    (["simulate", "-o", "crowd/truth.csv"], "is a file; name a directory"),
+    (["aggregate", "crowd/answers.csv", "-o", "crowd/truth.csv/x"], "crowd/truth.csv/x: cannot"),
+    (["aggregate", "crowd/answers.csv", "--prior-mean", "5"], "give both"),
 ]
 
 
@@ -120,10 +123,40 @@ def test_a_bad_table_is_one_line_not_a_traceback(files: Path) -> None:  # noqa: 
     assert result.stdout == ""
 
 
-def test_numbers_on_the_command_line_are_checked() -> None:
-    result = run("aggregate", "a.csv", "--support", "10;100")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["aggregate", "a.csv", "--support", "10;100"], "expected auto, nbi or numbers like"),
+        (["aggregate", "a.csv", "--support", "1,2", "--weights", "auto"], "expected numbers like"),
+        (["simulate", "--support", "auto"], "expected numbers like 10,100,1000, got 'auto'"),
+        (["simulate", "--seed", "-1"], "-1 is not in the range"),
+    ],
+)
+def test_options_are_checked_before_anything_is_done(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
     assert result.exit_code == 2
-    assert "expected auto, nbi or numbers like 10,100,1000" in result.stderr
+    assert message in result.stderr
+
+
+def test_workers_can_be_scored_too(files: Path) -> None:
+    known = ("--truth", files / "truth.csv", "--variances", files / "workers.csv")
+    document = json.loads(ok("aggregate", files / "answers.csv", "--json", *known).stdout)
+    assert document["score"]["rank_correlation"] > 0.5
+
+
+def test_gold_of_vectors(files: Path) -> None:  # noqa: ARG001
+    text = "task,worker,x,y,gx,gy\na,u,1,1,1,2\na,v,3,2,1,2\nb,u,3,4,,\nb,v,4,4,,\n"
+    arguments = ("--value", "x", "--value", "y", "--gold", "gx", "--gold", "gy")
+    printed = ok("aggregate", "-", "--method", "average", *arguments, stdin=text).stdout
+    assert "a,1.0,2.0,0.0" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("data.2023.csv", "data.2023"), ("a.csv.gz", "a"), ("b.parquet", "b"), ("plain", "plain")],
+)
+def test_output_is_named_after_the_input(name: str, folder: str) -> None:
+    assert _default_folder(f"some/where/{name}") == Path(f"{folder}.voxpop")
 
 
 def test_warnings_are_one_line_each(files: Path) -> None:  # noqa: ARG001
@@ -164,7 +197,7 @@ def test_methods_and_version() -> None:
     for name in ("average", "median", "nbi", "bi", "strong-oracle", "exact"):
         assert f"\n{name}\t" in f"\n{listed}"
     assert json.loads(ok("methods", "--json").stdout)["average"]
-    assert "backend portable" in ok("version").stdout
+    assert f"backend {backend_in_use()}\n" in ok("version").stdout
     assert json.loads(ok("version", "--json").stdout)["voxpop"] == __version__
     assert __version__ in ok("--version").stdout
 

@@ -85,7 +85,7 @@ def test_every_estimator_is_under_test() -> None:
 @every_kind
 @given(
     seed=st.integers(0, 20),
-    shift=st.sampled_from([-1000.0, 3.5, 1e6]),
+    shift=st.sampled_from([-1000.0, 3.5, 1e6, 1e9]),
     scale=st.sampled_from([0.001, 3.0, -2.0, 4096.0]),
 )
 def test_units_and_origin_do_not_matter(kind: str, seed: int, shift: float, scale: float) -> None:
@@ -98,15 +98,16 @@ def test_units_and_origin_do_not_matter(kind: str, seed: int, shift: float, scal
     ours, theirs = fit(kind, answers), fit(kind, moved, abs(scale))
     sd = np.sqrt(np.maximum(ours.variance, 1e-12))
     back = (theirs.estimate - shift) / scale
-    # What 1e6 leaves of a difference in units of 0.001 is good for seven digits.
-    tolerance = 1e-5 + 1e-15 * abs(shift / scale)
-    np.testing.assert_allclose(back / sd, ours.estimate / sd, atol=tolerance * 10, rtol=1e-7)
-    np.testing.assert_allclose(theirs.variance / scale**2, ours.variance, rtol=1e-4)
+    # What a large shift leaves of a difference is good for fewer digits.
+    tolerance = 1e-4 + 1e-14 * abs(shift / scale)
+    np.testing.assert_allclose(back / sd, ours.estimate / sd, atol=tolerance, rtol=1e-7)
+    np.testing.assert_allclose(theirs.variance / scale**2, ours.variance, rtol=tolerance)
     here, there = np.argsort(ours.worker_ids), np.argsort(theirs.worker_ids)
     np.testing.assert_allclose(
-        theirs.worker_variance[there] / scale**2, ours.worker_variance[here], rtol=1e-4
+        theirs.worker_variance[there] / scale**2, ours.worker_variance[here], rtol=tolerance
     )
-    np.testing.assert_allclose(theirs.worker_weight[there], ours.worker_weight[here], rtol=1e-4)
+    ratio = theirs.worker_weight[there] / ours.worker_weight[here]
+    np.testing.assert_allclose(ratio, 1.0, rtol=tolerance)
 
 
 @every_kind

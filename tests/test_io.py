@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from voxpop import Answers, DataError, aggregate, read_answers
+from voxpop import BI, Answers, ConfigError, DataError, aggregate, read_answers
 
 ROWS: dict[str, list[Any]] = {
     "task": ["img_1", "img_1", "img_2", "img_2"],
@@ -150,11 +150,30 @@ def test_gold_from_a_column_a_table_and_a_mapping(tmp_path: Path) -> None:
     assert read_answers(csv, gold="gold").is_gold.tolist() == [True, False]
 
 
+def test_guesses_keep_off_what_is_no_answer(tmp_path: Path) -> None:
+    base = {"task": ROWS["task"], "worker": ROWS["worker"]}
+    near = pd.DataFrame(base | {"value": ROWS["value"], "value_std": [1.0] * 4})
+    assert read_answers(near).value_names == ("value",)
+    told = pd.DataFrame(base | {"age": ROWS["value"], "truth": [1.0] * 4})
+    assert read_answers(told).value_names == ("age",)
+    write(tmp_path / "code.csv", ROWS | {"code": [1, 2, 3, 4], "id": list("wxyz")})
+    assert same(read_answers(tmp_path / "code.csv"), read_answers(pd.DataFrame(ROWS)))
+
+
+def test_ids_keep_their_type(tmp_path: Path) -> None:
+    table = pd.DataFrame(ROWS | {"task": ["1", "1", "2", "2"]})
+    table.to_parquet(tmp_path / "a.parquet")
+    assert read_answers(tmp_path / "a.parquet", gold={"1": 3.0}).task_ids.tolist() == ["1", "2"]
+    dates = ROWS | {"task": ["2024-01-01", "2024-01-01", "2024-01-02", "2024-01-02"]}
+    found = read_answers(write(tmp_path / "a.jsonl", dates))
+    assert found.task_ids.tolist() == ["2024-01-01", "2024-01-02"]
+
+
 BAD: dict[str, tuple[str, str]] = {
     "missing column": ("task,value\na,1\n", "no column that looks like the worker; the columns"),
     "no value column": ("task,worker,p,q\na,u,1,2\n", "no column that looks like the value"),
     "no rows": ("task,worker,value\n", "has no rows"),
-    "empty file": ("", ""),
+    "empty file": ("", "a.csv: "),
     "text for a number": (
         "task,worker,value\na,u,1\nb,v,tall\n",
         "row 2: 'tall' in column 'value' is not a number",
@@ -202,6 +221,8 @@ def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
         (42, {}, "expected a path or a data frame"),
         ([1, 2], {}, "expected a path or a data frame"),
         (frame, {"task": "tusk"}, "no column 'tusk' for the task"),
+        (pd.DataFrame([[1, 2, 3.0]]), {}, "column names must be text"),
+        (pd.DataFrame([[1, 2, 3.0]], columns=["task", "task", "value"]), {}, "same name"),
         (frame, {"values": ["value", "value"]}, "one or more different names"),
         (frame, {"values": ["worker"]}, "cannot be both the value and a task"),
         (frame, {"gold": "gold"}, "neither a column"),
@@ -225,6 +246,15 @@ def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
             read_answers(source, **arguments)
         assert message in str(error.value)
         assert "\n" not in str(error.value)
+
+
+def test_answers_are_not_read_twice() -> None:
+    answers = read_answers(pd.DataFrame(ROWS))
+    assert read_answers(answers) is answers
+    with pytest.raises(ConfigError, match="have been read already"):
+        aggregate(answers, gold={"img_1": 33.0})
+    with pytest.raises(ConfigError, match="method must be a name or an estimator"):
+        aggregate(answers, BI)  # type: ignore[arg-type]
 
 
 def test_a_broken_parquet_file_is_told_in_one_line(tmp_path: Path) -> None:

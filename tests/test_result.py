@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.conftest import make_crowd
-from voxpop import BI, Answers, Average, ConfigError, DataError, Result, Simulation
+from voxpop import (
+    BI,
+    Answers,
+    Average,
+    ConfigError,
+    DataError,
+    Exact,
+    Result,
+    Simulation,
+    StrongOracle,
+    aggregate,
+)
 from voxpop.tables import replacing
 
 
@@ -114,6 +126,40 @@ def test_it_shows_itself(result: Result) -> None:
 def test_ids_are_escaped_in_html() -> None:
     answers = Answers.from_arrays(["<script>x</script>", "b"], ["u", "v"], [1.0, 2.0])
     assert "<script>" not in Average().fit(answers)._repr_html_()
+
+
+def test_no_column_hides_another(tmp_path: Path) -> None:
+    value = np.array([[1.0, 5.0], [2.0, 6.0], [3.0, 7.0], [5.0, 9.0]])
+    answers = Answers.from_arrays(
+        list("aabb"), list("uvuv"), value, value_names=("sd", "n_answers")
+    )
+    result = Average().fit(answers)
+    assert list(result.tasks.columns[:4]) == ["task", "sd_estimate", "n_answers_estimate", "sd"]
+    again = Result.load(result.save(tmp_path))
+    np.testing.assert_array_equal(again.estimate, result.estimate)
+    close = BI(support=(1000000.0, 1000001.0)).fit(answers)
+    assert list(close.workers.columns[-2:]) == ["p_1000000.0", "p_1000001.0"]
+
+
+def test_the_columns_taken_are_told_in_a_notebook() -> None:
+    frame = pd.DataFrame(
+        {"item": list("aabb"), "rater": list("uvuv"), "score": [1.0, 2.0, 3.0, 5.0]}
+    )
+    assert "task from 'item', worker from 'rater', value from 'score'" in repr(aggregate(frame))
+
+
+def test_settings_are_plain_and_complete(tmp_path: Path) -> None:
+    crowd = make_crowd(0)
+    prior: dict[str, Any] = {"prior_mean": np.array([50.0, 50.0]), "prior_variance": 900.0}
+    estimators = (BI(support=(10, 100), **prior), StrongOracle(variances=crowd.variances))
+    for estimator in estimators:
+        result = estimator.fit(crowd.answers)
+        assert Result.load(result.save(tmp_path)).settings == result.settings
+    small = Answers.from_arrays(list("aab"), list("uvu"), crowd.answers.value[:3])
+    exact = Exact(support=[1, 2], **prior).fit(small)
+    assert Result.load(exact.save(tmp_path)).settings == exact.settings
+    assert BI(**prior) == BI(**prior) != BI(prior_mean=1.0, prior_variance=900.0)
+    assert hash(BI(**prior)) == hash(BI(**prior))
 
 
 def test_json_is_plain(crowd: Simulation) -> None:

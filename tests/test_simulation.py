@@ -90,6 +90,12 @@ def test_tasks_without_a_truth_are_left_out() -> None:
     assert score(made_by_hand(), {"b": (5.0, 5.0), "z": (0.0, 0.0)}).mse == 0.0
     with pytest.raises(DataError, match="none of its tasks"):
         score(made_by_hand(), {"z": (0.0, 0.0)})
+    with pytest.raises(DataError, match="truth must have shape"):
+        score(made_by_hand(), np.zeros(3))
+    with pytest.raises(DataError, match="one number for each of 2 workers"):
+        score(made_by_hand(), np.zeros((2, 2)), [1.0])
+    with pytest.raises(DataError, match="there is none for worker 'v'"):
+        score(made_by_hand(), np.zeros((2, 2)), {"u": 1.0})
     with pytest.raises(DataError, match="no task has a finite one"):
         score(made_by_hand(), np.full((2, 2), np.nan))
 

@@ -11,8 +11,12 @@ from voxpop.errors import require
 
 Numbers = NDArray[np.int64]
 
-# Rounds of random exchanges after the graph is simple; each exchanges up to half the edges.
+# Rounds of random exchanges after the graph is simple; each exchanges up to half the edges. A
+# random matching with its few double edges mended is close to uniform already where there are
+# many edges: rounds make up for the mending.
 _MIXING_ROUNDS = 60
+_MIXING_ROUNDS_OF_MANY = 8
+_MANY_EDGES = 20_000
 # Rounds in which double edges are expected to disappear before a safe start is built instead.
 _REPAIR_ROUNDS = 200
 
@@ -61,10 +65,14 @@ def assign_degrees(
     Starts from a random matching of answer slots, exchanges the workers of edges until no worker
     has a task twice, and goes on exchanging so that all such graphs are about equally likely.
     """
-    tasks, workers = np.array(task_degree, dtype=np.int64), np.array(worker_degree, dtype=np.int64)
+    tasks, workers = (np.array(degree) for degree in (task_degree, worker_degree))
     require(
         tasks.ndim == workers.ndim == 1 and len(tasks) > 0 and len(workers) > 0,
         "degrees must be two lists of whole numbers, one per task and one per worker",
+    )
+    require(
+        tasks.dtype.kind in "iu" and workers.dtype.kind in "iu",
+        "degrees must be whole numbers",
     )
     require(
         bool((tasks >= 1).all() and (workers >= 1).all()),
@@ -77,13 +85,15 @@ def assign_degrees(
     require(_exists(tasks, workers), "no assignment has these degrees without a pair twice")
     task = np.repeat(np.arange(len(tasks)), tasks)
     worker = rng.permutation(np.repeat(np.arange(len(workers)), workers))
+    few = len(task) >= _MANY_EDGES
     for _ in range(_REPAIR_ROUNDS):
-        if not _repeated(task, worker, len(workers)).any():
+        if not _repeated(task * len(workers) + worker).any():
             break
         worker = _exchange(task, worker, len(workers), rng)
     else:
         task, worker = _greedy(tasks, workers)
-    for _ in range(_MIXING_ROUNDS):
+        few = False  # a graph built by a rule has everything to forget
+    for _ in range(_MIXING_ROUNDS_OF_MANY if few else _MIXING_ROUNDS):
         worker = _exchange(task, worker, len(workers), rng)
     order = np.lexsort((worker, task))
     return Assignment(task[order], worker[order], len(tasks), len(workers))
@@ -98,12 +108,18 @@ def _exists(tasks: Numbers, workers: Numbers) -> bool:
     return bool(tasks.max() <= len(workers) and (np.cumsum(largest) <= room).all())
 
 
-def _repeated(task: Numbers, worker: Numbers, n_workers: int) -> NDArray[np.bool_]:
-    """Say which edges are copies of another."""
-    _, inverse, count = np.unique(
-        task * n_workers + worker, return_inverse=True, return_counts=True
-    )
-    return np.asarray(count[inverse] > 1)
+def _repeated(edge: Numbers) -> NDArray[np.bool_]:
+    """Say which numbers occur more than once."""
+    ordered = np.sort(edge)
+    return _among(edge, ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _among(edge: Numbers, ordered: Numbers) -> NDArray[np.bool_]:
+    """Say which numbers occur in a sorted list."""
+    if not len(ordered):
+        return np.zeros(len(edge), dtype=bool)
+    place = np.minimum(np.searchsorted(ordered, edge), len(ordered) - 1)
+    return np.asarray(ordered[place] == edge)
 
 
 def _exchange(task: Numbers, worker: Numbers, n_workers: int, rng: np.random.Generator) -> Numbers:
@@ -116,17 +132,12 @@ def _exchange(task: Numbers, worker: Numbers, n_workers: int, rng: np.random.Gen
     first, second = shuffled[:n_pairs], shuffled[n_pairs : 2 * n_pairs]
     tries = rng.random(n_pairs) < 0.5
     first, second = first[tries], second[tries]
-    present = np.unique(task * n_workers + worker)
+    present = np.sort(task * n_workers + worker)
     new_first = task[first] * n_workers + worker[second]
     new_second = task[second] * n_workers + worker[first]
-    proposed, count = np.unique(np.concatenate([new_first, new_second]), return_counts=True)
-    wanted_twice = proposed[count > 1]
-    allowed = ~(
-        np.isin(new_first, present)
-        | np.isin(new_second, present)
-        | np.isin(new_first, wanted_twice)
-        | np.isin(new_second, wanted_twice)
-    )
+    proposed = np.concatenate([new_first, new_second])
+    refused = (_among(proposed, present) | _repeated(proposed)).reshape(2, -1).any(axis=0)
+    allowed = ~refused
     exchanged = worker.copy()
     exchanged[first[allowed]] = worker[second[allowed]]
     exchanged[second[allowed]] = worker[first[allowed]]

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from voxpop import __version__
-from voxpop.errors import ConfigError, ConvergenceWarning, DataWarning, VoxpopError
+from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from voxpop.answers import Duplicates
-    from voxpop.estimators import Estimator
     from voxpop.result import Result
 
 
@@ -39,6 +38,11 @@ class _Commands(click.Group):
                 return super().invoke(context)
             except VoxpopError as error:
                 raise click.ClickException(str(error)) from None
+            except BrokenPipeError:
+                raise  # the reader has had enough; click ends quietly
+            except OSError as error:
+                where = f"{error.filename}: " if error.filename else ""
+                raise click.ClickException(f"{where}{error.strerror or error}") from None
 
 
 def _say_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -58,15 +62,26 @@ def main() -> None:
     """
 
 
-def _numbers(_: click.Context, parameter: click.Parameter, text: str | None) -> Any:
-    """Parse ``10,100,1000``; leave words alone."""
-    if text is None or text in ("auto", "nbi"):
-        return text
+def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> Any:
+    """Parse ``10,100,1000``."""
+    if text is None:
+        return None
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        expected = "auto, nbi or numbers" if parameter.name == "support" else "numbers"
-        raise click.BadParameter(f"expected {expected} like 10,100,1000, got {text!r}") from None
+        raise click.BadParameter(f"expected numbers like 10,100,1000, got {text!r}") from None
+
+
+def _levels(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """Parse the levels: ``auto``, ``nbi`` or numbers."""
+    if text in ("auto", "nbi"):
+        return text
+    try:
+        return _numbers(context, parameter, text)
+    except click.BadParameter:
+        raise click.BadParameter(
+            f"expected auto, nbi or numbers like 10,100,1000, got {text!r}"
+        ) from None
 
 
 @main.command()
@@ -76,7 +91,9 @@ def _numbers(_: click.Context, parameter: click.Parameter, text: str | None) -> 
 @click.option(
     "--value", "values", multiple=True, help="Column of the values; repeat it for vectors."
 )
-@click.option("--gold", help="Known truths: a column, or a file with task and value.")
+@click.option(
+    "--gold", multiple=True, help="Known truths: a file, or a column; repeat it for vectors."
+)
 @click.option(
     "--duplicates",
     type=click.Choice(["error", "mean", "last"]),
@@ -87,11 +104,13 @@ def _numbers(_: click.Context, parameter: click.Parameter, text: str | None) -> 
 @click.option(
     "--method", default="auto", show_default=True, help="Estimator; see `voxpop methods`."
 )
-@click.option("--support", callback=_numbers, help="Noise variances: auto, nbi, or 10,100,1000.")
+@click.option("--support", callback=_levels, help="Noise variances: auto, nbi, or 10,100,1000.")
 @click.option("--weights", callback=_numbers, help="Share of workers at each level of --support.")
 @click.option("--prior-mean", type=float, help="Prior mean of the truths; with --prior-variance.")
 @click.option("--prior-variance", type=float, help="Prior variance of the truths.  [default: flat]")
-@click.option("--variances", help="Workers' true variances (worker, variance), for strong-oracle.")
+@click.option(
+    "--variances", help="File with the workers' true variances: for the oracle, and to score."
+)
 @click.option("--max-iter", type=int, help="Most sweeps of an iterative method.")
 @click.option("--tol", type=float, help="Change at which an iterative method stops.")
 @click.option("--truth", help="File with task and true value, to score the estimates.")
@@ -115,7 +134,7 @@ def aggregate(
     task: str | None,
     worker: str | None,
     values: tuple[str, ...],
-    gold: str | None,
+    gold: tuple[str, ...],
     duplicates: Duplicates,
     method: str,
     output: Path | None,
@@ -135,51 +154,34 @@ def aggregate(
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
         cat answers.csv | voxpop aggregate - > truth.csv
     """
+    from voxpop.estimators import StrongOracle, make_estimator
     from voxpop.io import read_answers
     from voxpop.metrics import score
     from voxpop.screen import progress, show_score
+    from voxpop.tables import require_folder
 
-    estimator = _estimator(method, settings)
+    variances = settings.pop("variances")
+    given = {name: item for name, item in settings.items() if item is not None}
+    if method == StrongOracle.name and variances is not None:
+        given["variances"] = variances
+    estimator = make_estimator(method, given)
+    folder = output or _default_folder(answers)
+    require_folder(folder)
+    known = gold[0] if len(gold) == 1 else list(gold) or None
     with _input(answers) as path:
-        table = read_answers(path, task, worker, values or None, gold, duplicates=duplicates)
+        table = read_answers(path, task, worker, values or None, known, duplicates=duplicates)
     say = _console(stderr=True)
-    columns = ", ".join(f"{role} from {name!r}" for role, name in table.columns.items())
-    _say(f"read {table.n_edges} answers: {columns}")
     with progress(say) as on_sweep:
         result = estimator.fit(table, on_sweep)
-    scored = None if truth is None else score(result, truth)
+    scored = None if truth is None else score(result, truth, variances)
     _say(result.headline())
-    for note in result.notes:
+    for note in result.all_notes():
         _say(note)
     _print_result(result, scored.as_dict() if scored else None, as_json)
     if scored and not as_json:
         show_score(scored, say)
-    folder = result.save(output or _default_folder(answers), file_format)
+    result.save(folder, file_format)
     _say(f"wrote tasks.{file_format}, workers.{file_format} and result.json to {folder}")
-
-
-def _estimator(method: str, settings: dict[str, Any]) -> Estimator:
-    """Build the estimator from those options that were given, each of which must fit it."""
-    from dataclasses import fields
-
-    from voxpop.estimators import BI, ESTIMATORS
-
-    given = {name: item for name, item in settings.items() if item is not None}
-    if method == "auto":
-        kind: type[Estimator] = BI
-    elif method in ESTIMATORS:
-        kind = ESTIMATORS[method]
-    else:
-        raise ConfigError(f"no method {method!r}; choose auto or one of {', '.join(ESTIMATORS)}")
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"method {method!r} takes no --{name.replace('_', '-')}")
-    try:
-        return kind(**given)
-    except TypeError:
-        needed = "--variances" if "variances" in known else "--support with numbers"
-        raise ConfigError(f"method {method!r} needs {needed}") from None
 
 
 @contextmanager
@@ -200,11 +202,13 @@ def _input(name: str) -> Iterator[Path]:
 
 
 def _default_folder(answers: str) -> Path:
-    return (
-        Path("stdin.voxpop")
-        if answers == "-"
-        else Path(Path(answers).name.split(".")[0] + ".voxpop")
-    )
+    """Name the output after the input, less the ending that says what kind of file it is."""
+    if answers == "-":
+        return Path("stdin.voxpop")
+    name = Path(answers).name
+    for ending in (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json"):
+        name = name[: -len(ending)] if name.lower().endswith(ending) else name
+    return Path(f"{name or 'answers'}.voxpop")
 
 
 def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) -> None:
@@ -246,7 +250,13 @@ def _say(message: str) -> None:
 @click.option("--dimension", default=1, show_default=True, help="Coordinates of an answer.")
 @click.option("--prior-mean", default=0.0, show_default=True, help="Prior mean of the truths.")
 @click.option("--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the random numbers.",
+)
 @click.option(
     "-o",
     "--output",
@@ -279,8 +289,6 @@ def simulate(
     from voxpop.model import Model
     from voxpop.simulation import simulate as draw
 
-    if isinstance(support, str):
-        raise ConfigError(f"a simulation needs noise variances as numbers, got {support!r}")
     model = Model(
         support=support,
         weights=weights,
@@ -296,7 +304,13 @@ def simulate(
 
 @main.command()
 @click.option("--tasks", "n_tasks", default=400, show_default=True, help="Number of tasks.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the random numbers.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
 def demo(n_tasks: int, seed: int, as_json: bool) -> None:
     """Simulate a crowd with spammers, and show what every method makes of it.
@@ -320,7 +334,8 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
         click.echo(json.dumps(scores, indent=2))
         return
     show_contest(contestants, _console())
-    gain = contestants[0].score.mse / contestants[4].score.mse
+    mse = {c.label: c.score.mse for c in contestants}
+    gain = mse["average"] / mse["bi, levels learned"]
     _say(
         f"Learning who to trust divides the error of the average by {gain:.1f}. "
         "The oracle is told every\nworker's noise: nobody can do better. Now yours: "

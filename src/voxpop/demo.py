@@ -24,7 +24,6 @@ class Contestant:
     """One method on one crowd."""
 
     label: str
-    estimator: Estimator
     result: Result
     score: Score
     seconds: float
@@ -59,7 +58,6 @@ def compare(crowd: Simulation, methods: Sequence[tuple[str, Estimator]]) -> list
         contestants.append(
             Contestant(
                 label=label,
-                estimator=estimator,
                 result=result,
                 score=score(result, crowd.truth, crowd.worker_variance),
                 seconds=seconds,

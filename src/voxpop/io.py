@@ -121,6 +121,24 @@ def read_truth(
     return _align(ids, value, task_ids, needed)
 
 
+def read_variances(source: object, worker_ids: Ids) -> Floats:
+    """Read one positive variance for every worker, from a mapping or a table, in order of ids."""
+    if isinstance(source, Mapping):
+        known = dict(source)
+    else:
+        table = open_table(source)
+        codes, ids = table.ids(resolve_column(table, "worker", None))
+        column = resolve_column(table, "variance", "variance")
+        known = dict(zip(ids[codes].tolist(), table.numbers(column).tolist(), strict=True))
+    missing = [worker for worker in worker_ids.tolist() if worker not in known]
+    if missing:
+        raise DataError(f"variances: there is none for worker {shorten(missing)}")
+    variance = np.array([known[worker] for worker in worker_ids.tolist()], dtype=np.float64)
+    if not (np.isfinite(variance).all() and (variance > 0).all()):
+        raise DataError("variances: expected positive finite numbers")
+    return variance
+
+
 def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
     """Find the truth by the answers' own names, as a column called so, or like an answer."""
     if set(value_names) <= set(table.columns):

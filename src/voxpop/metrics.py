@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from voxpop.arrays import Floats
 from voxpop.errors import DataError
-from voxpop.io import read_truth
+from voxpop.io import read_truth, read_variances
 from voxpop.result import Result
 
 
@@ -50,15 +48,17 @@ class Score:
 def score(
     result: Result,
     truth: object,
-    worker_variance: Mapping[object, float] | ArrayLike | None = None,
+    worker_variance: object = None,
 ) -> Score:
     """Compare a result with the truth, and optionally with the workers' true variances.
 
     ``truth`` is an array in the order of ``result.task_ids``, or a mapping, data frame or path
-    with one vector per task; tasks without a truth are left out.
+    with one vector per task; tasks without a truth are left out. ``worker_variance`` is likewise
+    an array, or a mapping, data frame or path with columns ``worker`` and ``variance``.
     """
-    if isinstance(truth, np.ndarray):
-        true = truth.reshape(len(result.task_ids), -1)
+    if isinstance(truth, np.ndarray | list | tuple):
+        true = np.array(truth, dtype=np.float64)
+        true = true[:, None] if true.ndim == 1 else true
     else:
         true = read_truth(truth, result.task_ids, result.value_names)
     if true.shape != result.estimate.shape:
@@ -70,9 +70,15 @@ def score(
     mse = float((error**2).sum(axis=1).mean())
     correlation = None
     if worker_variance is not None:
-        if isinstance(worker_variance, Mapping):
-            worker_variance = [worker_variance[u] for u in result.worker_ids.tolist()]
-        correlation = rank_correlation(result.worker_variance, np.asarray(worker_variance))
+        if isinstance(worker_variance, np.ndarray | list | tuple):
+            known_variance = np.array(worker_variance, dtype=np.float64)
+        else:
+            known_variance = read_variances(worker_variance, result.worker_ids)
+        if known_variance.shape != result.worker_variance.shape:
+            raise DataError(
+                f"worker_variance must be one number for each of {len(result.worker_ids)} workers"
+            )
+        correlation = rank_correlation(result.worker_variance, known_variance)
     return Score(
         n_tasks=int(known.sum()),
         mse=mse,

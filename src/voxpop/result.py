@@ -6,7 +6,7 @@ import html
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -16,11 +16,11 @@ import numpy as np
 
 from voxpop.arrays import Floats, Ids
 from voxpop.errors import DataError, require
-from voxpop.tables import frame, open_table, replacing, write_table
+from voxpop.tables import frame, open_table, replacing, require_folder, write_table
 
-# The two intervals every result carries, and the quantiles that bound them.
-INTERVALS = (0.90, 0.95)
+# The quantiles every result carries, and the intervals that they bound, by position.
 PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
+INTERVALS = {0.90: (1, 2), 0.95: (0, 3)}
 _FORMATS = ("csv", "parquet")
 
 
@@ -97,26 +97,26 @@ class Result:
 
     def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
         """Return lower and upper bounds, each (n_tasks, dimension), at 90 or 95 % coverage."""
-        require(coverage in INTERVALS, f"coverage must be one of {INTERVALS}, got {coverage}")
-        outer = INTERVALS.index(coverage) == 1
-        low, high = (0, 3) if outer else (1, 2)
+        require(coverage in INTERVALS, f"coverage must be one of {[*INTERVALS]}, got {coverage}")
+        low, high = INTERVALS[coverage]
         return self.quantile[:, :, low], self.quantile[:, :, high]
 
     @cached_property
     def tasks(self) -> Any:
         """Data frame: task, the value columns, sd, 90 and 95 % intervals, number of answers."""
-        return frame(self._task_columns(), self.frame_kind)
+        return frame(self.task_columns(), self.frame_kind)
 
     @cached_property
     def workers(self) -> Any:
         """Data frame: worker, number of answers, variance with interval, weight, level shares."""
         return frame(self._worker_columns(), self.frame_kind)
 
-    def _task_columns(self) -> dict[str, Any]:
+    def task_columns(self) -> dict[str, Any]:
+        """Return the columns of :attr:`tasks` as arrays."""
         columns: dict[str, Any] = {"task": self.task_ids}
         one = len(self.value_names) == 1
         for j, name in enumerate(self.value_names):
-            columns[name] = self.estimate[:, j]
+            columns[_estimate_column(name)] = self.estimate[:, j]
         # For vectors, sd sums up the coordinates: the root of their mean variance.
         columns["sd"] = np.sqrt(self.variance.mean(axis=1))
         for j, name in enumerate(self.value_names):
@@ -139,8 +139,8 @@ class Result:
             "variance_upper_95": self.worker_interval[:, 1],
             "weight": self.worker_weight,
         }
-        for k, level in enumerate(self.levels):
-            columns[f"p_{level:.6g}"] = self.worker_posterior[:, k]
+        for k, name in enumerate(_level_columns(self.levels)):
+            columns[name] = self.worker_posterior[:, k]
         return columns
 
     def save(self, directory: str | Path, format: str = "csv") -> Path:
@@ -150,13 +150,15 @@ class Result:
         """
         require(format in _FORMATS, f"format must be one of {_FORMATS}, got {format!r}")
         folder = Path(directory)
-        if folder.exists() and not folder.is_dir():
-            raise DataError(f"{folder}: is a file; name a directory to write the result to")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_table(self._task_columns(), folder / f"tasks.{format}")
+        require_folder(folder)
+        write_table(self.task_columns(), folder / f"tasks.{format}")
         write_table(self._worker_columns(), folder / f"workers.{format}")
         with replacing(folder / "result.json") as temporary:
             temporary.write_text(json.dumps(self._facts(format), indent=2) + "\n")
+        # An earlier result in the other format would stand there as if it belonged to this one.
+        for other in set(_FORMATS) - {format}:
+            for name in ("tasks", "workers"):
+                (folder / f"{name}.{other}").unlink(missing_ok=True)
         return folder
 
     @classmethod
@@ -180,15 +182,15 @@ class Result:
             return np.stack([table.numbers(column) for column in columns], axis=1)
 
         of = [""] if len(names) == 1 else [f"_{name}" for name in names]
-        bounds = [f"{side}_{c}" for side, c in _BOUND_ORDER]
-        posterior = [f"p_{level:.6g}" for level in levels]
+        bounds = ("lower_95", "lower_90", "upper_90", "upper_95")  # as PROBABILITIES
+        posterior = _level_columns(levels)
         return cls(
             task_ids=_restore(tasks.ids("task")[1], facts["text_ids"]["task"]),
             worker_ids=_restore(workers.ids("worker")[1], facts["text_ids"]["worker"]),
             value_names=names,
             task_answers=tasks.numbers("n_answers").astype(np.int64),
             worker_answers=workers.numbers("n_answers").astype(np.int64),
-            estimate=numbers(tasks, *names),
+            estimate=numbers(tasks, *map(_estimate_column, names)),
             variance=numbers(tasks, *(f"sd{suffix}" for suffix in of)) ** 2,
             quantile=np.stack(
                 [numbers(tasks, *(bound + suffix for bound in bounds)) for suffix in of], axis=1
@@ -230,14 +232,10 @@ class Result:
         facts = self._facts("json")
         del facts["format"], facts["text_ids"]
         return {
-            "tasks": _records(self._task_columns()),
+            "tasks": _records(self.task_columns()),
             "workers": _records(self._worker_columns()),
             **facts,
         }
-
-    def with_notes(self, *notes: str) -> Result:
-        """Return the same result with more sentences for the user."""
-        return replace(self, notes=(*self.notes, *notes))
 
     def headline(self) -> str:
         """Say in one line what was done and how it ended."""
@@ -250,17 +248,23 @@ class Result:
             f"{int(self.worker_answers.sum())} answers of {len(self.worker_ids)} workers{sweeps}"
         )
 
+    def all_notes(self) -> list[str]:
+        """Say which columns were taken for what, and what was decided from the data."""
+        columns = self.settings.get("columns", {})
+        taken = ", ".join(f"{role} from {name!r}" for role, name in columns.items())
+        return [*([f"read {taken}"] if taken else []), *self.notes]
+
     def __repr__(self) -> str:
-        lines = [f"Result of {self.headline()}", *(f"note: {note}" for note in self.notes)]
-        lines += ["tasks:", _preview(self._task_columns(), 5)]
+        lines = [f"Result of {self.headline()}", *(f"note: {note}" for note in self.all_notes())]
+        lines += ["tasks:", _preview(self.task_columns(), 5)]
         lines += ["workers, most trusted first:", _preview(self.trusted_workers(), 5)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.all_notes())
         return (
             f"<p><b>{html.escape(self.headline())}</b></p><ul>{notes}</ul>"
-            f"<p>Tasks</p>{_preview_frame(self._task_columns(), 10).to_html(index=False)}"
+            f"<p>Tasks</p>{_preview_frame(self.task_columns(), 10).to_html(index=False)}"
             "<p>Workers, most trusted first</p>"
             f"{_preview_frame(self.trusted_workers(), 10).to_html(index=False)}"
         )
@@ -271,7 +275,16 @@ class Result:
         return {name: np.asarray(column)[order] for name, column in self._worker_columns().items()}
 
 
-_BOUND_ORDER = (("lower", 95), ("lower", 90), ("upper", 90), ("upper", 95))
+def _estimate_column(name: str) -> str:
+    """Name the column of an estimate like the value, unless the table needs that name itself."""
+    ours = name in ("task", "sd", "n_answers") or name.startswith(("sd_", "lower_9", "upper_9"))
+    return f"{name}_estimate" if ours else name
+
+
+def _level_columns(levels: Floats) -> list[str]:
+    """Name the columns of the levels by their first digits, or by all where those do not do."""
+    short = [f"p_{level:.6g}" for level in levels]
+    return short if len(set(short)) == len(short) else [f"p_{level!r}" for level in levels.tolist()]
 
 
 def versions() -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +24,7 @@ def show_result(result: Result, console: Console) -> None:
     """Print the first tasks, and the most and least trusted workers."""
     tasks = {
         name: column
-        for name, column in result._task_columns().items()
+        for name, column in result.task_columns().items()
         if not name.startswith(("sd_", "lower_90", "upper_90"))
     }
     console.print(_table("Tasks", tasks, np.arange(len(result.task_ids))[:_FEW]))
@@ -79,16 +79,28 @@ def show_rows(title: str, columns: Mapping[str, Sequence[str]], console: Console
 
 @contextmanager
 def progress(console: Console) -> Iterator[OnSweep | None]:
-    """Show sweeps and their change on a terminal, and nothing elsewhere."""
+    """Show sweeps, their change and the time left on a terminal, and nothing elsewhere."""
     if not console.is_terminal:
         yield None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        shown = bar.add_task("aggregating")
+        shown = bar.add_task("aggregating", total=1.0)
+        highest = 0.0
 
-        def on_sweep(number: int, change: float) -> None:
-            bar.update(shown, description=f"sweep {number}, change {change:.1e}")
+        def on_sweep(what: str, number: int, change: float, tol: float) -> None:
+            nonlocal highest
+            if number == 1:
+                highest = 0.0
+                bar.reset(shown)
+            if np.isfinite(change):
+                highest = max(highest, change)
+            # Changes fall by about the same factor every sweep: the way to go is in logs.
+            way = np.log(highest / tol) if highest > tol else 1.0
+            done = np.log(highest / max(change, tol)) / way if 0 < change < np.inf else 0.0
+            bar.update(
+                shown, completed=done, description=f"{what}: sweep {number}, change {change:.1e}"
+            )
 
         yield on_sweep
 

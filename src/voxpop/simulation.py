@@ -13,7 +13,7 @@ from voxpop.arrays import Floats
 from voxpop.assign import Assignment
 from voxpop.errors import require
 from voxpop.model import Model
-from voxpop.tables import write_table
+from voxpop.tables import require_folder, write_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Simulation:
     def save(self, directory: str | Path) -> Path:
         """Write ``answers.csv``, ``truth.csv`` and ``workers.csv``."""
         folder, a = Path(directory), self.answers
-        folder.mkdir(parents=True, exist_ok=True)
+        require_folder(folder)
         write_table(
             {"task": a.task_ids[a.task], "worker": a.worker_ids[a.worker]}
             | {name: a.value[:, j] for j, name in enumerate(a.value_names)},
@@ -68,7 +68,8 @@ def simulate(
     """
     shape = (assignment.n_tasks, model.dimension)
     if truth is not None:
-        mu = np.array(truth, dtype=np.float64).reshape(-1, model.dimension)
+        mu = np.array(truth, dtype=np.float64)
+        mu = mu[:, None] if mu.ndim == 1 else mu
         require(mu.shape == shape, f"truth must have shape {shape}, got {np.shape(truth)}")
     elif np.isinf(model.prior_variance):
         mu = rng.uniform(0.0, side, shape)

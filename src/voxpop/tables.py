@@ -345,10 +345,21 @@ def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -
     )
 
 
+def require_folder(folder: Path) -> None:
+    """Make a folder for output, or say why that cannot be, before any work is done."""
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file; name a directory to write to")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise DataError(f"{folder}: cannot be written to")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name beside ``path`` to write to; move it there only when all went well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(
         prefix=f".{path.name}.", suffix=".part" + path.suffix, dir=path.parent
     )

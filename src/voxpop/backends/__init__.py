@@ -7,6 +7,7 @@ a cluster fit behind this seam without touching an estimator.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
@@ -46,31 +47,47 @@ class Backend(Protocol):
         """Return what is known of all truths."""
 
 
-def open_backend(
-    name: str,
-    answers: Answers,
-    model: Model,
-    inference: Inference,
-    accuracy: float,
-    threads: int = 1,
-) -> Backend:
-    """Open the backend of that name; ``auto`` is the best one installed."""
-    require(
-        name in ("auto", "native", "portable"),
-        f"backend must be 'auto', 'native' or 'portable', got {name!r}",
-    )
-    require(
-        name != "native" or native_is_installed(),
-        "backend 'native' is not installed: the compiled kernels were not built with this "
-        "package; use backend='auto', or install it again where a C++ compiler is found",
-    )
-    if name == "portable" or not native_is_installed():
-        from voxpop.backends.portable import Portable
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """How messages are worked out: by which backend, in which way, how exactly, how parallel.
 
-        return Portable(answers, model, inference, accuracy)
-    from voxpop.backends.native import Native
+    ``backend`` "auto" is the best one installed; ``inference`` "auto" is what suits a task.
+    """
 
-    return Native(answers, model, inference, accuracy, threads)
+    backend: str = "auto"
+    inference: Inference = "auto"
+    accuracy: float = 1e-9
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        require(
+            self.backend in ("auto", "native", "portable"),
+            f"backend must be 'auto', 'native' or 'portable', got {self.backend!r}",
+        )
+        require(
+            self.backend != "native" or native_is_installed(),
+            "backend 'native' is not installed: the compiled kernels were not built with this "
+            "package; use backend='auto', or install it again where a C++ compiler is found",
+        )
+        require(
+            self.inference in ("auto", "enumerate", "integrate"),
+            f"inference must be 'auto', 'enumerate' or 'integrate', got {self.inference!r}",
+        )
+        require(
+            1e-14 <= self.accuracy <= 1e-2,
+            f"accuracy must be between 1e-14 and 0.01, got {self.accuracy}",
+        )
+        require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
+
+    def open(self, answers: Answers, model: Model) -> Backend:
+        """Lay out answers and model for passing messages."""
+        if self.backend == "portable" or not native_is_installed():
+            from voxpop.backends.portable import Portable
+
+            return Portable(answers, model, self.inference, self.accuracy)
+        from voxpop.backends.native import Native
+
+        return Native(answers, model, self.inference, self.accuracy, self.threads)
 
 
 def native_is_installed() -> bool:

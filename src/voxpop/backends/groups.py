@@ -17,7 +17,6 @@ from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.backends import Inference, WorkerSums
 from voxpop.backends.costs import enumerates
-from voxpop.errors import require
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
@@ -104,10 +103,6 @@ class Groups:
     def __init__(
         self, answers: Answers, model: Model, inference: Inference, accuracy: float, ways: Ways
     ) -> None:
-        require(
-            inference in ("auto", "enumerate", "integrate"),
-            f"inference must be 'auto', 'enumerate' or 'integrate', got {inference!r}",
-        )
         self._shape = (answers.n_tasks, answers.dimension)
         self._unit = noise_unit(model)
         answers, model = in_units(answers, model, self._unit)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 
 from voxpop.answers import Duplicates
-from voxpop.errors import require
+from voxpop.errors import ConfigError
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.bi import BI
@@ -42,28 +43,32 @@ def aggregate(
     task, worker, values, gold, duplicates
         As in :func:`voxpop.read_answers`; ignored when ``source`` is ``Answers``.
     on_sweep
-        Called after every sweep with its number and its change.
+        Called after every sweep: what is going on, its number, its change, the change to reach.
     """
-    estimator = named(method) if isinstance(method, str) else method
+    estimator = make_estimator(method) if isinstance(method, str) else method
+    if not isinstance(estimator, Estimator) or isinstance(estimator, type):
+        raise ConfigError(f"method must be a name or an estimator like BI(), got {method!r}")
     answers = read_answers(source, task, worker, values, gold, duplicates=duplicates)
     return estimator.fit(answers, on_sweep)
 
 
-def named(method: str) -> Estimator:
-    """Return the estimator of that name with its default arguments."""
-    if method == "auto":
-        return BI()
-    require(
-        method in ESTIMATORS,
-        f"method must be 'auto' or one of {', '.join(ESTIMATORS)}, got {method!r}",
-    )
-    try:
-        return ESTIMATORS[method]()
-    except TypeError:
-        required = "variances" if method == StrongOracle.name else "support"
-        message = f"method {method!r} needs {required}; pass an estimator with it instead"
-    require(False, message)
-    raise AssertionError
+def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -> Estimator:
+    """Make the estimator of that name; say which argument it lacks or does not take.
+
+    ``"auto"`` stands for what is chosen for the user: today BI with learned levels.
+    """
+    if method != "auto" and method not in ESTIMATORS:
+        raise ConfigError(f"no method {method!r}; choose auto or one of {', '.join(ESTIMATORS)}")
+    kind = BI if method == "auto" else ESTIMATORS[method]
+    given = dict(arguments or {})
+    known = {argument.name: argument for argument in fields(kind)}  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"method {method!r} takes no {name}")
+    for name, argument in known.items():
+        if name not in given and argument.default is argument.default_factory is MISSING:
+            raise ConfigError(f"method {method!r} needs {name}")
+    return kind(**given)
 
 
 __all__ = [
@@ -76,5 +81,5 @@ __all__ = [
     "Median",
     "StrongOracle",
     "aggregate",
-    "named",
+    "make_estimator",
 ]

@@ -10,11 +10,13 @@ import numpy as np
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.estimators.base import (
+    Estimator,
     OnSweep,
     WorkerNoise,
     make_result,
     mean_by_worker,
     normal_posterior,
+    plain_settings,
     squared_residual,
     variance_interval,
     weighted_means,
@@ -36,7 +38,7 @@ class Average:
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
         estimate = weighted_means(answers, np.ones(answers.n_edges))
-        return _unweighted(answers, self.name, estimate, efficiency=1.0)
+        return _unweighted(answers, self, estimate, inflation=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +54,8 @@ class Median:
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
-        efficiency = np.where(answers.task_degree > 2, np.pi / 2, 1.0)[:, None]
-        return _unweighted(answers, self.name, medians(answers), efficiency)
+        inflation = np.where(answers.task_degree > 2, np.pi / 2, 1.0)[:, None]
+        return _unweighted(answers, self, medians(answers), inflation)
 
 
 def medians(answers: Answers) -> Floats:
@@ -81,9 +83,9 @@ def variance_within_tasks(answers: Answers) -> Floats:
 
 
 def _unweighted(
-    answers: Answers, name: str, estimate: Floats, efficiency: Floats | float
+    answers: Answers, estimator: Estimator, estimate: Floats, inflation: Floats | float
 ) -> Result:
-    variance = efficiency * variance_within_tasks(answers) / answers.task_degree[:, None]
+    variance = inflation * variance_within_tasks(answers) / answers.task_degree[:, None]
     found = normal_posterior(answers, estimate, variance)
     residual = squared_residual(answers, found.estimate) / answers.dimension
     worker_variance = mean_by_worker(answers, residual)
@@ -92,4 +94,4 @@ def _unweighted(
         interval=variance_interval(answers, worker_variance),
         weight=np.ones(answers.n_workers),
     )
-    return make_result(answers, {"method": name}, found, workers)
+    return make_result(answers, plain_settings(estimator), found, workers)

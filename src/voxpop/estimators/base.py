@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import chdtri, ndtri
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.errors import ConvergenceWarning
 from voxpop.kernels.posterior import Posterior
+from voxpop.model import Model
 from voxpop.result import PROBABILITIES, Result, Trace
 
-OnSweep = Callable[[int, float], None]
-"""Called after every sweep with its number and its change: for a progress bar."""
+OnSweep = Callable[[str, int, float, float], None]
+"""Called after every sweep with what is going on, the sweep's number, its change, and the change
+at which it stops: for a progress bar."""
 
 # Damping is raised when the change has not reached a new low for this many sweeps.
 _PATIENCE = 8
@@ -48,11 +52,12 @@ def repeat(
     what: str,
     on_sweep: OnSweep | None = None,
     dampings: Sequence[float] = _DAMPINGS,
+    warn: bool = True,
 ) -> Trace:
     """Call ``sweep(damping)`` until the change it returns is at most ``tol``.
 
     Starts with the first of ``dampings``, undamped; when the change stops falling, it goes on to
-    the next (M17). Warns when it stops at ``max_iter``.
+    the next (M17). Warns when it stops at ``max_iter``, unless that is as good an end.
     """
     changes: list[float] = []
     used: list[float] = []
@@ -62,7 +67,7 @@ def repeat(
         changes.append(sweep(damping))
         used.append(damping)
         if on_sweep is not None:
-            on_sweep(len(changes), changes[-1])
+            on_sweep(what, len(changes), changes[-1], tol)
         if changes[-1] <= tol:
             return Trace(changes=tuple(changes), dampings=tuple(used), converged=True)
         since += 1
@@ -70,13 +75,50 @@ def repeat(
             lowest, since = changes[-1], 0
         elif since >= _PATIENCE and stage + 1 < len(dampings):
             stage, lowest, since = stage + 1, np.inf, 0
+    if warn:
+        _warn_of_limit(what, max_iter, changes[-1], tol)
+    return Trace(changes=tuple(changes), dampings=tuple(used), converged=False)
+
+
+def _warn_of_limit(what: str, max_iter: int, change: float, tol: float) -> None:
     warnings.warn(
-        f"{what} stopped after {max_iter} sweeps with a change of {changes[-1]:.2g}, above "
+        f"{what} stopped after {max_iter} sweeps with a change of {change:.2g}, above "
         f"tol = {tol:g}; raise max_iter, or read the estimates as approximate",
         ConvergenceWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
-    return Trace(changes=tuple(changes), dampings=tuple(used), converged=False)
+
+
+def plain_settings(estimator: Estimator) -> dict[str, Any]:
+    """The estimator's name and arguments as JSON can hold them; tables by what they are."""
+    settings: dict[str, Any] = {"method": estimator.name}
+    for argument in fields(estimator):  # type: ignore[arg-type]
+        settings[argument.name] = _plain(getattr(estimator, argument.name))
+    return settings
+
+
+def as_tuples(numbers: ArrayLike) -> object:
+    """Freeze an array of any depth, so that what holds it can be compared and hashed."""
+    listed = np.asarray(numbers, dtype=np.float64).tolist()
+
+    def freeze(item: object) -> object:
+        return tuple(freeze(part) for part in item) if isinstance(item, list) else item
+
+    return freeze(listed)
+
+
+def _plain(item: object) -> object:
+    if isinstance(item, np.ndarray | np.generic):
+        item = item.tolist()
+    if isinstance(item, float) and np.isinf(item):
+        return None  # JSON has no infinity: a flat prior is no prior variance
+    if item is None or isinstance(item, bool | int | float | str):
+        return item
+    if isinstance(item, tuple | list):
+        return [_plain(part) for part in item]
+    if isinstance(item, Mapping):
+        return f"a mapping of {len(item)}"
+    return str(item) if isinstance(item, os.PathLike) else f"a {type(item).__name__}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +158,7 @@ def make_result(
         levels=workers.levels,
         level_weights=workers.level_weights,
         worker_posterior=workers.posterior,
-        settings=settings,
+        settings=settings | ({"columns": answers.columns} if answers.columns else {}),
         trace=trace or Trace(),
         notes=notes,
     )
@@ -124,11 +166,17 @@ def make_result(
 
 def normal_posterior(answers: Answers, estimate: Floats, variance: Floats) -> Posterior:
     """Take the truths as Gaussian, and gold tasks as known."""
-    if answers.gold is not None:
-        estimate = np.where(answers.is_gold[:, None], answers.gold, estimate)
-        variance = np.where(answers.is_gold[:, None], 0.0, variance)
+    estimate = with_gold(answers, estimate)
+    variance = np.where(answers.is_gold[:, None], 0.0, variance)
     spread = np.sqrt(variance)[:, :, None] * ndtri(PROBABILITIES)
     return Posterior(estimate, variance, estimate[:, :, None] + spread)
+
+
+def with_gold(answers: Answers, estimate: Floats) -> Floats:
+    """Put known truths in the place of estimates."""
+    if answers.gold is None:
+        return estimate
+    return np.where(answers.is_gold[:, None], answers.gold, estimate)
 
 
 def weighted_means(answers: Answers, weight: Floats) -> Floats:
@@ -171,3 +219,20 @@ def relative_weight(precision: Floats) -> Floats:
     # Against the largest first: a precision may be as large as float64 goes.
     weight = precision / precision.max()
     return np.asarray(weight / weight.mean())
+
+
+def worker_noise(posterior: Floats, model: Model) -> WorkerNoise:
+    """Sum up each worker's probabilities of the levels: expected variance, interval, weight."""
+    levels = model.levels
+    cumulated = np.cumsum(posterior, axis=1)
+    low = (cumulated < 0.025).sum(axis=1)
+    high = (cumulated < 0.975).sum(axis=1)
+    interval = levels[np.minimum(np.stack([low, high], axis=1), len(levels) - 1)]
+    return WorkerNoise(
+        variance=posterior @ levels,
+        interval=interval,
+        weight=relative_weight(posterior @ (levels[0] / levels)),
+        levels=levels,
+        level_weights=np.array(model.weights),
+        posterior=posterior,
+    )

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.special import softmax
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats
-from voxpop.backends import Inference, WorkerSums, open_backend
+from voxpop.backends import Engine, Inference, WorkerSums
 from voxpop.errors import require
-from voxpop.estimators.base import OnSweep, WorkerNoise, make_result, relative_weight, repeat
-from voxpop.estimators.support import learn_support, support_from_nbi
+from voxpop.estimators.base import (
+    OnSweep,
+    as_tuples,
+    make_result,
+    plain_settings,
+    repeat,
+    worker_noise,
+)
+from voxpop.estimators.support import ChosenModel, learn_support, support_from_nbi
 from voxpop.io import read_truth
 from voxpop.model import Model
 from voxpop.result import PROBABILITIES, Result
@@ -62,7 +68,7 @@ class BI:
 
     support: Support = "auto"
     weights: Sequence[float] | None = None
-    prior_mean: object = field(default=0.0, compare=False)
+    prior_mean: object = 0.0
     prior_variance: float = np.inf
     max_iter: int = 300
     tol: float = 1e-7
@@ -76,11 +82,14 @@ class BI:
     def __post_init__(self) -> None:
         require(self.tol > 0, f"tol must be positive, got {self.tol}")
         require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
-        require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
+        self._engine()
         require(
-            1e-14 <= self.accuracy <= 1e-2,
-            f"accuracy must be between 1e-14 and 0.01, got {self.accuracy}",
+            np.isfinite(self.prior_variance)
+            or (isinstance(self.prior_mean, float | int) and not self.prior_mean),
+            "prior_mean does nothing without a finite prior_variance; give both",
         )
+        if isinstance(self.prior_mean, np.ndarray | np.generic | list):
+            object.__setattr__(self, "prior_mean", as_tuples(self.prior_mean))
         if isinstance(self.support, str):
             require(
                 self.support in ("auto", "nbi"),
@@ -90,19 +99,28 @@ class BI:
                 self.weights is None,
                 f"weights go with an explicit support, not with support={self.support!r}",
             )
+            Model(support=(1.0,), prior_variance=self.prior_variance)
         else:
-            # Tuples make the estimator hashable; the model checks what is in them.
-            object.__setattr__(self, "support", tuple(float(s) for s in self.support))
-            if self.weights is not None:
-                object.__setattr__(self, "weights", tuple(float(w) for w in self.weights))
-            Model(support=self.support, weights=self.weights, prior_variance=self.prior_variance)
+            # The model checks support and weights; as tuples they make the estimator hashable.
+            model = Model(
+                support=self.support, weights=self.weights, prior_variance=self.prior_variance
+            )
+            object.__setattr__(self, "support", model.support)
+            object.__setattr__(self, "weights", None if self.weights is None else model.weights)
+
+    def _engine(self) -> Engine:
+        return Engine(
+            backend=self.backend,
+            inference=self.inference,
+            accuracy=self.accuracy,
+            threads=self.threads,
+        )
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
-        model, notes = self.model_for(answers, on_sweep)
-        backend = open_backend(
-            self.backend, answers, model, self.inference, self.accuracy, self.threads
-        )
+        chosen = self._choose_model(answers, on_sweep)
+        model = chosen.model
+        backend = self._engine().open(answers, model)
         log_weights = model.log_weights
         sums: WorkerSums = np.zeros((answers.n_workers, len(log_weights)), dtype=np.int64)
 
@@ -115,19 +133,17 @@ class BI:
         trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="BI", on_sweep=on_sweep)
         found = backend.moments(PROBABILITIES)
         workers = worker_noise(softmax(sums * backend.quantum + log_weights, axis=1), model)
-        settings = self._settings() | {
+        settings = plain_settings(self) | {
             "support_used": list(model.support),
             "weights_used": list(model.weights or ()),
+            "learning_sweeps": chosen.n_sweeps,
             "inference_used": backend.used,
         }
-        return make_result(answers, settings, found, workers, trace, notes)
+        return make_result(answers, settings, found, workers, trace, chosen.notes)
 
-    def model_for(
-        self, answers: Answers, on_sweep: OnSweep | None = None
-    ) -> tuple[Model, tuple[str, ...]]:
-        """Return the model that is used for these answers, and what to tell the user of it."""
+    def _choose_model(self, answers: Answers, on_sweep: OnSweep | None) -> ChosenModel:
         prior_mean = self.prior_mean
-        if not isinstance(prior_mean, int | float | np.ndarray | list | tuple):
+        if not isinstance(prior_mean, int | float | tuple):
             prior_mean = read_truth(
                 prior_mean, answers.task_ids, answers.value_names, needed="prior_mean"
             )
@@ -141,38 +157,6 @@ class BI:
         if self.support == "nbi":
             return support_from_nbi(answers, base)
         if self.support == "auto":
-            return learn_support(
-                *(answers, base, self.inference, self.accuracy),
-                *(self.backend, self.threads, on_sweep),
-            )
+            return learn_support(answers, base, self._engine(), self.max_iter, on_sweep)
         assert not isinstance(self.support, str)
-        return base.with_levels(self.support, self.weights), ()
-
-    def _settings(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {"method": self.name}
-        for key in ("support", "weights", "max_iter", "tol", "inference", "accuracy", "backend"):
-            item = getattr(self, key)
-            plain[key] = list(item) if isinstance(item, tuple) else item
-        # JSON has no infinity: a flat prior is no prior variance.
-        flat = np.isinf(self.prior_variance)
-        plain["prior_variance"] = None if flat else self.prior_variance
-        mean = self.prior_mean
-        plain["prior_mean"] = mean if isinstance(mean, int | float) else "per task or coordinate"
-        return plain
-
-
-def worker_noise(posterior: Floats, model: Model) -> WorkerNoise:
-    """Sum up each worker's probabilities of the levels: expected variance, interval, weight."""
-    levels = model.levels
-    cumulated = np.cumsum(posterior, axis=1)
-    low = (cumulated < 0.025).sum(axis=1)
-    high = (cumulated < 0.975).sum(axis=1)
-    interval = levels[np.minimum(np.stack([low, high], axis=1), len(levels) - 1)]
-    return WorkerNoise(
-        variance=posterior @ levels,
-        interval=interval,
-        weight=relative_weight(posterior @ (levels[0] / levels)),
-        levels=levels,
-        level_weights=np.array(model.weights),
-        posterior=posterior,
-    )
+        return ChosenModel(base.with_levels(self.support, self.weights))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.errors import require
-from voxpop.estimators.base import OnSweep, make_result
-from voxpop.estimators.bi import worker_noise
+from voxpop.estimators.base import OnSweep, as_tuples, make_result, plain_settings, worker_noise
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels.posterior import Posterior, known
 from voxpop.model import Model
@@ -36,10 +35,12 @@ class Exact:
     summary: ClassVar[str] = "Bayes-optimal sum over all workers' levels, for small graphs"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "support", tuple(float(s) for s in self.support))
-        if self.weights is not None:
-            object.__setattr__(self, "weights", tuple(float(w) for w in self.weights))
-        Model(support=self.support, weights=self.weights, prior_variance=self.prior_variance)
+        model = Model(
+            support=self.support, weights=self.weights, prior_variance=self.prior_variance
+        )
+        object.__setattr__(self, "support", model.support)
+        object.__setattr__(self, "weights", None if self.weights is None else model.weights)
+        object.__setattr__(self, "prior_mean", as_tuples(self.prior_mean))
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
@@ -52,7 +53,7 @@ class Exact:
         )
         k, m = len(model.support), answers.n_workers
         require(
-            float(k) ** m <= _MOST_STATES,
+            m * np.log(k) <= np.log(_MOST_STATES) + 1e-9,
             f"exact sums over {k}^{m} states of {m} workers, more than {_MOST_STATES}; use BI",
         )
         # State number z has level (z // k**(m-1-u)) % k for worker u.
@@ -71,9 +72,7 @@ class Exact:
             np.concatenate([part.quantile for part in parts]),
         )
         share = np.stack([np.bincount(level[u], state, k).astype(float) for u in range(m)])
-        settings = {"method": self.name, **asdict(self)}
-        settings["prior_variance"] = None if np.isinf(self.prior_variance) else self.prior_variance
-        return make_result(answers, settings, found, worker_noise(share, model))
+        return make_result(answers, plain_settings(self), found, worker_noise(share, model))
 
 
 class _Task:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,12 +15,14 @@ from voxpop.estimators.base import (
     make_result,
     mean_by_worker,
     normal_posterior,
+    plain_settings,
     relative_weight,
     repeat,
     squared_residual,
     sum_by_task,
     variance_interval,
     weighted_means,
+    with_gold,
 )
 from voxpop.result import Result
 
@@ -49,20 +51,18 @@ class NBI:
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         variance = np.ones(answers.n_workers)
-        estimate = weighted_means(answers, np.ones(answers.n_edges))
+        estimate = with_gold(answers, weighted_means(answers, np.ones(answers.n_edges)))
         lowest = self.floor * float(squared_residual(answers, estimate).mean())
 
         def sweep(_: float) -> float:
             nonlocal variance, estimate
-            if lowest == 0.0:
-                return 0.0  # all answers of every task agree: nothing to weigh
-            if answers.gold is not None:
-                estimate = np.where(answers.is_gold[:, None], answers.gold, estimate)
             residual = mean_by_worker(answers, squared_residual(answers, estimate))
-            new = np.maximum(residual, lowest)
+            # Where all answers of every task agree there is no floor, and nothing to weigh.
+            new = np.maximum(residual, lowest) if lowest else np.ones_like(residual)
             change = float(np.abs(np.log(new / variance)).max())
             variance = new
-            estimate = weighted_means(answers, 1.0 / variance[answers.worker])
+            weighted = weighted_means(answers, 1.0 / variance[answers.worker])
+            estimate = with_gold(answers, weighted)
             return change
 
         # Each sweep raises the likelihood: there is nothing to damp.
@@ -75,12 +75,10 @@ class NBI:
             dampings=(0.0,),
         )
         # The paper's variance sums over coordinates; the tables speak of one coordinate.
-        per_coordinate = (variance if lowest else np.zeros_like(variance)) / answers.dimension
-        if lowest:
-            precision = sum_by_task(answers, 1.0 / per_coordinate[answers.worker])
-            task_variance = np.repeat(1.0 / precision[:, None], answers.dimension, axis=1)
-        else:
-            task_variance = np.zeros_like(estimate)
+        per_coordinate = variance / answers.dimension * (lowest > 0)
+        precision = sum_by_task(answers, 1.0 / variance[answers.worker])
+        task_variance = (lowest > 0) / (answers.dimension * precision[:, None])
+        task_variance = np.repeat(task_variance, answers.dimension, axis=1)
         held = int((variance <= lowest).sum())
         note = f"{held} of {answers.n_workers} workers' variances were held at NBI's floor"
         workers = WorkerNoise(
@@ -90,7 +88,7 @@ class NBI:
         )
         return make_result(
             answers,
-            {"method": self.name, **asdict(self), "floor_variance": lowest / answers.dimension},
+            plain_settings(self) | {"floor_variance": lowest / answers.dimension},
             normal_posterior(answers, estimate, task_variance),
             workers,
             trace,

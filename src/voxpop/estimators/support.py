@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from scipy.special import softmax
 
 from voxpop.answers import Answers
-from voxpop.backends import Inference, open_backend
+from voxpop.arrays import Floats
+from voxpop.backends import Engine
 from voxpop.estimators.averages import medians, variance_within_tasks
-from voxpop.estimators.base import OnSweep, mean_by_worker, squared_residual
+from voxpop.estimators.base import OnSweep, mean_by_worker, repeat, squared_residual, with_gold
 from voxpop.estimators.nbi import NBI
 from voxpop.model import Model
 
@@ -27,7 +30,16 @@ _FEWEST_WORKERS = 0.02
 _PREFERENCE = 1.0
 
 
-def support_from_nbi(answers: Answers, base: Model) -> tuple[Model, tuple[str, ...]]:
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model with the levels chosen, what to tell the user of it, and the sweeps it took."""
+
+    model: Model
+    notes: tuple[str, ...] = ()
+    n_sweeps: int = 0
+
+
+def support_from_nbi(answers: Answers, base: Model) -> ChosenModel:
     """Take the 10 % and 90 % quantiles of NBI's variances as a binary support (M22).
 
     Workers at NBI's floor are left out: the floor is not a finding about them.
@@ -38,72 +50,87 @@ def support_from_nbi(answers: Answers, base: Model) -> tuple[Model, tuple[str, .
     low, high = np.quantile(variance[free], [0.1, 0.9]) if free.any() else (0.0, 0.0)
     levels = (low, high) if 0 < low < high else (_scale(answers),)
     note = f"support from NBI: {', '.join(f'{level:.4g}' for level in levels)}"
-    return base.with_levels(levels), (note,)
+    return ChosenModel(base.with_levels(levels), (note,))
 
 
 def learn_support(
     answers: Answers,
     base: Model,
-    inference: Inference,
-    accuracy: float,
-    backend: str,
-    threads: int = 1,
+    engine: Engine,
+    max_iter: int,
     on_sweep: OnSweep | None = None,
-) -> tuple[Model, tuple[str, ...]]:
+) -> ChosenModel:
     """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21)."""
-    accuracy = max(accuracy, _LEARNING_ACCURACY)
+    engine = replace(engine, accuracy=max(engine.accuracy, _LEARNING_ACCURACY))
     low, high = _range(answers)
-    coarse = base.with_levels(_grid(low, high, _COARSE))
-    how = (inference, accuracy, backend, threads)
-    found = _learn_weights(answers, coarse, *how, _COARSE_SWEEPS, on_sweep)
-    used = found.levels
+    coarse, n_coarse = _learn_weights(
+        answers,
+        base.with_levels(_grid(low, high, _COARSE)),
+        engine,
+        min(max_iter, _COARSE_SWEEPS),
+        on_sweep,
+    )
+    used = coarse.levels
     # Half a coarse step more on either side: the truth may lie between two levels.
     margin = np.sqrt(_COARSE)
     bounds = max(low, used[0] / margin), min(high, used[-1] * margin)
-    fine = base.with_levels(_grid(*bounds, _FINE))
-    found = _learn_weights(answers, fine, *how, _FINE_SWEEPS, on_sweep)
+    fine, n_fine = _learn_weights(
+        answers,
+        base.with_levels(_grid(*bounds, _FINE)),
+        engine,
+        min(max_iter, _FINE_SWEEPS),
+        on_sweep,
+    )
     shown = ", ".join(
         f"{level:.3g} ({weight:.0%})"
-        for level, weight in zip(found.support, found.weights or (), strict=True)
+        for level, weight in zip(fine.support, fine.weights or (), strict=True)
         if weight >= 0.005
     )
-    return found, (f"noise levels learned from the answers, with the share of workers: {shown}",)
+    note = f"noise levels learned from the answers, with the share of workers: {shown}"
+    return ChosenModel(fine, (note,), n_coarse + n_fine)
 
 
 def _learn_weights(
-    answers: Answers,
-    model: Model,
-    inference: Inference,
-    accuracy: float,
-    backend_name: str,
-    threads: int,
-    n_sweeps: int,
-    on_sweep: OnSweep | None,
-) -> Model:
+    answers: Answers, model: Model, engine: Engine, max_iter: int, on_sweep: OnSweep | None
+) -> tuple[Model, int]:
     """Run EM on the weights beside the messages, one step a sweep; drop levels nobody uses."""
-    backend = open_backend(backend_name, answers, model, inference, accuracy, threads)
+    backend = engine.open(answers, model)
     log_weights = model.log_weights
     n_levels = len(log_weights)
     expected = np.full(n_levels, answers.n_workers / n_levels)
-    for number in range(n_sweeps):
-        sums, change = backend.to_workers(0.0)
-        posterior = softmax(sums * backend.quantum + log_weights, axis=1)
+    likelihood: Floats = np.zeros((answers.n_workers, n_levels))
+    sweeps = 0
+
+    def sweep(damping: float) -> float:
+        nonlocal log_weights, expected, likelihood, sweeps
+        sums, _ = backend.to_workers(damping)
+        likelihood = np.asarray(sums * backend.quantum)
+        posterior = softmax(likelihood + log_weights, axis=1)
         expected = np.sort(posterior, axis=0).sum(axis=0)  # sorted: the same in any row order
         # One more worker, of unknown level, keeps every weight above zero.
         weights = (expected + 1.0 / n_levels) / (answers.n_workers + 1.0)
         moved = float(np.abs(weights - np.exp(log_weights)).max())
         log_weights = np.log(weights)
         backend.to_tasks(sums, log_weights)
-        if on_sweep is not None:
-            on_sweep(number + 1, change)
-        if moved < _SETTLED and number >= 2:
-            break
-    likelihood = sums * backend.quantum
+        sweeps += 1
+        # The first messages know nothing of each other: two more before the weights may rest.
+        return moved if sweeps > 2 else np.inf
+
+    trace = repeat(
+        sweep,
+        tol=_SETTLED,
+        max_iter=max_iter,
+        what="learning noise levels",
+        on_sweep=on_sweep,
+        dampings=(0.0,),
+        warn=False,
+    )
     preferred = np.flatnonzero((likelihood[:, :-1] - likelihood[:, 1:] > _PREFERENCE).any(axis=0))
     lowest = preferred[0] if len(preferred) else n_levels - 1
     lowest = min(lowest, int(expected.argmax()))
     kept = np.flatnonzero((expected >= _FEWEST_WORKERS) & (np.arange(n_levels) >= lowest))
-    return model.with_levels(model.levels[kept].tolist(), np.exp(log_weights)[kept].tolist())
+    learned = model.with_levels(model.levels[kept].tolist(), np.exp(log_weights)[kept].tolist())
+    return learned, trace.n_sweeps
 
 
 def _grid(low: float, high: float, factor: float) -> list[float]:
@@ -113,9 +140,7 @@ def _grid(low: float, high: float, factor: float) -> list[float]:
 
 def _range(answers: Answers) -> tuple[float, float]:
     """Bounds of the levels worth trying, from the workers' distances to the tasks' medians."""
-    centre = medians(answers)
-    if answers.gold is not None:
-        centre = np.where(answers.is_gold[:, None], answers.gold, centre)
+    centre = with_gold(answers, medians(answers))
     distance = mean_by_worker(answers, squared_residual(answers, centre)) / answers.dimension
     scale = _scale(answers)
     high = 4.0 * max(float(distance.max()), scale)
@@ -128,23 +153,24 @@ def _range(answers: Answers) -> tuple[float, float]:
 
 
 def _scale(answers: Answers) -> float:
-    """Typical variance of an answer; for equal answers, a variance too small to show."""
+    """Typical variance of an answer; for equal answers, that of the last digit of a float."""
     scale = float(variance_within_tasks(answers).mean())
-    smallest = (1e-9 * max(float(np.abs(answers.value).max()), 1e-100)) ** 2
-    return max(scale, smallest, 1e-200)
+    return scale or max(float(np.spacing(np.abs(answers.value).max())) ** 2, 1e-200)
 
 
 def _rounding(answers: Answers) -> float:
     """Variance of the rounding error of answers given on a scale of steps, such as 1 to 10.
 
-    The steps are the gaps between values that occur at least half as often as values do on
-    average, so that a few answers between the steps do not hide them. Where values hardly
-    repeat, the gaps are so small that they do not matter. Without this floor, workers who agree
-    exactly because they all round would be taken for infinitely precise.
+    Where most answers share their value with another, the steps are the gaps between values that
+    occur at least half as often as values do on average, so that a few answers between the steps
+    do not hide them. Without this floor, workers who agree exactly because they all round would
+    be taken for infinitely precise.
     """
     steps = []
     for j in range(answers.dimension):
         value, count = np.unique(answers.value[:, j], return_counts=True)
+        if 2 * len(value) > answers.n_edges:
+            return 0.0
         frequent = value[count >= 0.5 * count.mean()]
         if len(frequent) > 1:
             steps.append(float(np.median(np.diff(frequent))))

@@ -9,7 +9,7 @@ a result is so small that the linear form may have underflowed, it is worked out
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -39,7 +39,7 @@ class Configurations:
     pair: Floats
 
 
-@cache
+@lru_cache(maxsize=16)
 def configurations(
     levels: tuple[float, ...], degree: int, prior_precision: float
 ) -> Configurations:
