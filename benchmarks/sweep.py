@@ -114,9 +114,11 @@ def ways(crowd: Crowd, model: Model, threads: int) -> dict[str, list[tuple[Way, 
             apart["native"].append((Integration(*part, threads), worker[order]))
             apart["portable"].append((portable.Integration(*part, 32_000_000), worker[order]))
         return apart
+    kept = Enumeration(value, mean, model, 0, threads)
+    kept.keep()  # also where it would not, to see whether it should
     return {
         "native": [(Enumeration(value, mean, model, 0, threads), worker)],
-        "native, factor kept": [(Enumeration(value, mean, model, 10**9, threads), worker)],
+        "native, factor kept": [(kept, worker)],
         "portable": [(portable.Enumeration(value, mean, model, 32_000_000), worker)],
     }
 
