@@ -1,8 +1,8 @@
 """The compiled kernels; sources in kernels/native."""
 
+from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends.groups import Workers
-from voxpop.tables import Floats
 
 class Tables:
     def __init__(

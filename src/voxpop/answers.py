@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.errors import DataError, DataWarning, require, shorten
-from voxpop.tables import Codes, Floats, Ids
+from voxpop.tables import number_ids
 
 Duplicates = Literal["error", "mean", "last"]
-Index = NDArray[np.int64]
 
 # Squared differences of larger values would overflow float64.
 _LARGEST_VALUE = 1e100
@@ -74,25 +74,26 @@ class Answers:
         duplicates: Duplicates = "error",
     ) -> Answers:
         """Build from three parallel arrays; ``gold`` is per task, in order of first appearance."""
-        import pandas as pd
-
-        values = np.array(value, dtype=np.float64)
+        try:
+            values = np.array(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError("values must be numbers, or vectors of equally many numbers") from None
         values = values[:, None] if values.ndim == 1 else values
-        task_codes, task_ids = pd.factorize(_id_array(task))
-        worker_codes, worker_ids = pd.factorize(_id_array(worker))
+        task_codes, task_ids = number_ids(task, "task")
+        worker_codes, worker_ids = number_ids(worker, "worker")
         names = value_names or (
             ("value",)
             if values.shape[1] == 1
-            else tuple(f"value_{j}" for j in range(len(values.T)))
+            else tuple(f"value_{j + 1}" for j in range(len(values.T)))
         )
         truths = None if gold is None else np.array(gold, dtype=np.float64)
         if truths is not None and truths.ndim == 1:
             truths = truths[:, None]
         return cls.from_codes(
-            task_codes.astype(np.int32),
-            np.asarray(task_ids),
-            worker_codes.astype(np.int32),
-            np.asarray(worker_ids),
+            task_codes,
+            task_ids,
+            worker_codes,
+            worker_ids,
             values,
             value_names=names,
             gold=truths,
@@ -187,19 +188,17 @@ class Answers:
     @cached_property
     def by_worker(self) -> Index:
         """Edge numbers, worker by worker."""
-        order = np.argsort(self.worker, kind="stable")
-        order.flags.writeable = False
-        return order
+        return _read_only(np.argsort(self.worker, kind="stable"))
 
     @cached_property
     def task_degree(self) -> Index:
         """Number of answers of each task."""
-        return np.diff(self.task_ptr)
+        return _read_only(np.diff(self.task_ptr))
 
     @cached_property
     def worker_degree(self) -> Index:
         """Number of answers of each worker."""
-        return np.diff(self.worker_ptr)
+        return _read_only(np.diff(self.worker_ptr))
 
     @cached_property
     def is_gold(self) -> NDArray[np.bool_]:
@@ -233,21 +232,19 @@ class Answers:
                 )
 
 
-def _id_array(ids: ArrayLike) -> Ids:
-    """Keep numbers as they are, and anything else as Python objects."""
-    array = np.asarray(ids)
-    return array if array.dtype.kind in "iuf" else array.astype(object)
-
-
 def _warn(message: str) -> None:
-    warnings.warn(message, DataWarning, stacklevel=6)
+    warnings.warn(message, DataWarning, stacklevel=5)
 
 
 def _pointers(owner: Codes, n_owners: int) -> Index:
     pointers = np.zeros(n_owners + 1, dtype=np.int64)
     np.cumsum(np.bincount(owner, minlength=n_owners), out=pointers[1:])
-    pointers.flags.writeable = False
-    return pointers
+    return _read_only(pointers)
+
+
+def _read_only(array: Index) -> Index:
+    array.flags.writeable = False
+    return array
 
 
 def _refuse_non_finite(value: Floats, value_names: tuple[str, ...]) -> None:

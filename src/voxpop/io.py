@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from voxpop.answers import Answers, Duplicates
-from voxpop.errors import DataError, shorten
-from voxpop.tables import Codes, Floats, Ids, Table, open_table, resolve_column, resolve_values
+from voxpop.arrays import Codes, Floats, Ids
+from voxpop.errors import ConfigError, DataError, shorten
+from voxpop.tables import Table, open_table, resolve_column, resolve_values
 
 
 def read_answers(
@@ -43,6 +44,12 @@ def read_answers(
         What to do when a worker answered a task more than once.
     """
     if isinstance(source, Answers):
+        asked_for = (task, worker, values, gold)
+        if any(item is not None for item in asked_for) or duplicates != "error":
+            raise ConfigError(
+                "these answers have been read already; name columns, gold and duplicates when "
+                "reading the table"
+            )
         return source
     table = open_table(source)
     task_column = resolve_column(table, "task", task)
@@ -61,7 +68,7 @@ def read_answers(
     if gold_columns:
         truths = _gold_of_rows(table, gold_columns, task_codes, task_ids)
     elif gold is not None:
-        truths = read_truth(gold, task_ids, tuple(value_columns), task=None, needed="gold")
+        truths = read_truth(gold, task_ids, tuple(value_columns), needed="gold")
     return Answers.from_codes(
         task_codes,
         task_ids,
@@ -84,7 +91,6 @@ def read_truth(
     source: object,
     task_ids: Ids,
     value_names: tuple[str, ...],
-    task: str | None = None,
     needed: str = "truth",
 ) -> Floats:
     """Read one vector per task and align it with ``task_ids``; NaN where there is none.
@@ -100,9 +106,8 @@ def read_truth(
             raise DataError(f"{needed}: expected numbers, got {shorten(source.values())}") from None
     else:
         table = open_table(source)
-        column = resolve_column(table, "task", task)
-        named = list(value_names) if set(value_names) <= set(table.columns) else None
-        columns = resolve_values(table, named, {column})
+        column = resolve_column(table, "task", None)
+        columns = _truth_columns(table, value_names, column)
         codes, distinct = table.ids(column)
         if len(distinct) < len(codes):
             twice = distinct[np.bincount(codes) > 1]
@@ -114,6 +119,17 @@ def read_truth(
             f"got {value.shape[1]}"
         )
     return _align(ids, value, task_ids, needed)
+
+
+def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
+    """Find the truth by the answers' own names, as a column called so, or like an answer."""
+    if set(value_names) <= set(table.columns):
+        return list(value_names)
+    by_lower = {name.lower(): name for name in reversed(table.columns)}
+    for name in ("truth", "gold"):
+        if name in by_lower and len(value_names) == 1:
+            return [by_lower[name]]
+    return resolve_values(table, None, {task})
 
 
 def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:

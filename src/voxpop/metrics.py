@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from voxpop.arrays import Floats
 from voxpop.errors import DataError
 from voxpop.io import read_truth
 from voxpop.result import Result
-from voxpop.tables import Floats
 
 
 @dataclass(frozen=True, kw_only=True)

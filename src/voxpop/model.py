@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from voxpop.arrays import Floats
 from voxpop.errors import require
-from voxpop.tables import Floats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from voxpop.arrays import Floats, Ids
 from voxpop.errors import DataError, require
-from voxpop.tables import Floats, Ids, frame, open_table, replacing, write_table
+from voxpop.tables import frame, open_table, replacing, write_table
 
 # The two intervals every result carries, and the quantiles that bound them.
 INTERVALS = (0.90, 0.95)

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.assign import Assignment
 from voxpop.errors import require
 from voxpop.model import Model
-from voxpop.tables import Floats, write_table
+from voxpop.tables import write_table
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,22 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from voxpop.arrays import Codes, Floats, Ids
 from voxpop.errors import DataError, shorten
 
 if TYPE_CHECKING:
     import duckdb
 
-Codes = NDArray[np.int32]
-Ids = NDArray[Any]
-Floats = NDArray[np.float64]
 FrameKind = Literal["pandas", "polars", "pyarrow"]
 
 # Names seen in users' files, in order of preference; matched without regard to case.
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "task": (
-        *("task", "task_id", "item", "item_id", "question", "object", "hitid", "subject_ids"),
+        *("task", "task_id", "item", "item_id", "question", "hitid", "subject_ids"),
         *("image", "file_url", "orig_id", "record_id", "pvs_id", "video_name", "submission"),
     ),
     "worker": (
@@ -38,7 +36,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
         *("user_name", "uid", "completed_by", "rater", "judge", "observer", "source", "forecaster"),
         *("grader", "assignment:worker_id", "!amt_worker_ids"),
     ),
-    "value": ("value", "label", "answer", "rating", "score", "response", "vote", "truth"),
+    "value": ("value", "label", "answer", "rating", "score", "response", "vote"),
 }
 # Sets of columns that together are one vector: boxes and points.
 VECTORS: tuple[tuple[str, ...], ...] = (
@@ -49,7 +47,9 @@ VECTORS: tuple[tuple[str, ...], ...] = (
     ("x", "y"),
 )
 # Columns of the canonical long table that are never the answer itself.
-_NEVER_VALUES = {"time", "duration", "gold", "cost", "group", "run", "conf", "dim"}
+_NEVER_VALUES = {
+    *("time", "duration", "gold", "truth", "cost", "group", "run", "conf", "dim", "object"),
+}
 
 
 class Table(Protocol):
@@ -79,6 +79,28 @@ def frame(columns: Mapping[str, Any], kind: str) -> Any:
     return nw.from_dict(dict(columns), backend=cast("FrameKind", kind)).to_native()
 
 
+def number_ids(ids: ArrayLike, column: str) -> tuple[Codes, Ids]:
+    """Give ids dense numbers in order of first appearance; any hashable thing is an id."""
+    import pandas as pd
+
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iuf":
+        array = ids
+    else:
+        # Filled one by one: as an array, a list of 1 and "1" would become text, and a list of
+        # tuples a matrix.
+        listed = list(ids)  # type: ignore[arg-type]
+        array = np.empty(len(listed), dtype=object)
+        array[:] = listed
+        if listed and all(type(item) is int for item in listed):
+            array = np.array(listed)
+    try:
+        codes, distinct = pd.factorize(array)
+    except TypeError:
+        raise DataError(f"column {column!r} holds ids that cannot be hashed") from None
+    _refuse_missing(codes < 0, column)
+    return codes.astype(np.int32), np.asarray(distinct)
+
+
 class FrameTable:
     """A data frame that is already in memory."""
 
@@ -92,23 +114,19 @@ class FrameTable:
                 f"expected a path or a data frame (pandas, polars, pyarrow), "
                 f"got {type(source).__name__}; wrap it in pandas.DataFrame"
             ) from None
+        except nw.exceptions.DuplicateError:
+            raise DataError("the table has two columns of the same name; rename one") from None
         self._frame: Any = native.collect() if isinstance(native, nw.LazyFrame) else native
         self.kind = self._frame.implementation.value
-        self.columns = [str(name) for name in self._frame.columns]
+        self.columns = list(self._frame.columns)
+        if not all(isinstance(name, str) for name in self.columns):
+            raise DataError(f"column names must be text, got {shorten(self.columns)}")
         if len(self._frame) == 0:
             raise DataError("the table has no rows; expected one row per answer")
 
     def ids(self, column: str) -> tuple[Codes, Ids]:
         """Number the ids by hashing them, so that anything hashable will do."""
-        import pandas as pd
-
-        raw = self._frame[column].to_numpy()
-        try:
-            codes, distinct = pd.factorize(raw)
-        except TypeError:
-            raise DataError(f"column {column!r} holds ids that cannot be hashed") from None
-        _refuse_missing(codes < 0, column)
-        return codes.astype(np.int32), np.asarray(distinct)
+        return number_ids(self._frame[column].to_numpy(), column)
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Convert the column, taking text that spells a number as that number."""
@@ -155,7 +173,12 @@ class FileTable:
             raise DataError(f"{path}: cannot be read: {_first_line(error)}") from None
         described = self._connection.execute("DESCRIBE raw").fetchall()[1:]
         self.columns = [str(name) for name, *_ in described]
-        self._text = {str(name) for name, kind, *_ in described if kind == "VARCHAR"}
+        self._kinds = {str(name): str(kind) for name, kind, *_ in described}
+        self._is_csv = _reader(path).startswith("read_csv")
+        # DuckDB takes text in JSON that looks like a date for one; an id stays as it is spelled.
+        is_json = _reader(path).startswith("read_json")
+        guessed = ("DATE", "TIME", "UUID")
+        self._spelled = {n for n, k in self._kinds.items() if is_json and k.startswith(guessed)}
         counted = self._connection.execute("SELECT count(*) FROM raw").fetchone()
         self._n_rows = int(counted[0]) if counted else 0
         if self._n_rows == 0:
@@ -165,16 +188,19 @@ class FileTable:
         """Number the ids inside DuckDB; whole numbers written plainly become integers."""
         name = _quoted(column)
         _refuse_missing(self._flags(f"{name} IS NULL"), column, self.path)
+        kind = "VARCHAR" if column in self._spelled else self._kinds[column]
         self._connection.execute(
             "CREATE OR REPLACE TEMP TABLE ids AS SELECT id, "
             "(row_number() OVER (ORDER BY first_row) - 1)::INTEGER AS code FROM "
             f"(SELECT {name} AS id, min(voxpop_row) AS first_row FROM raw GROUP BY 1)"
         )
-        rows = self._fetch(f"SELECT voxpop_row, code FROM raw JOIN ids ON raw.{name} = ids.id")
+        rows = self._fetch(
+            f"SELECT raw.voxpop_row AS r, ids.code AS c FROM raw JOIN ids ON raw.{name} = ids.id"
+        )
         codes = np.empty(self._n_rows, dtype=np.int32)
-        codes[rows["voxpop_row"] - 1] = rows["code"]
-        distinct = self._fetch("SELECT id FROM ids ORDER BY code")["id"]
-        return codes, self._as_integers(distinct) if column in self._text else distinct
+        codes[rows["r"] - 1] = rows["c"]
+        distinct = self._fetch(f"SELECT id::{kind} AS i FROM ids ORDER BY code")["i"]
+        return codes, self._as_integers(distinct) if self._is_csv else distinct
 
     def _fetch(self, query: str) -> dict[str, NDArray[Any]]:
         found = self._connection.execute(query).fetchnumpy()
@@ -293,20 +319,20 @@ def resolve_column(table: Table, role: str, asked: str | None) -> str:
 
 
 def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -> list[str]:
-    """Find the value columns: as asked, ``value_*``, a synonym, a known vector, or what is left."""
+    """Find the value columns: as asked, a synonym, ``value_*``, a known vector, or what is left."""
     if asked is not None:
         names = [resolve_column(table, "value", name) for name in asked]
         if not names or len(set(names)) < len(names):
             raise DataError(f"value columns must be one or more different names, got {asked!r}")
         return names
-    numbered = [name for name in table.columns if name.lower().startswith("value_")]
-    if numbered:
-        return numbered
     left = [name for name in table.columns if name not in taken]
     by_lower = {name.lower(): name for name in reversed(left)}
     for synonym in SYNONYMS["value"]:
         if synonym in by_lower:
             return [by_lower[synonym]]
+    numbered = [name for name in left if name.lower().startswith("value_")]
+    if numbered:
+        return numbered
     for vector in VECTORS:
         if all(name in by_lower for name in vector):
             return [by_lower[name] for name in vector]

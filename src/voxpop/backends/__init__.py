@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.errors import require
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
-from voxpop.tables import Floats
 
 Inference = Literal["auto", "enumerate", "integrate"]
 WorkerSums = NDArray[np.int64]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import asinh, log, pi, sqrt
 
+from voxpop.arrays import Floats
 from voxpop.backends import Inference
 from voxpop.errors import require
-from voxpop.tables import Floats
 
 # Most configurations of one task that can be enumerated at all: their tables fill the memory.
 MOST_CONFIGURATIONS = 2**22

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.backends import Inference, WorkerSums
 from voxpop.backends.costs import enumerates
 from voxpop.errors import require
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
-from voxpop.tables import Floats
 
 # Numbers in flight in one block, and numbers kept between sweeps: 8 MB and 256 MB.
 BLOCK_NUMBERS = 1_000_000

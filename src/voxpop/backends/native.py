@@ -11,13 +11,13 @@ from scipy.special import ndtri
 
 from voxpop import _native
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.backends import Inference, WorkerSums
 from voxpop.backends import portable as in_numpy
 from voxpop.backends.groups import Groups, Sweep, Way, Workers
 from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
-from voxpop.tables import Floats
 
 # Numbers that stay in the processor's cache between sweeps, and configurations from which the
 # factor is most of a task's work.

@@ -7,13 +7,13 @@ from typing import Protocol
 import numpy as np
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.backends import Inference, WorkerSums
 from voxpop.backends.groups import Groups, Sweep, Way, Workers, blocks
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
 from voxpop.kernels.posterior import Posterior, known
 from voxpop.model import Model
-from voxpop.tables import Floats
 
 
 class Speaker(Protocol):

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.estimators.base import (
     OnSweep,
     WorkerNoise,
@@ -19,7 +20,6 @@ from voxpop.estimators.base import (
     weighted_means,
 )
 from voxpop.result import Result
-from voxpop.tables import Floats
 
 
 @dataclass(frozen=True, kw_only=True)

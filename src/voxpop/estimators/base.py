@@ -11,10 +11,10 @@ import numpy as np
 from scipy.special import chdtri, ndtri
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.errors import ConvergenceWarning
 from voxpop.kernels.posterior import Posterior
 from voxpop.result import PROBABILITIES, Result, Trace
-from voxpop.tables import Floats
 
 OnSweep = Callable[[int, float], None]
 """Called after every sweep with its number and its change: for a progress bar."""

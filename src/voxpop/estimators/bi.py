@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.backends import Inference, WorkerSums, open_backend
 from voxpop.errors import require
 from voxpop.estimators.base import OnSweep, WorkerNoise, make_result, relative_weight, repeat
@@ -17,7 +18,6 @@ from voxpop.estimators.support import learn_support, support_from_nbi
 from voxpop.io import read_truth
 from voxpop.model import Model
 from voxpop.result import PROBABILITIES, Result
-from voxpop.tables import Floats
 
 Support = Literal["auto", "nbi"] | Sequence[float]
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.errors import DataError, shorten
 from voxpop.estimators.base import (
     OnSweep,
@@ -20,7 +21,7 @@ from voxpop.estimators.base import (
     weighted_means,
 )
 from voxpop.result import Result
-from voxpop.tables import Floats, open_table, resolve_column
+from voxpop.tables import open_table, resolve_column
 
 
 @dataclass(frozen=True, kw_only=True)

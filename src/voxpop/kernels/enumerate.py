@@ -15,8 +15,8 @@ from itertools import combinations
 import numpy as np
 from scipy.special import logsumexp
 
+from voxpop.arrays import Floats
 from voxpop.kernels.posterior import Posterior, mixture_quantiles
-from voxpop.tables import Floats
 
 # Linear sums below this may have lost terms: exp(-460), while float64 ends near exp(-700).
 _UNSAFE = 1e-200

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from voxpop.arrays import Floats
 from voxpop.kernels.posterior import Posterior
-from voxpop.tables import Floats
 
 # Linear sums below this may have lost terms to underflow and are done again in logs.
 _UNSAFE = 1e-250
@@ -70,8 +70,9 @@ def place_nodes(
     # The flattest that the product of all others can be, which a tail outside follows.
     margin = padding / np.sqrt(max(degree - 1, 1) / wide + 1.0 / prior_variance)
     low, high = low - margin, high + margin
-    flattest = degree / wide + 1.0 / prior_variance
-    flattest = np.minimum(flattest, (alpha * _MOST_WIDE_NODES / (high - low)) ** 2)
+    least = degree / wide + 1.0 / prior_variance
+    flattest = np.minimum(least, (alpha * _MOST_WIDE_NODES / (high - low)) ** 2)
+    centre = _far_centres(value, wide, prior_mean, 1.0 / prior_variance, flattest < least)
     # A step that the spacing of floating-point numbers would swallow leads nowhere.
     finest = np.maximum(narrow, (_FINEST * (high - low)) ** 2)[:, None]
     x, weight = low.copy(), np.ones(n)
@@ -85,11 +86,37 @@ def place_nodes(
         distance = x[:, None] - value
         precision = 1.0 / (finest + (distance / reach) ** 2)
         total = precision.sum(axis=1) + flattest
-        slope = -2.0 / reach**2 * (distance * precision * precision).sum(axis=1)
+        slope = (distance * precision * precision).sum(axis=1)
+        if centre is not None:
+            distance = x[:, None] - centre
+            precision = 1.0 / (np.maximum(1.0 / least, finest) + (distance / reach) ** 2)
+            precision[flattest >= least] = 0.0
+            total += precision.sum(axis=1)
+            slope += (distance * precision * precision).sum(axis=1)
+        slope *= -2.0 / reach**2
         step = alpha / np.sqrt(total)
         x = x + step
         weight = weight * (1.0 - 0.5 * step * slope / total)
     return Nodes(np.stack(xs, axis=1), np.stack(weights, axis=1))
+
+
+def _far_centres(
+    value: Floats, wide: float, prior_mean: Floats, prior_precision: float, far: NDArray[np.bool_]
+) -> Floats | None:
+    """Where the mass may lie far from every answer: only where all levels are the widest.
+
+    Where answers are so far apart that nodes cannot fill the space between them (``far``), the
+    product of all workers peaks at their mean, that of all others than u at theirs; finer nodes
+    are needed around those l + 1 places, shape (n, l + 1). None where no task needs them.
+    """
+    if not far.any():
+        return None
+    total = value.sum(axis=1, keepdims=True)
+    degree = value.shape[1]
+    pull = prior_precision * prior_mean[:, None] if prior_precision else 0.0
+    of_all = (total / wide + pull) / (degree / wide + prior_precision)
+    of_others = ((total - value) / wide + pull) / (max(degree - 1, 1) / wide + prior_precision)
+    return np.concatenate([of_all, of_others], axis=1)
 
 
 def send(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from voxpop.tables import Floats
+from voxpop.arrays import Floats
 
 
 @dataclass(frozen=True)

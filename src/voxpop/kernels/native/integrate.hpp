@@ -14,14 +14,14 @@ constexpr double finest_share = 1e-12;
 
 // Constants of the rule that places the nodes (M14), the same as in integrate.py.
 struct NodeRule {
-    double alpha, padding, reach, narrow, prior_precision, pull, margin, flattest;
+    double alpha, padding, reach, narrow, wide, prior_precision, pull, margin, flattest;
 
     NodeRule(const Integration& g, int64_t degree, int64_t K) {
         alpha = 3.14159265358979323846 * __builtin_sqrt(2.0 / __builtin_log(2.0 / g.accuracy));
         padding = __builtin_sqrt(2.0 * __builtin_log(1.0 / g.accuracy));
         reach = 1.5 * padding;
         alpha /= g.refinement;
-        double wide = narrow = g.levels[0];
+        wide = narrow = g.levels[0];
         for (int64_t k = 1; k < K; ++k) {
             narrow = g.levels[k] < narrow ? g.levels[k] : narrow;
             wide = g.levels[k] > wide ? g.levels[k] : wide;
@@ -40,6 +40,25 @@ struct Nodes {
     vec *x, *weight;
     int64_t n[lanes];
 };
+
+// Where the mass may lie far from every answer: the mean of all answers, and of all others than
+// u, in the widest levels. Returns l + 1 places, or none where the nodes fill the space anyway.
+inline const vec* far_centres(
+    const NodeRule& rule, const vec* value, vec prior_mean, int64_t degree, vec far,
+    Workspace& workspace) {
+    if (!any_above(far, all(0.5))) return nullptr;
+    vec* centre = (vec*)workspace.slot(4, lanes * (degree + 1));
+    const double others = degree > 2 ? (double)(degree - 1) : 1.0;
+    const vec wide = all(rule.wide);
+    vec total = value[0];
+    for (int64_t u = 1; u < degree; ++u) total = total + value[u];
+    const vec pull = rule.prior_precision > 0.0 ? all(rule.prior_precision) * prior_mean : all(0.0);
+    centre[0] = (total / wide + pull) / all(rule.flattest);
+    for (int64_t u = 0; u < degree; ++u)
+        centre[1 + u] = ((total - value[u]) / wide + pull) /
+                        all(others / rule.wide + rule.prior_precision);
+    return centre;
+}
 
 // Walk from the lowest answer to the highest in steps that follow the local scale (M14).
 //
@@ -60,6 +79,9 @@ inline Nodes place_nodes(
     const vec finest_sd = all(finest_share) * (high - low);
     const vec finest = max(all(rule.narrow), finest_sd * finest_sd);
     const vec per_reach = all(1.0 / (rule.reach * rule.reach));
+    const vec far = where_above(all(rule.flattest), flattest, all(1.0), all(0.0));
+    const vec* centre = far_centres(rule, value, prior_mean, degree, far, workspace);
+    const vec flat_width = max(all(1.0 / rule.flattest), finest);
     Nodes nodes;
     int64_t capacity = 0, q = 0;
     vec x = low, weight = all(1.0), count = all(0.0);
@@ -77,6 +99,12 @@ inline Nodes place_nodes(
         for (int64_t u = 0; u < degree; ++u) {
             vec distance = x - value[u];
             vec precision = all(1.0) / fma(distance * distance, per_reach, finest);
+            total = total + precision;
+            slope = fma(distance * precision, precision, slope);
+        }
+        for (int64_t c = 0; centre && c <= degree; ++c) {
+            vec distance = x - centre[c];
+            vec precision = far / fma(distance * distance, per_reach, flat_width);
             total = total + precision;
             slope = fma(distance * precision, precision, slope);
         }
