@@ -23,11 +23,11 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import numpy as np
 
 from voxpop import Model, _native
+from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums, backend_in_use, portable
 from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
 from voxpop.backends.native import Enumeration, Integration
 from voxpop.kernels import enumerate as enumeration
-from voxpop.tables import Floats
 
 # Tasks, answers of a task, answers of a worker: performance of these is known for other engines.
 WORKLOADS = {

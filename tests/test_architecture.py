@@ -14,6 +14,7 @@ SOURCE = Path(voxpop.__file__).parent
 # From the ground up; a module imports only from rows below its own (or its own package).
 FLOORS = [
     {"errors"},
+    {"arrays"},
     {"tables"},
     {"answers"},
     {"model"},

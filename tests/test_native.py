@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from voxpop import BI, Answers, Model, assign_regular, simulate
+from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums, backend_in_use, native_is_installed
 from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
 from voxpop.kernels import enumerate as enumeration
-from voxpop.tables import Floats
 
 if not native_is_installed():
     pytest.skip("the compiled kernels are not built", allow_module_level=True)
