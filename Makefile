@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The compiled kernels are built again when their sources change.
+NATIVE := CMakeLists.txt $(wildcard src/voxpop/kernels/native/*)
 
 .PHONY: demo test lint types docs smoke clean
 
@@ -41,11 +43,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || (echo "python3 lacks the venv module; on Debian: apt install python3-venv" && false)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed: pyproject.toml $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-$(VENV)/.developer: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.developer: pyproject.toml $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
 	touch $@ $(VENV)/.installed
 

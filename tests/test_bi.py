@@ -27,7 +27,7 @@ from voxpop import (
     score,
     simulate,
 )
-from voxpop.backends.portable import fixed_point
+from voxpop.backends.groups import fixed_point
 
 SMALL = (10.0, 100.0, 1000.0)
 

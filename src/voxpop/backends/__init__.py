@@ -7,6 +7,7 @@ a cluster fit behind this seam without touching an estimator.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Literal, Protocol
 
 import numpy as np
@@ -46,15 +47,41 @@ class Backend(Protocol):
 
 
 def open_backend(
-    name: str, answers: Answers, model: Model, inference: Inference, accuracy: float
+    name: str,
+    answers: Answers,
+    model: Model,
+    inference: Inference,
+    accuracy: float,
+    threads: int = 1,
 ) -> Backend:
     """Open the backend of that name; ``auto`` is the best one installed."""
-    from voxpop.backends.portable import Portable
+    require(
+        name in ("auto", "native", "portable"),
+        f"backend must be 'auto', 'native' or 'portable', got {name!r}",
+    )
+    require(
+        name != "native" or native_is_installed(),
+        "backend 'native' is not installed: the compiled kernels were not built with this "
+        "package; use backend='auto', or install it again where a C++ compiler is found",
+    )
+    if name == "portable" or not native_is_installed():
+        from voxpop.backends.portable import Portable
 
-    require(name in ("auto", "portable"), f"backend must be 'auto' or 'portable', got {name!r}")
-    return Portable(answers, model, inference, accuracy)
+        return Portable(answers, model, inference, accuracy)
+    from voxpop.backends.native import Native
+
+    return Native(answers, model, inference, accuracy, threads)
+
+
+def native_is_installed() -> bool:
+    """Tell whether the compiled kernels were built with this package."""
+    return find_spec("voxpop._native") is not None
 
 
 def backend_in_use() -> str:
-    """Name the backend that ``auto`` stands for on this machine."""
-    return "portable"
+    """Name the backend that ``auto`` stands for on this machine, and its instruction set."""
+    if not native_is_installed():
+        return "portable"
+    from voxpop._native import instruction_sets
+
+    return f"native ({instruction_sets()[0]})"

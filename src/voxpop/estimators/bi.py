@@ -50,7 +50,10 @@ class BI:
     accuracy
         Error aimed at by the integration.
     backend
-        Which implementation runs the kernels.
+        Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy), or
+        the best one installed (``"auto"``).
+    threads
+        Threads of the native backend; their number does not change the result.
 
     References
     ----------
@@ -66,12 +69,14 @@ class BI:
     inference: Inference = "auto"
     accuracy: float = 1e-9
     backend: str = "auto"
+    threads: int = 1
     name: ClassVar[str] = "bi"
     summary: ClassVar[str] = "Bayesian iterative algorithm: learns every worker's noise level"
 
     def __post_init__(self) -> None:
         require(self.tol > 0, f"tol must be positive, got {self.tol}")
         require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
+        require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
         require(
             1e-14 <= self.accuracy <= 1e-2,
             f"accuracy must be between 1e-14 and 0.01, got {self.accuracy}",
@@ -95,7 +100,9 @@ class BI:
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         model, notes = self.model_for(answers, on_sweep)
-        backend = open_backend(self.backend, answers, model, self.inference, self.accuracy)
+        backend = open_backend(
+            self.backend, answers, model, self.inference, self.accuracy, self.threads
+        )
         log_weights = model.log_weights
         sums: WorkerSums = np.zeros((answers.n_workers, len(log_weights)), dtype=np.int64)
 
@@ -135,7 +142,8 @@ class BI:
             return support_from_nbi(answers, base)
         if self.support == "auto":
             return learn_support(
-                answers, base, self.inference, self.accuracy, self.backend, on_sweep
+                *(answers, base, self.inference, self.accuracy),
+                *(self.backend, self.threads, on_sweep),
             )
         assert not isinstance(self.support, str)
         return base.with_levels(self.support, self.weights), ()

@@ -47,19 +47,21 @@ def learn_support(
     inference: Inference,
     accuracy: float,
     backend: str,
+    threads: int = 1,
     on_sweep: OnSweep | None = None,
 ) -> tuple[Model, tuple[str, ...]]:
     """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21)."""
     accuracy = max(accuracy, _LEARNING_ACCURACY)
     low, high = _range(answers)
     coarse = base.with_levels(_grid(low, high, _COARSE))
-    found = _learn_weights(answers, coarse, inference, accuracy, backend, _COARSE_SWEEPS, on_sweep)
+    how = (inference, accuracy, backend, threads)
+    found = _learn_weights(answers, coarse, *how, _COARSE_SWEEPS, on_sweep)
     used = found.levels
     # Half a coarse step more on either side: the truth may lie between two levels.
     margin = np.sqrt(_COARSE)
     bounds = max(low, used[0] / margin), min(high, used[-1] * margin)
     fine = base.with_levels(_grid(*bounds, _FINE))
-    found = _learn_weights(answers, fine, inference, accuracy, backend, _FINE_SWEEPS, on_sweep)
+    found = _learn_weights(answers, fine, *how, _FINE_SWEEPS, on_sweep)
     shown = ", ".join(
         f"{level:.3g} ({weight:.0%})"
         for level, weight in zip(found.support, found.weights or (), strict=True)
@@ -74,11 +76,12 @@ def _learn_weights(
     inference: Inference,
     accuracy: float,
     backend_name: str,
+    threads: int,
     n_sweeps: int,
     on_sweep: OnSweep | None,
 ) -> Model:
     """Run EM on the weights beside the messages, one step a sweep; drop levels nobody uses."""
-    backend = open_backend(backend_name, answers, model, inference, accuracy)
+    backend = open_backend(backend_name, answers, model, inference, accuracy, threads)
     log_weights = model.log_weights
     n_levels = len(log_weights)
     expected = np.full(n_levels, answers.n_workers / n_levels)

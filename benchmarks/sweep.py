@@ -1,0 +1,215 @@
+"""One sweep of belief propagation: native and portable against a textbook, and the exp floor.
+
+    python benchmarks/sweep.py [W1 W2 ...] [--rounds 7] [--threads 2]
+
+Times are minimum CPU seconds of the same sweep (the second from a flat start), all engines
+taking turns in one run. The floor is the measured time of our own exponential and logarithm over
+as many numbers as the recomputing kernel evaluates: K^l + l K exponentials and l K logarithms
+a task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# One thread for everybody, and none of numpy's own to spin while another engine is timed.
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import numpy as np
+
+from voxpop import Model, _native
+from voxpop.backends import WorkerSums, backend_in_use, portable
+from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
+from voxpop.backends.native import Enumeration, Integration
+from voxpop.kernels import enumerate as enumeration
+from voxpop.tables import Floats
+
+# Tasks, answers of a task, answers of a worker: performance of these is known for other engines.
+WORKLOADS = {
+    "W1": (200, 5, 5),
+    "W2": (10_000, 5, 20),
+    "W3": (100_000, 5, 50),
+    "W4": (2_000, 10, 20),
+    "W5": (200, 15, 15),
+}
+LEVELS = (10.0, 100.0, 1000.0)
+# Tasks on which the textbook is timed; the rest is in proportion.
+TEXTBOOK_CONFIGURATIONS = 5_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """Answers (n, l, 2) about their first, the workers who gave them, and a state of messages."""
+
+    value: Floats
+    worker: Workers
+    sweep: Sweep
+    message: WorkerSums
+
+
+class Textbook:
+    """Messages as a textbook has them: enumerate all configurations, and never leave the logs."""
+
+    def __init__(self, value: Floats, model: Model) -> None:
+        self._value = value
+        self._c = enumeration.configurations(tuple(model.support), value.shape[1], 0.0)
+        self.numbers_per_task = 3 * len(self._c.total)
+
+    def send(self, rows: slice, incoming: Floats, out: Floats) -> None:
+        """Write the log messages of some rows, largest entry 0."""
+        n, degree, k = incoming.shape
+        mean = np.zeros((n, self._value.shape[2]))
+        belief = enumeration.log_factor(self._value[rows], mean, self._c)
+        belief = belief.reshape(n, *(k,) * degree)
+        for u in range(degree):
+            belief += incoming[:, u].reshape(n, *(1,) * u, k, *(1,) * (degree - u - 1))
+        for u in range(degree):
+            others = tuple(1 + v for v in range(degree) if v != u)
+            top = belief.max(axis=others, keepdims=True)
+            out[:, u] = np.log(np.exp(belief - top).sum(axis=others)) + top.reshape(n, k)
+        out -= incoming
+        out -= out.max(axis=2, keepdims=True)
+
+    def sweep(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        return portable.sweep_in_blocks(self, sweep, worker, message, new_sums)
+
+
+def draw(n: int, degree: int, per_worker: int, model: Model) -> Crowd:
+    """Draw a crowd in the plane; a worker may meet a task twice, which costs the same."""
+    rng = np.random.default_rng(1)
+    n_workers = n * degree // per_worker
+    worker = rng.permutation(np.repeat(np.arange(n_workers), per_worker)).reshape(n, degree)
+    noise = np.sqrt(rng.choice(model.levels, n_workers))[worker]
+    value = rng.normal(size=(n, degree, 2)) * noise[:, :, None]
+    value -= np.sort(value, axis=1)[:, degree // 2, None]
+    quantum, floor = fixed_point(per_worker)
+    sums = np.zeros((n_workers, len(LEVELS)), dtype=np.int64)
+    message = np.zeros((n, degree, len(LEVELS)), dtype=np.int64)
+    flat = Sweep(sums, model.log_weights, quantum, floor, 0.0)
+    crowd = Crowd(value, worker.astype(np.int32), flat, message)
+    new_sums = np.zeros_like(sums)
+    for way, w in ways(crowd, model, 1)["native"]:
+        way.sweep(flat, w, message, new_sums)
+    after = Sweep(new_sums, model.log_weights, quantum, floor, 0.0)
+    return Crowd(value, crowd.worker, after, message)
+
+
+def ways(crowd: Crowd, model: Model, threads: int) -> dict[str, list[tuple[Way, Workers]]]:
+    """Open the engines; where enumeration is hopeless, coordinates apart by integration."""
+    value, worker = crowd.value, crowd.worker
+    mean = np.zeros((len(value), 2))
+    if len(LEVELS) ** value.shape[1] > 2**22:
+        apart: dict[str, list[tuple[Way, Workers]]] = {"native": [], "portable": []}
+        for j in range(2):
+            order = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
+            part = value[order, :, j : j + 1], mean[:, j : j + 1], model, 1e-9
+            apart["native"].append((Integration(*part, threads), worker[order]))
+            apart["portable"].append((portable.Integration(*part, 32_000_000), worker[order]))
+        return apart
+    return {
+        "native": [(Enumeration(value, mean, model, 0, threads), worker)],
+        "native, factor kept": [(Enumeration(value, mean, model, 10**9, threads), worker)],
+        "portable": [(portable.Enumeration(value, mean, model, 32_000_000), worker)],
+    }
+
+
+def measure(run: Callable[[], object], clock: int) -> float:
+    """Seconds of one run on that clock."""
+    start = time.clock_gettime(clock)
+    run()
+    return time.clock_gettime(clock) - start
+
+
+def take_turns(
+    crowd: Crowd, engines: dict[str, list[tuple[Way, Workers]]], rounds: int, clock: int
+) -> dict[str, float]:
+    """Minimum seconds of every engine; each sweep starts from the same messages."""
+    best = dict.fromkeys(engines, np.inf)
+    for turn in range(rounds + 1):
+        for name, parts in engines.items():
+            # The slow ones need fewer rounds: their minimum settles sooner.
+            if name == "textbook" and turn > 2:
+                continue
+            total = 0.0
+            for way, worker in parts:
+                n = len(worker)
+                message = crowd.message[:n].copy()
+                new_sums = np.zeros_like(crowd.sweep.sums)
+                total += measure(
+                    lambda w=way, v=worker, m=message, s=new_sums: w.sweep(crowd.sweep, v, m, s),
+                    clock,
+                )
+            if turn:  # the first fills what is kept
+                best[name] = min(best[name], total)
+    return best
+
+
+def exp_floor(n: int, degree: int, factor_function: Callable[[Floats, Floats], None]) -> float:
+    """Seconds for the exponentials and logarithms of one recomputing sweep."""
+    x = np.random.default_rng(0).uniform(-30.0, 0.0, 4096)
+    out = np.empty_like(x)
+
+    def per_number(function: Callable[[Floats, Floats], None], at: Floats) -> float:
+        def run() -> None:
+            for _ in range(20):
+                function(at, out)
+
+        return min(measure(run, time.CLOCK_PROCESS_CPUTIME_ID) for _ in range(300)) / 20 / len(at)
+
+    factor = per_number(factor_function, x) * float(len(LEVELS)) ** degree
+    messages = degree * len(LEVELS) * (per_number(_native.exp, x) + per_number(_native.log, -x))
+    return n * (factor + messages)
+
+
+def main() -> None:
+    """Print one table per workload."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    model = Model(support=LEVELS, dimension=2)
+    print(f"backend {backend_in_use()}; {_native.lanes()} tasks per vector")
+    for name in options.workloads:
+        n, degree, per_worker = WORKLOADS[name]
+        crowd = draw(n, degree, per_worker, model)
+        engines = ways(crowd, model, 1)
+        enumerable = "native, factor kept" in engines
+        share = 1.0
+        if enumerable:
+            part = max(20, TEXTBOOK_CONFIGURATIONS // len(LEVELS) ** degree)
+            share = min(1.0, part / n)
+            some = slice(0, min(part, n))
+            engines["textbook"] = [(Textbook(crowd.value[some], model), crowd.worker[some])]  # type: ignore[list-item]
+        best = take_turns(crowd, engines, options.rounds, time.CLOCK_PROCESS_CPUTIME_ID)
+        if enumerable:
+            best["textbook"] /= share
+        print(f"\n{name}: {n} tasks, {degree} answers each, {per_worker} per worker")
+        for engine, seconds in best.items():
+            ratio = seconds / best["native"]
+            note = " (in proportion)" if engine == "textbook" and share < 1 else ""
+            print(f"  {engine:22s}{1e3 * seconds:12.3f} ms{ratio:9.2f} x native{note}")
+        if enumerable:
+            for label, function in (("exp", _native.exp), ("exp2", _native.exp2)):
+                floor = exp_floor(n, degree, function)
+                share = floor / best["native"]
+                print(f"  {'floor, by ' + label:22s}{1e3 * floor:12.3f} ms{share:9.0%} of native")
+        if options.threads > 1:
+            clock = time.CLOCK_MONOTONIC
+            one = take_turns(crowd, {"native": ways(crowd, model, 1)["native"]}, 15, clock)
+            many = ways(crowd, model, options.threads)["native"]
+            several = take_turns(crowd, {"native": many}, 15, clock)
+            gain = one["native"] / several["native"]
+            print(f"  {options.threads} threads v 1, wall {gain:29.2f} x")
+
+
+if __name__ == "__main__":
+    main()

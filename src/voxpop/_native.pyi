@@ -1,0 +1,52 @@
+"""The compiled kernels; sources in kernels/native."""
+
+from voxpop.backends import WorkerSums
+from voxpop.backends.groups import Workers
+from voxpop.tables import Floats
+
+class Tables:
+    def __init__(
+        self, levels: list[float], degree: int, dimension: int, prior_precision: float
+    ) -> None: ...
+    @property
+    def n_configurations(self) -> int: ...
+
+def instruction_sets() -> list[str]: ...
+def lanes(instruction_set: str = "") -> int: ...
+def enumerate_sweep(
+    tables: Tables,
+    value: Floats,
+    prior_mean: Floats,
+    worker: Workers,
+    sums: WorkerSums,
+    log_weights: Floats,
+    quantum: float,
+    floor: float,
+    damping: float,
+    message: WorkerSums,
+    new_sums: WorkerSums,
+    factor: Floats | None,
+    fill: bool,
+    n_threads: int,
+    instruction_set: str = "",
+) -> float: ...
+def integrate_sweep(
+    value: Floats,
+    prior_mean: Floats,
+    prior_variance: float,
+    levels: Floats,
+    accuracy: float,
+    worker: Workers,
+    sums: WorkerSums,
+    log_weights: Floats,
+    quantum: float,
+    floor: float,
+    damping: float,
+    message: WorkerSums,
+    new_sums: WorkerSums,
+    n_threads: int,
+    instruction_set: str = "",
+) -> float: ...
+def exp(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
+def exp2(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
+def log(x: Floats, out: Floats, instruction_set: str = "") -> None: ...

@@ -1,0 +1,242 @@
+"""What the backends share: tasks in groups of equal degree, their messages, and one sweep.
+
+Messages are kept as whole numbers of a small quantum (M16), so that the sums per worker come out
+the same to the last bit in whatever order they are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxpop.answers import Answers
+from voxpop.backends import Inference, WorkerSums
+from voxpop.backends.costs import enumerates
+from voxpop.errors import require
+from voxpop.kernels.posterior import Posterior
+from voxpop.model import Model
+from voxpop.tables import Floats
+
+# Numbers in flight in one block, and numbers kept between sweeps: 8 MB and 256 MB.
+BLOCK_NUMBERS = 1_000_000
+CACHE_NUMBERS = 32_000_000
+
+Workers = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What all groups need to know for one sweep."""
+
+    sums: WorkerSums
+    log_weights: Floats
+    quantum: float
+    floor: float
+    damping: float
+
+    def incoming(self, worker: Workers, message: WorkerSums) -> Floats:
+        """M4: the workers' beliefs, each without the message of the task it goes to."""
+        log_message = (self.sums[worker] - message) * self.quantum + self.log_weights
+        return np.asarray(log_message - log_message.max(axis=2, keepdims=True))
+
+
+class Way(Protocol):
+    """One way to work out what tasks of the same degree say."""
+
+    name: str
+    numbers_per_task: int
+    """Numbers in flight while the posterior of one task is worked out in numpy."""
+
+    kept: int
+    """Numbers kept between sweeps."""
+
+    def sweep(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+
+    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+        """Return what is known of the truths of some rows."""
+
+
+class Ways(Protocol):
+    """How one backend works out tasks of (n, l, d) values; ``room`` is for what it keeps."""
+
+    def gold(self, value: Floats, gold: Floats, model: Model) -> Way:
+        """Take tasks whose truth is known."""
+
+    def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
+        """Sum over all configurations of the levels."""
+
+    def integration(
+        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
+    ) -> Way:
+        """Integrate over the truth, in one dimension."""
+
+
+class Group:
+    """Rows of the same degree that are worked out the same way, with their messages.
+
+    A row is a task, or one coordinate of a task where coordinates are taken apart (M15).
+    """
+
+    def __init__(
+        self,
+        way: Way,
+        task: NDArray[np.int64],
+        coordinates: slice,
+        worker: Workers,
+        origin: Floats,
+        n_levels: int,
+    ) -> None:
+        self.way, self.task, self.coordinates, self.worker = way, task, coordinates, worker
+        self.origin = origin
+        self.message = np.zeros((*worker.shape, n_levels), dtype=np.int64)
+
+
+class Groups:
+    """All tasks of a data set in groups, with the workers' sums; does what a backend must."""
+
+    def __init__(
+        self, answers: Answers, model: Model, inference: Inference, accuracy: float, ways: Ways
+    ) -> None:
+        require(
+            inference in ("auto", "enumerate", "integrate"),
+            f"inference must be 'auto', 'enumerate' or 'integrate', got {inference!r}",
+        )
+        self._shape = (answers.n_tasks, answers.dimension)
+        self._unit = noise_unit(model)
+        answers, model = in_units(answers, model, self._unit)
+        self._groups = list(_groups(answers, model, inference, accuracy, ways))
+        self.used: dict[str, int] = {}
+        for group in self._groups:
+            n_tasks = len(group.task) if group.coordinates.start == 0 else 0
+            self.used[group.way.name] = self.used.get(group.way.name, 0) + n_tasks
+        apart = any(len(g.origin[0]) < answers.dimension for g in self._groups)
+        messages = answers.worker_degree.max() * (answers.dimension if apart else 1)
+        self.quantum, self._floor = fixed_point(int(messages))
+        self._sums = np.zeros((answers.n_workers, len(model.support)), dtype=np.int64)
+        self._log_weights = model.log_weights
+
+    def to_workers(self, damping: float) -> tuple[WorkerSums, float]:
+        """Work out all messages to workers, and add them up."""
+        new_sums = np.zeros_like(self._sums)
+        sweep = self._sweep(damping)
+        changes = [g.way.sweep(sweep, g.worker, g.message, new_sums) for g in self._groups]
+        return new_sums, max(changes)
+
+    def to_tasks(self, sums: WorkerSums, log_weights: Floats) -> None:
+        """Keep the workers' sums; a task's own message is taken off when it listens."""
+        self._sums = np.ascontiguousarray(sums)
+        self._log_weights = np.ascontiguousarray(log_weights)
+
+    def moments(self, probabilities: Floats) -> Posterior:
+        """Collect the posteriors of all rows."""
+        estimate, variance = np.empty(self._shape), np.empty(self._shape)
+        quantile = np.empty((*self._shape, len(probabilities)))
+        sweep = self._sweep(0.0)
+        for group in self._groups:
+            for rows in blocks(len(group.task), group.way.numbers_per_task):
+                incoming = sweep.incoming(group.worker[rows], group.message[rows])
+                found = group.way.posterior(rows, incoming, probabilities)
+                at = (group.task[rows], group.coordinates)
+                # Answers were centred within their task, to keep small differences of large
+                # values; here the origin comes back.
+                estimate[at] = (found.estimate + group.origin[rows]) * self._unit
+                variance[at] = found.variance * self._unit**2
+                quantile[at] = (found.quantile + group.origin[rows][:, :, None]) * self._unit
+        return Posterior(estimate, variance, quantile)
+
+    def _sweep(self, damping: float) -> Sweep:
+        return Sweep(self._sums, self._log_weights, self.quantum, self._floor, damping)
+
+
+def noise_unit(model: Model) -> float:
+    """Power of two near the middle of the levels' standard deviations.
+
+    In units of it no product of precisions over- or underflows, and nothing is rounded.
+    """
+    return float(2.0 ** np.rint(0.25 * np.log2(model.levels[[0, -1]]).sum()))
+
+
+def in_units(answers: Answers, model: Model, unit: float) -> tuple[Answers, Model]:
+    """Express values, levels and prior in multiples of ``unit``."""
+    gold = None if answers.gold is None else answers.gold / unit
+    return (
+        replace(answers, value=answers.value / unit, gold=gold),
+        replace(
+            model,
+            support=(model.levels / unit**2).tolist(),
+            prior_mean=np.asarray(model.prior_mean) / unit,
+            prior_variance=model.prior_variance / unit**2,
+        ),
+    )
+
+
+def fixed_point(n_messages: int) -> tuple[float, float]:
+    """Choose the quantum of messages, and the lowest message kept, in nats (M16).
+
+    ``n_messages`` is the most messages that any worker gets: their sum must fit 62 bits.
+    """
+    lowest = float(np.clip(2.0**24 / n_messages, 512.0, 2.0**20))
+    bits = 62 - int(np.ceil(np.log2(n_messages * lowest)))
+    return 2.0**-bits, -lowest
+
+
+def blocks(n: int, numbers_per_task: int) -> Iterator[slice]:
+    """Cut n rows into blocks of bounded memory."""
+    size = max(1, BLOCK_NUMBERS // numbers_per_task)
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def _groups(
+    answers: Answers, model: Model, inference: Inference, accuracy: float, ways: Ways
+) -> Iterator[Group]:
+    """Sort the tasks into groups by degree and way; refuse what cannot be enumerated."""
+    n_levels, degree = len(model.support), answers.task_degree
+    prior_mean = model.prior_means(answers.n_tasks)
+    everything = slice(0, answers.dimension)
+    room = CACHE_NUMBERS
+    for size in np.unique(degree).tolist():
+        gold_tasks = np.flatnonzero((degree == size) & answers.is_gold)
+        tasks = np.flatnonzero((degree == size) & ~answers.is_gold)
+        if len(gold_tasks):
+            assert answers.gold is not None
+            worker, value, origin = _gather(answers, gold_tasks, size)
+            gold = answers.gold[gold_tasks]
+            way = ways.gold(value + origin[:, None, :], gold, model)
+            yield Group(way, gold_tasks, everything, worker, np.zeros_like(gold), n_levels)
+        if not len(tasks):
+            continue
+        worker, value, origin = _gather(answers, tasks, size)
+        if enumerates(inference, model.levels, size, answers.dimension, accuracy):
+            way = ways.enumeration(value, prior_mean[tasks] - origin, model, room)
+            room -= way.kept
+            yield Group(way, tasks, everything, worker, origin, n_levels)
+            continue
+        for j in range(answers.dimension):
+            # Tasks of similar spread side by side need similarly many nodes.
+            by_spread = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
+            task = tasks[by_spread]
+            origin_j = origin[by_spread, j : j + 1]
+            centred_prior = prior_mean[task, j : j + 1] - origin_j
+            way = ways.integration(
+                value[by_spread, :, j : j + 1], centred_prior, model, accuracy, room
+            )
+            room -= way.kept
+            yield Group(way, task, slice(j, j + 1), worker[by_spread], origin_j, n_levels)
+
+
+def _gather(
+    answers: Answers, tasks: NDArray[np.int64], size: int
+) -> tuple[Workers, Floats, Floats]:
+    """Collect workers and centred values of tasks with ``size`` answers each."""
+    edge = answers.task_ptr[tasks][:, None] + np.arange(size)
+    value = answers.value[edge]
+    # The middle answer: its difference from any other is exact where that matters.
+    origin = np.sort(value, axis=1)[:, size // 2, :]
+    return answers.worker[edge], value - origin[:, None, :], origin

@@ -1,0 +1,188 @@
+"""The native backend: the same sweeps compiled, several tasks per instruction, and threads.
+
+What a task says does not depend on the number of threads, on its place among the others, or on
+whether its factor is kept, to the last bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from voxpop import _native
+from voxpop.answers import Answers
+from voxpop.backends import Inference, WorkerSums
+from voxpop.backends import portable as in_numpy
+from voxpop.backends.groups import Groups, Sweep, Way, Workers
+from voxpop.kernels.posterior import Posterior
+from voxpop.model import Model
+from voxpop.tables import Floats
+
+
+class Enumeration:
+    """Tasks whose levels are summed over jointly, all coordinates together."""
+
+    name = "enumerate"
+
+    def __init__(
+        self,
+        value: Floats,
+        prior_mean: Floats,
+        model: Model,
+        room: int,
+        threads: int = 1,
+        instruction_set: str = "",
+    ) -> None:
+        self._value, self._prior_mean = map(np.ascontiguousarray, (value, prior_mean))
+        self._threads, self._instruction_set = threads, instruction_set
+        self._tables = _native.Tables(
+            list(model.support), value.shape[1], value.shape[2], model.prior_precision
+        )
+        self._in_numpy = in_numpy.Enumeration(self._value, self._prior_mean, model, room=0)
+        self.numbers_per_task = self._in_numpy.numbers_per_task
+        # Whole blocks of tasks are kept, one task per lane.
+        lanes = _native.lanes(instruction_set)
+        padded = -(-len(value) // lanes) * lanes
+        needed = padded * self._tables.n_configurations
+        self.kept = needed if needed <= room else 0
+        self._factor: Floats | None = None
+
+    def sweep(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        first = self.kept > 0 and self._factor is None
+        if first:
+            self._factor = _aligned(self.kept)
+        return _native.enumerate_sweep(
+            self._tables,
+            self._value,
+            self._prior_mean,
+            worker,
+            sweep.sums,
+            sweep.log_weights,
+            sweep.quantum,
+            sweep.floor,
+            sweep.damping,
+            message,
+            new_sums,
+            self._factor,
+            first,
+            self._threads,
+            self._instruction_set,
+        )
+
+    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+        """Return the mixture over configurations."""
+        return self._in_numpy.posterior(rows, incoming, probabilities)
+
+
+class Integration:
+    """One-dimensional tasks whose truth is integrated over."""
+
+    name = "integrate"
+    kept = 0
+
+    def __init__(
+        self,
+        value: Floats,
+        prior_mean: Floats,
+        model: Model,
+        accuracy: float,
+        threads: int = 1,
+        instruction_set: str = "",
+    ) -> None:
+        self._value = np.ascontiguousarray(value[:, :, 0])
+        self._prior_mean = np.ascontiguousarray(prior_mean[:, 0])
+        self._levels, self._prior_variance = model.levels, model.prior_variance
+        self._accuracy, self._threads = accuracy, threads
+        self._instruction_set = instruction_set
+        self._in_numpy = in_numpy.Integration(value, prior_mean, model, accuracy, room=0)
+        self.numbers_per_task = self._in_numpy.numbers_per_task
+
+    def sweep(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        return _native.integrate_sweep(
+            self._value,
+            self._prior_mean,
+            self._prior_variance,
+            self._levels,
+            self._accuracy,
+            worker,
+            sweep.sums,
+            sweep.log_weights,
+            sweep.quantum,
+            sweep.floor,
+            sweep.damping,
+            message,
+            new_sums,
+            self._threads,
+            self._instruction_set,
+        )
+
+    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+        """Return the density on finer nodes."""
+        return self._in_numpy.posterior(rows, incoming, probabilities)
+
+
+class NativeWays:
+    """The ways of this backend; gold tasks say the same in every sweep and stay in numpy."""
+
+    def __init__(self, threads: int = 1, instruction_set: str = "") -> None:
+        self._threads, self._instruction_set = threads, instruction_set
+
+    def gold(self, value: Floats, gold: Floats, model: Model) -> Way:
+        """Take tasks whose truth is known."""
+        return in_numpy.Gold(value, gold, model)
+
+    def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
+        """Sum over all configurations of the levels."""
+        return Enumeration(value, prior_mean, model, room, self._threads, self._instruction_set)
+
+    def integration(
+        self,
+        value: Floats,
+        prior_mean: Floats,
+        model: Model,
+        accuracy: float,
+        room: int,  # noqa: ARG002
+    ) -> Way:
+        """Integrate over the truth, in one dimension."""
+        return Integration(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
+
+
+class Native:
+    """Belief propagation compiled; see :class:`voxpop.backends.Backend`."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        model: Model,
+        inference: Inference,
+        accuracy: float,
+        threads: int = 1,
+        instruction_set: str = "",
+    ) -> None:
+        ways = NativeWays(threads, instruction_set)
+        self._groups = Groups(answers, model, inference, accuracy, ways)
+        self.quantum, self.used = self._groups.quantum, self._groups.used
+
+    def to_workers(self, damping: float) -> tuple[WorkerSums, float]:
+        """Work out all messages to workers, and add them up."""
+        return self._groups.to_workers(damping)
+
+    def to_tasks(self, sums: WorkerSums, log_weights: Floats) -> None:
+        """Keep the workers' sums; a task's own message is taken off when it listens."""
+        self._groups.to_tasks(sums, log_weights)
+
+    def moments(self, probabilities: Floats) -> Posterior:
+        """Collect the posteriors of all rows."""
+        return self._groups.moments(probabilities)
+
+
+def _aligned(n: int) -> Floats:
+    """Return room for n numbers on a 64-byte boundary, as whole vectors want it."""
+    memory = np.empty(n + 8)
+    start = (-memory.ctypes.data % 64) // 8
+    return memory[start : start + n]

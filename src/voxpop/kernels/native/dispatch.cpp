@@ -1,0 +1,69 @@
+// Choice of the instruction set at run time, and the static partition over threads.
+#include "dispatch.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+namespace voxpop {
+
+namespace plain {
+extern const Variant variant;
+}
+#if defined(VOXPOP_HAS_AVX2)
+namespace avx2 {
+extern const Variant variant;
+}
+#endif
+#if defined(VOXPOP_HAS_AVX512)
+namespace avx512 {
+extern const Variant variant;
+}
+#endif
+
+const std::vector<const Variant*>& variants() {
+    static const std::vector<const Variant*> found = [] {
+        std::vector<const Variant*> usable;
+#if defined(VOXPOP_HAS_AVX512)
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma"))
+            usable.push_back(&avx512::variant);
+#endif
+#if defined(VOXPOP_HAS_AVX2)
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+            usable.push_back(&avx2::variant);
+#endif
+        usable.push_back(&plain::variant);
+        return usable;
+    }();
+    return found;
+}
+
+double sweep_on_threads(
+    int64_t n_blocks, int n_threads, int64_t n_sums, int64_t* new_sums, const RangeSweep& sweep) {
+    const int64_t n = std::max<int64_t>(1, std::min<int64_t>(n_threads, n_blocks));
+    std::vector<double> change(n, 0.0);
+    std::vector<std::exception_ptr> failure(n);
+    std::vector<std::vector<int64_t>> sums(n);
+    auto work = [&](int64_t t) {
+        try {
+            Workspace workspace;
+            if (t > 0) sums[t].assign(n_sums, 0);
+            int64_t* mine = t > 0 ? sums[t].data() : new_sums;
+            change[t] = sweep(n_blocks * t / n, n_blocks * (t + 1) / n, mine, workspace);
+        } catch (...) {
+            failure[t] = std::current_exception();
+        }
+    };
+    std::vector<std::thread> threads;
+    for (int64_t t = 1; t < n; ++t) threads.emplace_back(work, t);
+    work(0);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& e : failure)
+        if (e) std::rethrow_exception(e);
+    for (int64_t t = 1; t < n; ++t)
+        for (int64_t i = 0; i < n_sums; ++i) new_sums[i] += sums[t][i];
+    return *std::max_element(change.begin(), change.end());
+}
+
+}  // namespace voxpop

@@ -1,0 +1,190 @@
+// What a block of tasks hears from its workers, and what it says to them; one task per lane.
+#pragma once
+
+#include "elementary.hpp"
+#include "sweeps.hpp"
+
+namespace voxpop::VOXPOP_VARIANT {
+
+// The tasks of a block. Past the end the last task is repeated; what it says there is dropped.
+struct Block {
+    int64_t row[lanes];
+    int n_rows;
+
+    Block(int64_t number, int64_t n_tasks) {
+        int64_t first = number * lanes;
+        n_rows = (int)(n_tasks - first < lanes ? n_tasks - first : lanes);
+        for (int lane = 0; lane < lanes; ++lane)
+            row[lane] = first + (lane < n_rows ? lane : n_rows - 1);
+    }
+};
+
+// A number known when this is compiled, as an argument.
+template <int N>
+struct Constant {
+    static constexpr int value = N;
+};
+
+// Copy `width` numbers of each task of a block, so that equal ones of all tasks are neighbours.
+template <typename T>
+inline void gather(const T* from, int64_t width, const Block& block, T* to) {
+    for (int lane = 0; lane < lanes; ++lane) {
+        const T* mine = from + block.row[lane] * width;
+        for (int64_t j = 0; j < width; ++j) to[j * lanes + lane] = mine[j];
+    }
+}
+
+// Copy the sums of the workers of a block, one column per lane. K is n_levels, or 0 for any.
+template <int K>
+inline void gather_sums(const Messages& m, const Block& block, int64_t* to) {
+    const int64_t n_levels = K ? K : m.n_levels;
+    for (int lane = 0; lane < lanes; ++lane) {
+        const int32_t* worker = m.worker + block.row[lane] * m.degree;
+        for (int64_t u = 0; u < m.degree; ++u) {
+            const int64_t* sum = m.sums + worker[u] * n_levels;
+            int64_t* mine = to + u * n_levels * lanes + lane;
+            for (int64_t k = 0; k < n_levels; ++k) mine[k * lanes] = sum[k];
+        }
+    }
+}
+
+// Store the new messages of a block, one task per lane, and add them to the workers' sums.
+template <int K>
+inline void scatter(const Messages& m, const Block& block, const int64_t* said, int64_t* sums) {
+    const int64_t n_levels = K ? K : m.n_levels;
+    for (int lane = 0; lane < block.n_rows; ++lane) {
+        const int32_t* worker = m.worker + block.row[lane] * m.degree;
+        int64_t* message = m.message + block.row[lane] * m.degree * n_levels;
+        for (int64_t u = 0; u < m.degree; ++u) {
+            int64_t* sum = sums + worker[u] * n_levels;
+            const int64_t* mine = said + u * n_levels * lanes + lane;
+            for (int64_t k = 0; k < n_levels; ++k) {
+                message[u * n_levels + k] = mine[k * lanes];
+                sum[k] += mine[k * lanes];
+            }
+        }
+    }
+}
+
+// Call f with the number of levels as a constant where it is small, so that loops unroll.
+template <typename F>
+inline void with_levels(int64_t n_levels, F f) {
+    switch (n_levels) {
+        case 2: return f(Constant<2>());
+        case 3: return f(Constant<3>());
+        case 4: return f(Constant<4>());
+        case 5: return f(Constant<5>());
+        case 6: return f(Constant<6>());
+        case 7: return f(Constant<7>());
+        case 8: return f(Constant<8>());
+        default: return f(Constant<0>());
+    }
+}
+
+// M4: log of the workers' beliefs without the task's own message, largest entry 0.
+//
+//     incoming[u, k] = (sums[worker u, k] - message[u, k]) quantum + log weight[k] - max over k
+inline void listen(const Messages& m, const Block& block, ivec* old, vec* incoming) {
+    const int64_t K = m.n_levels;
+    gather(m.message, m.degree * K, block, (int64_t*)old);
+    with_levels(K, [&](auto k) { gather_sums<k.value>(m, block, (int64_t*)incoming); });
+    for (int64_t u = 0; u < m.degree; ++u) {
+        vec* mine = incoming + u * K;
+        vec top = all(-1e300);
+        for (int64_t k = 0; k < K; ++k) {
+            mine[k] = to_double((ivec)mine[k] - old[u * K + k]) * all(m.quantum) +
+                      all(m.log_weights[k]);
+            top = max(top, mine[k]);
+        }
+        for (int64_t k = 0; k < K; ++k) mine[k] = mine[k] - top;
+    }
+}
+
+// The largest change of a message so far, as a probability.
+struct Change {
+    double largest = 0.0;
+    double log_of_others = -1e300;  // log(largest / (K - 1)): see changes_less
+
+    void raise(double found, int64_t K) {
+        if (!(found > largest)) return;
+        largest = found;
+        log_of_others = __builtin_log(found / (K > 1 ? (double)(K - 1) : 1.0));
+    }
+};
+
+// Largest change over the lanes of one worker's message, as a probability.
+//
+//     max over k of | softmax(after)[k] - softmax(before)[k] |
+inline double exact_change(
+    const ivec* before, const ivec* after, int64_t K, double quantum, vec* scratch) {
+    vec top_before = all(-1e300), top_after = top_before;
+    for (int64_t k = 0; k < K; ++k) {
+        top_before = max(top_before, to_double(before[k]));
+        top_after = max(top_after, to_double(after[k]));
+    }
+    vec sum_before = all(0.0), sum_after = all(0.0), found = all(0.0);
+    for (int64_t k = 0; k < K; ++k) {
+        scratch[2 * k] = exp((to_double(before[k]) - top_before) * all(quantum));
+        scratch[2 * k + 1] = exp((to_double(after[k]) - top_after) * all(quantum));
+        sum_before = sum_before + scratch[2 * k];
+        sum_after = sum_after + scratch[2 * k + 1];
+    }
+    for (int64_t k = 0; k < K; ++k)
+        found = max(found, absolute(scratch[2 * k + 1] / sum_after - scratch[2 * k] / sum_before));
+    return largest(found);
+}
+
+// Tell without exponentials that no lane of a worker's message changes more than one did before.
+//
+// A softmax moves by at most a quarter of the range of the moves of its arguments. Also, no
+// probability is above exp of its argument less the largest, so where one level leads before and
+// after, no change is above K - 1 times the exp of the best of the others. (Damping leaves a
+// message whose largest entry is below 0.)
+inline bool changes_less(
+    const ivec* before, const ivec* after, int64_t K, double quantum, const Change& change) {
+    vec highest = all(-1e300), lowest = all(1e300), first = highest, second = highest;
+    vec top_before = highest, top_after = highest;
+    for (int64_t k = 0; k < K; ++k) {
+        vec now = to_double(after[k]), then = to_double(before[k]), reached = max(now, then);
+        highest = max(highest, now - then), lowest = min(lowest, now - then);
+        second = max(second, min(first, reached)), first = max(first, reached);
+        top_before = max(top_before, then), top_after = max(top_after, now);
+    }
+    vec moves = all(0.25 * quantum) * (highest - lowest);
+    vec others = (second - min(top_before, top_after)) * all(quantum);
+    // 1 in the lanes that neither bound settles.
+    vec open = where_above(moves, all(change.largest), all(1.0), all(0.0));
+    open = where_above(others, all(change.log_of_others), open, all(0.0));
+    return !any_above(open, all(0.5));
+}
+
+// Normalise, clip, damp and round the new log messages; store them and add them to the sums.
+//
+// `scratch` has room for 2 K vectors.
+//
+//     x = max(log m - max over k, floor),  new = round(((1 - damping) x + damping old) / quantum)
+inline void speak(
+    const Messages& m, const Block& block, const ivec* old, vec* log_message, int64_t* new_sums,
+    Change& change, vec* scratch) {
+    const int64_t K = m.n_levels;
+    ivec* rounded = (ivec*)log_message;
+    for (int64_t u = 0; u < m.degree; ++u) {
+        const vec* mine = log_message + u * K;
+        const ivec* before = old + u * K;
+        ivec* after = rounded + u * K;
+        vec top = all(-1e300);
+        for (int64_t k = 0; k < K; ++k) top = max(top, mine[k]);
+        for (int64_t k = 0; k < K; ++k) {
+            vec x = max(mine[k] - top, all(m.floor));
+            if (m.damping != 0.0)
+                x = all(1.0 - m.damping) * x + all(m.damping * m.quantum) * to_double(before[k]);
+            after[k] = round_to_int(x * all(1.0 / m.quantum));
+        }
+        if (!changes_less(before, after, K, m.quantum, change))
+            change.raise(exact_change(before, after, K, m.quantum, scratch), K);
+    }
+    with_levels(
+        K, [&](auto k) { scatter<k.value>(m, block, (const int64_t*)rounded, new_sums); });
+}
+
+}  // namespace voxpop::VOXPOP_VARIANT

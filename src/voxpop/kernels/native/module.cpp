@@ -1,0 +1,152 @@
+// voxpop._native: the sweeps of the kernels, for the native backend.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "dispatch.hpp"
+#include "tables.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace voxpop {
+
+template <typename T, typename... Options>
+using Array = nb::ndarray<T, Options..., nb::c_contig, nb::device::cpu>;
+using In1 = Array<const double, nb::ndim<1>>;
+using In2 = Array<const double, nb::ndim<2>>;
+using In3 = Array<const double, nb::ndim<3>>;
+using Workers = Array<const int32_t, nb::ndim<2>>;
+using Sums = Array<const int64_t, nb::ndim<2>>;
+using NewSums = Array<int64_t, nb::ndim<2>>;
+using MessageArray = Array<int64_t, nb::ndim<3>>;
+
+static void check(bool condition, const char* message) {
+    if (!condition) throw std::invalid_argument(message);
+}
+
+static const Variant& find_variant(const std::string& name) {
+    for (const Variant* variant : variants())
+        if (name.empty() || name == variant->name) return *variant;
+    throw std::invalid_argument("no instruction set " + name + " on this machine");
+}
+
+static Messages messages(
+    const Workers& worker, const Sums& sums, const In1& log_weights, double quantum, double floor,
+    double damping, const MessageArray& message, const NewSums& new_sums) {
+    const size_t n = worker.shape(0), degree = worker.shape(1), K = log_weights.shape(0);
+    check(degree > 0 && K > 0, "there must be answers and levels");
+    check(sums.shape(1) == K && new_sums.shape(1) == K, "sums must have one column per level");
+    check(sums.shape(0) == new_sums.shape(0), "old and new sums must be of the same workers");
+    check(message.shape(0) == n && message.shape(1) == degree && message.shape(2) == K,
+          "message must be (tasks, answers, levels)");
+    return Messages{(int64_t)n, (int64_t)degree, (int64_t)K, worker.data(), sums.data(),
+                    log_weights.data(), quantum, floor, damping, message.data()};
+}
+
+static int64_t n_blocks(int64_t n_tasks, const Variant& variant) {
+    return (n_tasks + variant.lanes - 1) / variant.lanes;
+}
+
+static double enumerate_sweep(
+    const Tables& tables, const In3& value, const In2& prior_mean, const Workers& worker,
+    const Sums& sums, const In1& log_weights, double quantum, double floor, double damping,
+    const MessageArray& message, const NewSums& new_sums,
+    std::optional<Array<double, nb::ndim<1>>> factor, bool fill, int n_threads,
+    const std::string& instruction_set) {
+    const Variant& variant = find_variant(instruction_set);
+    const Messages m =
+        messages(worker, sums, log_weights, quantum, floor, damping, message, new_sums);
+    const int64_t blocks = n_blocks(m.n_tasks, variant);
+    check(m.n_levels == tables.n_levels() && m.degree == tables.degree(),
+          "the tables are of another number of levels or answers");
+    check((int64_t)value.shape(0) == m.n_tasks && (int64_t)value.shape(1) == m.degree &&
+              (int64_t)value.shape(2) == tables.dimension(),
+          "value must be (tasks, answers, dimension)");
+    check((int64_t)prior_mean.shape(0) == m.n_tasks &&
+              (int64_t)prior_mean.shape(1) == tables.dimension(),
+          "prior_mean must be (tasks, dimension)");
+    Enumeration e = tables.enumeration();
+    e.value = value.data(), e.prior_mean = prior_mean.data();
+    if (factor) {
+        const int64_t size = blocks * tables.n_configurations() * variant.lanes;
+        check((int64_t)factor->shape(0) == size, "factor must hold whole blocks of tasks");
+        check((uintptr_t)factor->data() % 64 == 0, "factor must lie on a 64-byte boundary");
+        e.factor = factor->data();
+        e.factor_use = fill ? Factor::fill : Factor::read;
+    }
+    nb::gil_scoped_release release;
+    return sweep_on_threads(
+        blocks, n_threads, (int64_t)new_sums.size(), new_sums.data(),
+        [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
+            return variant.enumerate(e, m, first, last, mine, workspace);
+        });
+}
+
+static double integrate_sweep(
+    const In2& value, const In1& prior_mean, double prior_variance, const In1& levels,
+    double accuracy, const Workers& worker, const Sums& sums, const In1& log_weights,
+    double quantum, double floor, double damping, const MessageArray& message,
+    const NewSums& new_sums, int n_threads, const std::string& instruction_set) {
+    const Variant& variant = find_variant(instruction_set);
+    const Messages m =
+        messages(worker, sums, log_weights, quantum, floor, damping, message, new_sums);
+    check((int64_t)value.shape(0) == m.n_tasks && (int64_t)value.shape(1) == m.degree,
+          "value must be (tasks, answers)");
+    check((int64_t)prior_mean.shape(0) == m.n_tasks, "prior_mean must be one per task");
+    check((int64_t)levels.shape(0) == m.n_levels, "levels must be as many as log_weights");
+    const Integration g{levels.data(), prior_variance, accuracy, value.data(), prior_mean.data()};
+    nb::gil_scoped_release release;
+    return sweep_on_threads(
+        n_blocks(m.n_tasks, variant), n_threads, (int64_t)new_sums.size(), new_sums.data(),
+        [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
+            return variant.integrate(g, m, first, last, mine, workspace);
+        });
+}
+
+using Out1 = Array<double, nb::ndim<1>>;
+
+NB_MODULE(_native, module) {
+    module.doc() = "Sweeps of the kernels, compiled; see voxpop.backends.native.";
+
+    nb::class_<Tables>(module, "Tables")
+        .def(nb::init<const std::vector<double>&, int64_t, int64_t, double>(), "levels"_a,
+             "degree"_a, "dimension"_a, "prior_precision"_a)
+        .def_prop_ro("n_configurations", &Tables::n_configurations);
+
+    module.def("instruction_sets", [] {
+        std::vector<std::string> names;
+        for (const Variant* variant : variants()) names.emplace_back(variant->name);
+        return names;
+    });
+    module.def("lanes", [](const std::string& name) { return find_variant(name).lanes; },
+               "instruction_set"_a = "");
+    module.def("enumerate_sweep", &enumerate_sweep, "tables"_a, "value"_a, "prior_mean"_a,
+               "worker"_a, "sums"_a, "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a,
+               "message"_a, "new_sums"_a, "factor"_a.none(), "fill"_a, "n_threads"_a,
+               "instruction_set"_a = "");
+    module.def("integrate_sweep", &integrate_sweep, "value"_a, "prior_mean"_a,
+               "prior_variance"_a, "levels"_a, "accuracy"_a, "worker"_a, "sums"_a,
+               "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a, "message"_a, "new_sums"_a,
+               "n_threads"_a, "instruction_set"_a = "");
+    auto elementary = [&module](const char* name, auto member) {
+        module.def(name,
+                   [member](const In1& x, const Out1& out, const std::string& instruction_set) {
+                       check(x.shape(0) == out.shape(0), "x and out must be equally long");
+                       (find_variant(instruction_set).*member)(
+                           x.data(), out.data(), (int64_t)x.shape(0));
+                   },
+                   "x"_a, "out"_a, "instruction_set"_a = "");
+    };
+    elementary("exp", &Variant::exp);
+    elementary("exp2", &Variant::exp2);
+    elementary("log", &Variant::log);
+}
+
+}  // namespace voxpop

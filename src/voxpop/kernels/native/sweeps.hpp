@@ -1,0 +1,87 @@
+// What a sweep works on: plain structs that the instruction-set variants and the module share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace voxpop {
+
+// The messages of a group of tasks with equally many answers, and what their workers believe.
+struct Messages {
+    int64_t n_tasks;
+    int64_t degree;         // answers of a task
+    int64_t n_levels;
+    const int32_t* worker;  // (n_tasks, degree)
+    const int64_t* sums;    // (n_workers, n_levels), in units of the quantum
+    const double* log_weights;
+    double quantum;
+    double floor;           // lowest log message kept
+    double damping;
+    int64_t* message;       // (n_tasks, degree, n_levels), in and out
+};
+
+// One half of a task's workers: how the weighted mean of their answers and the sum of squares
+// about it grow when one worker after the other joins, for every configuration of levels.
+struct Half {
+    int64_t n_workers;
+    int64_t n_configurations;
+    int64_t widest;      // configuration in which every worker has the widest level
+    int64_t tree_size;   // Σ_t n_levels^t, t = 0 .. n_workers
+    const double* gain;  // w / W', the newcomer's share of the mean
+    const double* cost;  // -(log2 e)/2 · w W / W', of the squared distance of the newcomer
+};
+
+enum class Factor { recompute, fill, read };
+
+// Joint enumeration of a group: tables that depend on the model and the degree only, and values.
+struct Enumeration {
+    int64_t dimension;
+    Half left, right;
+    const int32_t* row;        // of each left configuration: equal for equal numbers of levels
+    const double* cross;       // (rows, right, 2): factor of the squared distance, and offset
+    bool has_prior;
+    const double* value;       // (n_tasks, degree, dimension)
+    const double* prior_mean;  // (n_tasks, dimension)
+    Factor factor_use;
+    double* factor;            // (n_blocks, left, right, lanes) or null
+};
+
+// Integration of a group of one-dimensional tasks.
+struct Integration {
+    const double* levels;
+    double prior_variance;     // may be infinite
+    double accuracy;
+    const double* value;       // (n_tasks, degree)
+    const double* prior_mean;  // (n_tasks,)
+};
+
+// Scratch memory of one thread; what it gives out stays valid until the same slot is asked again.
+class Workspace {
+public:
+    Workspace() = default;
+    Workspace(const Workspace&) = delete;
+    ~Workspace();
+    // At least so many doubles on a 64-byte boundary; a larger slot keeps what it held.
+    double* slot(int number, size_t n_doubles);
+
+private:
+    static constexpr int n_slots = 5;
+    double* memory_[n_slots] = {};
+    size_t size_[n_slots] = {};
+};
+
+// One instruction set's version of the kernels. Sweeps work on blocks of `lanes` tasks and
+// return the largest change of a message, as a probability.
+struct Variant {
+    const char* name;
+    int lanes;
+    double (*enumerate)(const Enumeration&, const Messages&, int64_t first_block,
+                        int64_t last_block, int64_t* new_sums, Workspace&);
+    double (*integrate)(const Integration&, const Messages&, int64_t first_block,
+                        int64_t last_block, int64_t* new_sums, Workspace&);
+    void (*exp)(const double* x, double* out, int64_t n);
+    void (*exp2)(const double* x, double* out, int64_t n);
+    void (*log)(const double* x, double* out, int64_t n);
+};
+
+}  // namespace voxpop

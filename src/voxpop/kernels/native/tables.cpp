@@ -1,0 +1,95 @@
+// How the halves of a task grow, worker by worker, and how they meet.
+#include "tables.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace voxpop {
+
+static const double half_log2_e = 0.5 / std::log(2.0);
+// 2^100 times what underflows is still far below the 1e-200 from which the kernel trusts a sum.
+static const double largest_offset = 100.0;
+
+Tables::Side Tables::grow(
+    const std::vector<double>& levels, int64_t n_workers, double start) {
+    const int64_t K = (int64_t)levels.size();
+    const int64_t widest = std::max_element(levels.begin(), levels.end()) - levels.begin();
+    Side side{n_workers, 1, 0, 1, {}, {}, {start}, {0.0}};
+    for (int64_t u = 0; u < n_workers; ++u) {
+        std::vector<double> precision, log_product;
+        for (int64_t p = 0; p < side.n_configurations; ++p)
+            for (double level : levels) {
+                double before = side.precision[p], own = 1.0 / level, after = before + own;
+                side.gain.push_back(own / after);
+                side.cost.push_back(-half_log2_e * before * (own / after));
+                precision.push_back(after);
+                log_product.push_back(side.log_product[p] + std::log(level));
+            }
+        side.precision.swap(precision);
+        side.log_product.swap(log_product);
+        side.n_configurations *= K;
+        side.tree_size += side.n_configurations;
+        side.widest = side.widest * K + widest;
+    }
+    return side;
+}
+
+// Give equal rows to left configurations with equally many workers at each level; return one
+// configuration per row. Precisions are sums over workers, so their order does not matter.
+std::vector<int64_t> Tables::number_rows() {
+    std::map<std::vector<int64_t>, int32_t> known;
+    std::vector<int64_t> first;
+    for (int64_t a = 0; a < left_.n_configurations; ++a) {
+        std::vector<int64_t> count(n_levels_, 0);
+        int64_t rest = a;
+        for (int64_t u = 0; u < left_.n_workers; ++u, rest /= n_levels_) ++count[rest % n_levels_];
+        auto [at, is_new] = known.try_emplace(count, (int32_t)first.size());
+        if (is_new) first.push_back(a);
+        row_.push_back(at->second);
+    }
+    return first;
+}
+
+// cross[row of a, b] = (factor, offset) of the exponent, in powers of two:
+//
+//     factor = -(log2 e)/2 W_a W_b / W,   offset = -(log2 e) d/2 (log W + Σ_u log s_u) + constant
+//
+// The constant brings the offset of the widest levels to 0, as the kernel does with their sum of
+// squares: their factor is then 1, and a little below the largest. No offset may be so large that
+// a term lost to underflow could show.
+Tables::Tables(
+    const std::vector<double>& levels, int64_t degree, int64_t dimension, double prior_precision)
+    : n_levels_((int64_t)levels.size()),
+      degree_(degree),
+      dimension_(dimension),
+      has_prior_(prior_precision > 0.0),
+      left_(grow(levels, degree / 2, prior_precision)),
+      right_(grow(levels, degree - degree / 2, 0.0)) {
+    double highest = -INFINITY;
+    for (int64_t a : number_rows())
+        for (int64_t b = 0; b < right_.n_configurations; ++b) {
+            double left = left_.precision[a], right = right_.precision[b], all = left + right;
+            double offset = std::log(all) + left_.log_product[a] + right_.log_product[b];
+            offset *= -half_log2_e * (double)dimension;
+            cross_.push_back(-half_log2_e * left * (right / all));
+            cross_.push_back(offset);
+            highest = std::max(highest, offset);
+        }
+    const size_t widest = row_[left_.widest] * right_.n_configurations + right_.widest;
+    const double zero = std::max(cross_[2 * widest + 1], highest - largest_offset);
+    for (size_t i = 1; i < cross_.size(); i += 2) cross_[i] -= zero;
+}
+
+Half Tables::half(const Side& side) {
+    return Half{side.n_workers, side.n_configurations, side.widest, side.tree_size,
+                side.gain.data(), side.cost.data()};
+}
+
+Enumeration Tables::enumeration() const {
+    return Enumeration{dimension_, half(left_), half(right_), row_.data(),
+                       cross_.data(), has_prior_,
+                       nullptr, nullptr, Factor::recompute, nullptr};
+}
+
+}  // namespace voxpop

@@ -1,0 +1,294 @@
+"""The compiled kernels against numpy and against logs; the same bits however the work is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from voxpop import BI, Answers, Model, assign_regular, simulate
+from voxpop.backends import WorkerSums, backend_in_use, native_is_installed
+from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
+from voxpop.kernels import enumerate as enumeration
+from voxpop.tables import Floats
+
+if not native_is_installed():
+    pytest.skip("the compiled kernels are not built", allow_module_level=True)
+
+from voxpop import _native
+from voxpop.backends import portable
+from voxpop.backends.native import Enumeration, Integration
+
+SETS = _native.instruction_sets()
+QUANTUM, FLOOR = 2.0**-36, -(2.0**20)
+seeds = st.integers(0, 2**31)
+every_set = pytest.mark.parametrize("instruction_set", SETS)
+
+
+def said(way: Way, incoming: Floats) -> Floats:
+    """What tasks say when they hear ``incoming``: every edge has a worker of its own."""
+    n, degree, n_levels = incoming.shape
+    worker = np.arange(n * degree, dtype=np.int32).reshape(n, degree)
+    sums = np.rint(incoming / QUANTUM).astype(np.int64).reshape(-1, n_levels)
+    sweep = Sweep(sums, np.zeros(n_levels), QUANTUM, FLOOR, 0.0)
+    message = np.zeros(incoming.shape, dtype=np.int64)
+    new_sums = np.zeros_like(sums)
+    way.sweep(sweep, worker, message, new_sums)
+    np.testing.assert_array_equal(new_sums.reshape(message.shape), message)
+    return message * QUANTUM
+
+
+def draw(
+    rng: np.random.Generator, n: int, degree: int, n_levels: int, strength: float
+) -> tuple[Model, Floats]:
+    levels = np.sort(np.exp(rng.uniform(-2, 8, n_levels)))
+    incoming = strength * rng.normal(size=(n, degree, n_levels))
+    return Model(support=levels.tolist()), np.rint(incoming / QUANTUM) * QUANTUM
+
+
+@given(
+    seed=seeds,
+    degree=st.integers(1, 6),
+    n_levels=st.integers(1, 5),
+    dimension=st.sampled_from([1, 2, 3, 5]),
+    strength=st.sampled_from([0.0, 1.0, 30.0, 3000.0]),
+    spread=st.sampled_from([0.1, 10.0, 1000.0]),
+    prior_variance=st.sampled_from([np.inf, 0.01, 300.0]),
+    instruction_set=st.sampled_from(SETS),
+)
+def test_enumeration_is_that_of_numpy(
+    seed: int,
+    degree: int,
+    n_levels: int,
+    dimension: int,
+    strength: float,
+    spread: float,
+    prior_variance: float,
+    instruction_set: str,
+) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 20))
+    model, incoming = draw(rng, n, degree, n_levels, strength)
+    model = Model(support=model.support, prior_variance=prior_variance, dimension=dimension)
+    value = rng.normal(0, spread, (n, degree, dimension))
+    prior_mean = rng.normal(0, spread, (n, dimension))
+    ours = said(Enumeration(value, prior_mean, model, 0, 1, instruction_set), incoming)
+    theirs = said(portable.Enumeration(value, prior_mean, model, 0), incoming)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-9)
+
+
+@given(
+    seed=seeds,
+    degree=st.integers(2, 30),
+    n_levels=st.integers(1, 6),
+    strength=st.sampled_from([0.0, 1.0, 30.0, 3000.0]),
+    spread=st.sampled_from([0.1, 10.0, 300.0]),
+    prior_variance=st.sampled_from([np.inf, 0.01, 300.0]),
+    instruction_set=st.sampled_from(SETS),
+)
+def test_integration_is_that_of_numpy(
+    seed: int,
+    degree: int,
+    n_levels: int,
+    strength: float,
+    spread: float,
+    prior_variance: float,
+    instruction_set: str,
+) -> None:
+    """On the same nodes, so far closer than the accuracy asked for."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 10))
+    model, incoming = draw(rng, n, degree, n_levels, strength)
+    model = Model(support=model.support, prior_variance=prior_variance)
+    value = rng.normal(0, spread, (n, degree, 1))
+    prior_mean = rng.normal(0, spread, (n, 1))
+    ours = said(Integration(value, prior_mean, model, 1e-6, 1, instruction_set), incoming)
+    theirs = said(portable.Integration(value, prior_mean, model, 1e-6, 0), incoming)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-8)
+
+
+@pytest.mark.parametrize("accuracy", [1e-4, 1e-8, 1e-12])
+def test_integration_is_as_accurate_as_asked(accuracy: float) -> None:
+    rng = np.random.default_rng(5)
+    model = Model(support=(1.0, 20.0, 400.0))
+    value, mean = rng.normal(0, 15, (40, 6, 1)), np.zeros((40, 1))
+    incoming = rng.normal(size=(40, 6, 3))
+    exact = said(Enumeration(value, mean, model, 0), incoming)
+    found = said(Integration(value, mean, model, accuracy), incoming)
+    assert np.abs(np.exp(found) - np.exp(exact)).max() < max(accuracy, 1e-11)
+
+
+@every_set
+def test_elementary_functions_are_right_to_two_units(instruction_set: str) -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(-707, 700, 5000), rng.uniform(-1, 1, 5000)])
+    out = np.empty_like(x)
+    for name, at in (("exp", x), ("exp2", x), ("log", np.exp(x))):
+        getattr(_native, name)(at, out, instruction_set)
+        exact = getattr(np, name)(at.astype(np.longdouble))
+        assert (np.abs(out - exact) <= 2 * np.abs(np.spacing(exact.astype(np.float64)))).all()
+    far = np.array([-np.inf, -1e300, -1e18, -745.0, -720.0, 0.0])
+    out = np.empty_like(far)
+    _native.exp(far, out, instruction_set)
+    np.testing.assert_array_equal(out, [0, 0, 0, 0, 0, 1])
+
+
+def in_logs(value: Floats, levels: Floats, incoming: Floats) -> Floats:
+    """Messages as a textbook has them: nothing leaves the logs."""
+    n, degree, n_levels = incoming.shape
+    c = enumeration.configurations(tuple(levels), degree, 0.0)
+    belief = enumeration.log_factor(value, np.zeros((n, value.shape[2])), c)
+    belief = belief.reshape(n, *(n_levels,) * degree)
+    for u in range(degree):
+        belief = belief + incoming[:, u].reshape(n, *(1,) * u, n_levels, *(1,) * (degree - u - 1))
+    out = np.empty(incoming.shape)
+    for u in range(degree):
+        others = tuple(1 + v for v in range(degree) if v != u)
+        out[:, u] = logsumexp(belief, axis=others) - incoming[:, u]
+    return np.asarray(out - out.max(axis=2, keepdims=True))
+
+
+def hard_crowds() -> Iterator[tuple[str, Floats, Workers]]:
+    """Crowds that a linear leave-one-out gets wrong without a check for underflow."""
+    rng = np.random.default_rng(1)
+
+    def crowd(per_worker: int, n: int, scale: float) -> tuple[Floats, Workers]:
+        assigned = assign_regular(n, 5, per_worker, rng)
+        value = rng.normal(0, np.sqrt(10.0) * scale, (n, 5, 2))
+        return value, assigned.worker.reshape(n, 5).astype(np.int32)
+
+    for rate, size in ((0.001, 100.0), (0.002, 1000.0)):
+        value, worker = crowd(500, 2000, 1.0)
+        outlier = rng.random(worker.shape) < rate
+        value[outlier] += size * rng.choice([-1, 1], (int(outlier.sum()), 2))
+        yield f"{rate:.1%} outliers of {size:g} at 500 answers a worker", value, worker
+    for scale in (3.0, 10.0, 30.0):
+        yield f"noise {scale:g} times what the model knows", *crowd(20, 400, scale * 10)
+
+
+@pytest.mark.parametrize(
+    ("value", "worker"), [pytest.param(v, w, id=name) for name, v, w in hard_crowds()]
+)
+@pytest.mark.parametrize("kept", [False, True])
+def test_no_task_is_wrong_on_hard_crowds(value: Floats, worker: Workers, kept: bool) -> None:
+    model = Model(support=(10.0, 100.0, 1000.0), dimension=2)
+    way = Enumeration(value, np.zeros((len(value), 2)), model, 10**7 if kept else 0)
+    quantum, floor = fixed_point(int(np.bincount(worker.ravel()).max()))
+    sums = np.zeros((worker.max() + 1, 3), dtype=np.int64)
+    message = np.zeros((*worker.shape, 3), dtype=np.int64)
+    for _ in range(5):
+        sweep = Sweep(sums, model.log_weights, quantum, floor, 0.0)
+        expected = in_logs(value, model.levels, sweep.incoming(worker, message))
+        new_sums = np.zeros_like(sums)
+        way.sweep(sweep, worker, message, new_sums)
+        np.testing.assert_allclose(
+            message * quantum, np.maximum(expected, floor), rtol=1e-9, atol=1e-9
+        )
+        sums = new_sums
+
+
+def random_group(
+    rng: np.random.Generator, kind: str
+) -> tuple[Floats, Model, Workers, WorkerSums, WorkerSums]:
+    n, degree, n_workers = 37, 5, 11
+    model = Model(support=(1.0, 10.0, 100.0), dimension=1 if kind == "integrate" else 2)
+    value = rng.normal(0, 10, (n, degree, model.dimension))
+    worker = np.stack([rng.permutation(n_workers)[:degree] for _ in range(n)]).astype(np.int32)
+    message = -rng.integers(0, 2**45, (n, degree, 3))
+    sums = np.zeros((n_workers, 3), dtype=np.int64)
+    np.add.at(sums, worker, message)
+    return value, model, worker, message, sums
+
+
+def sweep_rows(
+    kind: str,
+    group: tuple[Floats, Model, Workers, WorkerSums, WorkerSums],
+    rows: NDArray[np.int64],
+    threads: int,
+    instruction_set: str,
+    room: int = 0,
+) -> tuple[WorkerSums, WorkerSums, float]:
+    value, model, worker, message, sums = group
+    mean = np.zeros((len(rows), model.dimension))
+    way: Way
+    if kind == "integrate":
+        way = Integration(value[rows], mean, model, 1e-9, threads, instruction_set)
+    else:
+        way = Enumeration(value[rows], mean, model, room, threads, instruction_set)
+    sweep = Sweep(sums, model.log_weights, QUANTUM, FLOOR, 0.25)
+    for _ in range(2):  # the second time from the factor that is kept, where there is room
+        new, new_sums = message[rows].copy(), np.zeros_like(sums)
+        change = way.sweep(sweep, worker[rows], new, new_sums)
+    return new, new_sums, change
+
+
+@every_set
+@pytest.mark.parametrize("kind", ["enumerate", "integrate"])
+def test_bits_do_not_depend_on_threads_order_or_blocks(kind: str, instruction_set: str) -> None:
+    rng = np.random.default_rng(2)
+    group = random_group(rng, kind)
+    everyone = np.arange(37)
+    message, sums, change = sweep_rows(kind, group, everyone, 1, instruction_set)
+    for threads in (2, 3, 50):
+        other = sweep_rows(kind, group, everyone, threads, instruction_set)
+        np.testing.assert_array_equal(other[0], message)
+        np.testing.assert_array_equal(other[1], sums)
+        assert other[2] == change
+    kept = sweep_rows(kind, group, everyone, 1, instruction_set, room=10**6)
+    np.testing.assert_array_equal(kept[0], message)
+    shuffled = rng.permutation(37)
+    other = sweep_rows(kind, group, shuffled, 1, instruction_set)
+    np.testing.assert_array_equal(other[0], message[shuffled])
+    np.testing.assert_array_equal(other[1], sums)
+    assert other[2] == change
+    for cuts in ([1], [5, 6, 20], list(range(1, 37))):
+        parts = [
+            sweep_rows(kind, group, rows, 1, instruction_set) for rows in np.split(everyone, cuts)
+        ]
+        np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), message)
+        np.testing.assert_array_equal(np.sum([part[1] for part in parts], axis=0), sums)
+        assert max(part[2] for part in parts) == change
+
+
+@pytest.mark.parametrize("kind", ["enumerate", "integrate"])
+def test_instruction_sets_agree(kind: str) -> None:
+    group = random_group(np.random.default_rng(3), kind)
+    found = [sweep_rows(kind, group, np.arange(37), 1, name) for name in SETS]
+    for message, _, change in found[1:]:
+        np.testing.assert_allclose(message * QUANTUM, found[0][0] * QUANTUM, atol=1e-9, rtol=1e-10)
+        assert change == pytest.approx(found[0][2], abs=1e-9)
+
+
+@pytest.mark.parametrize("inference", ["enumerate", "integrate"])
+def test_a_fit_is_the_same_with_any_backend_threads_and_row_order(inference: str) -> None:
+    rng = np.random.default_rng(4)
+    model = Model(support=(10, 100, 1000), dimension=2)
+    crowd = simulate(model, assign_regular(60, 4, 8, rng), rng).answers
+    support = (10.0, 100.0, 1000.0)
+    order = rng.permutation(crowd.n_edges)
+    shuffled = Answers.from_arrays(
+        crowd.task_ids[crowd.task[order]],
+        crowd.worker_ids[crowd.worker[order]],
+        crowd.value[order],
+    )
+    how = {"support": support, "inference": inference}
+    ours = BI(backend="native", **how).fit(crowd)  # type: ignore[arg-type]
+    theirs = BI(backend="portable", **how).fit(crowd)  # type: ignore[arg-type]
+    threaded = BI(backend="native", threads=2, **how).fit(crowd)  # type: ignore[arg-type]
+    reordered = BI(backend="native", **how).fit(shuffled)  # type: ignore[arg-type]
+    np.testing.assert_allclose(ours.estimate, theirs.estimate, atol=1e-7)
+    np.testing.assert_array_equal(ours.estimate, threaded.estimate)
+    np.testing.assert_array_equal(ours.trace.changes, threaded.trace.changes)
+    at = {task: i for i, task in enumerate(shuffled.task_ids)}
+    back = [at[task] for task in crowd.task_ids]
+    np.testing.assert_array_equal(ours.estimate, reordered.estimate[back])
+    np.testing.assert_array_equal(ours.trace.changes, reordered.trace.changes)
+
+
+def test_version_names_the_instruction_set() -> None:
+    assert backend_in_use() == f"native ({SETS[0]})"
