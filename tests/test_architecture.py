@@ -19,7 +19,7 @@ FLOORS = [
     {"model"},
     {"result"},
     {"io"},
-    {"kernels", "assign"},
+    {"kernels", "assign", "_native"},
     {"backends"},
     {"estimators", "simulation", "metrics"},
     {"demo"},

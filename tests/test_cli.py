@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from voxpop import Simulation, __version__
+from voxpop.backends import backend_in_use
 from voxpop.cli import main
 
 
@@ -164,7 +165,7 @@ def test_methods_and_version() -> None:
     for name in ("average", "median", "nbi", "bi", "strong-oracle", "exact"):
         assert f"\n{name}\t" in f"\n{listed}"
     assert json.loads(ok("methods", "--json").stdout)["average"]
-    assert "backend portable" in ok("version").stdout
+    assert f"backend {backend_in_use()}" in ok("version").stdout
     assert json.loads(ok("version", "--json").stdout)["voxpop"] == __version__
     assert __version__ in ok("--version").stdout
 

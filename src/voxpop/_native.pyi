@@ -47,6 +47,35 @@ def integrate_sweep(
     n_threads: int,
     instruction_set: str = "",
 ) -> float: ...
+def enumerate_posterior(
+    tables: Tables,
+    value: Floats,
+    prior_mean: Floats,
+    incoming: Floats,
+    probabilities: Floats,
+    standard: Floats,
+    estimate: Floats,
+    variance: Floats,
+    quantile: Floats,
+    n_threads: int,
+    instruction_set: str = "",
+) -> None: ...
+def integrate_posterior(
+    value: Floats,
+    prior_mean: Floats,
+    prior_variance: float,
+    levels: Floats,
+    accuracy: float,
+    refinement: float,
+    incoming: Floats,
+    probabilities: Floats,
+    standard: Floats,
+    estimate: Floats,
+    variance: Floats,
+    quantile: Floats,
+    n_threads: int,
+    instruction_set: str = "",
+) -> None: ...
 def exp(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
 def exp2(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
 def log(x: Floats, out: Floats, instruction_set: str = "") -> None: ...

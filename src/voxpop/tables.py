@@ -7,6 +7,7 @@ ids never become a million Python strings. Data frames of any library come throu
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -148,7 +149,7 @@ class FileTable:
             self._connection.execute(
                 "CREATE TEMP TABLE raw AS SELECT row_number() OVER () AS voxpop_row, * "
                 f"FROM {_reader(path)}",
-                [str(path)],
+                [_literal(path)],
             )
         except duckdb.Error as error:
             raise DataError(f"{path}: cannot be read: {_first_line(error)}") from None
@@ -226,6 +227,11 @@ def _reader(path: Path) -> str:
         return f"read_json(?, format = '{layout}')"
     tab = ", delim = '\t'" if kind in {".tsv", ".tab"} else ""
     return f"read_csv(?, all_varchar = true, header = true{tab})"
+
+
+def _literal(path: Path) -> str:
+    """Spell a path so that DuckDB does not take its ``*``, ``?`` and ``[`` for wildcards."""
+    return re.sub(r"([\[*?])", r"[\1]", str(path))
 
 
 def _quoted(column: str) -> str:

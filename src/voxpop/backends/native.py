@@ -7,12 +7,14 @@ whether its factor is kept, to the last bit.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtri
 
 from voxpop import _native
 from voxpop.answers import Answers
 from voxpop.backends import Inference, WorkerSums
 from voxpop.backends import portable as in_numpy
 from voxpop.backends.groups import Groups, Sweep, Way, Workers
+from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 from voxpop.tables import Floats
@@ -37,8 +39,7 @@ class Enumeration:
         self._tables = _native.Tables(
             list(model.support), value.shape[1], value.shape[2], model.prior_precision
         )
-        self._in_numpy = in_numpy.Enumeration(self._value, self._prior_mean, model, room=0)
-        self.numbers_per_task = self._in_numpy.numbers_per_task
+        self.numbers_per_task = 4 * value.shape[1] * len(model.support)
         # Whole blocks of tasks are kept, one task per lane.
         lanes = _native.lanes(instruction_set)
         padded = -(-len(value) // lanes) * lanes
@@ -73,7 +74,21 @@ class Enumeration:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over configurations."""
-        return self._in_numpy.posterior(rows, incoming, probabilities)
+        found = _room_for(len(incoming), self._value.shape[2], len(probabilities))
+        _native.enumerate_posterior(
+            self._tables,
+            self._value[rows],
+            self._prior_mean[rows],
+            incoming,
+            probabilities,
+            ndtri(probabilities),
+            found.estimate,
+            found.variance,
+            found.quantile,
+            self._threads,
+            self._instruction_set,
+        )
+        return found
 
 
 class Integration:
@@ -96,8 +111,7 @@ class Integration:
         self._levels, self._prior_variance = model.levels, model.prior_variance
         self._accuracy, self._threads = accuracy, threads
         self._instruction_set = instruction_set
-        self._in_numpy = in_numpy.Integration(value, prior_mean, model, accuracy, room=0)
-        self.numbers_per_task = self._in_numpy.numbers_per_task
+        self.numbers_per_task = 4 * value.shape[1] * len(model.support)
 
     def sweep(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
@@ -123,7 +137,24 @@ class Integration:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the density on finer nodes."""
-        return self._in_numpy.posterior(rows, incoming, probabilities)
+        found = _room_for(len(incoming), 1, len(probabilities))
+        _native.integrate_posterior(
+            self._value[rows],
+            self._prior_mean[rows],
+            self._prior_variance,
+            self._levels,
+            self._accuracy,
+            QUANTILE_REFINEMENT,
+            incoming,
+            probabilities,
+            ndtri(probabilities),
+            found.estimate,
+            found.variance,
+            found.quantile,
+            self._threads,
+            self._instruction_set,
+        )
+        return found
 
 
 class NativeWays:
@@ -179,6 +210,15 @@ class Native:
     def moments(self, probabilities: Floats) -> Posterior:
         """Collect the posteriors of all rows."""
         return self._groups.moments(probabilities)
+
+
+def _room_for(n: int, dimension: int, n_probabilities: int) -> Posterior:
+    """Return arrays for a posterior, to be filled."""
+    return Posterior(
+        np.empty((n, dimension)),
+        np.empty((n, dimension)),
+        np.empty((n, dimension, n_probabilities)),
+    )
 
 
 def _aligned(n: int) -> Floats:

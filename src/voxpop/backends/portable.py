@@ -53,7 +53,7 @@ def _softmax(message: WorkerSums, quantum: float) -> Floats:
     # Damping leaves messages whose largest entry is below 0.
     p = np.exp((message - message.max(axis=2, keepdims=True)) * quantum)
     p /= p.sum(axis=2, keepdims=True)
-    return p
+    return np.asarray(p)
 
 
 def _add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> None:

@@ -24,7 +24,7 @@ _MOST_WIDE_NODES = 6000.0
 # Least sd that nodes try to resolve, as a share of the range of a task's answers.
 _FINEST = 1e-12
 # The posterior's quantiles interpolate between nodes, and so want them closer.
-_QUANTILE_REFINEMENT = 3.0
+QUANTILE_REFINEMENT = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ def posterior(
 ) -> Posterior:
     """Moments and quantiles of the truths from P(x), the product of all workers' functions."""
     nodes = place_nodes(
-        value, levels, prior_mean, prior_variance, accuracy, refinement=_QUANTILE_REFINEMENT
+        value, levels, prior_mean, prior_variance, accuracy, refinement=QUANTILE_REFINEMENT
     )
     _, log_f = _worker_functions(value, incoming, levels, nodes)
     log_p = _log_prior(nodes, prior_mean, prior_variance) + log_f.sum(axis=1)

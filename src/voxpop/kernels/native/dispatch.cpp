@@ -39,13 +39,18 @@ const std::vector<const Variant*>& variants() {
     return found;
 }
 
+// A thread costs about 50 microseconds to start, so it should have several times that to do.
+static const double least_work = 2e5;
+
 double sweep_on_threads(
-    int64_t n_blocks, int n_threads, int64_t n_sums, int64_t* new_sums, const RangeSweep& sweep) {
-    const int64_t n = std::max<int64_t>(1, std::min<int64_t>(n_threads, n_blocks));
+    int64_t n_blocks, double work, int n_threads, int64_t n_sums, int64_t* new_sums,
+    const RangeSweep& sweep) {
+    const int64_t worth = (int64_t)std::min(work / least_work, 1e6);
+    const int64_t n = std::max<int64_t>(1, std::min<int64_t>({n_threads, n_blocks, worth}));
     std::vector<double> change(n, 0.0);
     std::vector<std::exception_ptr> failure(n);
     std::vector<std::vector<int64_t>> sums(n);
-    auto work = [&](int64_t t) {
+    auto run = [&](int64_t t) {
         try {
             Workspace workspace;
             if (t > 0) sums[t].assign(n_sums, 0);
@@ -56,8 +61,8 @@ double sweep_on_threads(
         }
     };
     std::vector<std::thread> threads;
-    for (int64_t t = 1; t < n; ++t) threads.emplace_back(work, t);
-    work(0);
+    for (int64_t t = 1; t < n; ++t) threads.emplace_back(run, t);
+    run(0);
     for (std::thread& thread : threads) thread.join();
     for (const std::exception_ptr& e : failure)
         if (e) std::rethrow_exception(e);

@@ -15,7 +15,9 @@ const std::vector<const Variant*>& variants();
 // own sums, which are whole numbers: no number of threads changes the result.
 using RangeSweep =
     std::function<double(int64_t first, int64_t last, int64_t* new_sums, Workspace& workspace)>;
+// `work` is about how many nanoseconds one thread would need: little work is left to few threads.
 double sweep_on_threads(
-    int64_t n_blocks, int n_threads, int64_t n_sums, int64_t* new_sums, const RangeSweep& sweep);
+    int64_t n_blocks, double work, int n_threads, int64_t n_sums, int64_t* new_sums,
+    const RangeSweep& sweep);
 
 }  // namespace voxpop

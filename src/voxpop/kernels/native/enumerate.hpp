@@ -59,7 +59,7 @@ inline EnumerationArrays carve(const Enumeration& e, const Messages& m, Workspac
 //
 // `mean` and `log_half` (which is -Q/2 in powers of two) are trees; their leaves are last.
 template <int D>
-inline void grow(
+[[gnu::always_inline]] inline void grow(
     const Half& half, int64_t K, int64_t dimension, const vec* value, vec* __restrict mean,
     vec* __restrict log_half) {
     const int64_t d = D ? D : dimension;
@@ -97,7 +97,7 @@ inline const double* cross_row(const Enumeration& e, int64_t a) {
 // squares; it is taken off, so that no exponent
 // but its offset is above 0, and that one is 0.
 template <int D>
-inline void grow_halves(const Enumeration& e, int64_t K, EnumerationArrays& s) {
+[[gnu::always_inline]] inline void grow_halves(const Enumeration& e, int64_t K, EnumerationArrays& s) {
     const int64_t d = D ? D : e.dimension;
     for (int64_t j = 0; j < d; ++j) {
         s.left_mean[j] = e.has_prior ? s.prior_mean[j] : all(0.0);
@@ -116,7 +116,7 @@ inline void grow_halves(const Enumeration& e, int64_t K, EnumerationArrays& s) {
 }
 
 // Outer products of the messages of the last workers of a half: of none, of one, ... of all.
-inline void grow_joint(const Half& half, int64_t K, const vec* message, vec* joint) {
+[[gnu::always_inline]] inline void grow_joint(const Half& half, int64_t K, const vec* message, vec* joint) {
     int64_t n = 1;
     joint[0] = all(1.0);
     for (int64_t u = half.n_workers - 1; u >= 0; --u, n *= K) {
@@ -200,7 +200,7 @@ inline void contract(const Enumeration& e, EnumerationArrays& s, vec* factor) {
 //     out[u, k] = Σ over configurations with level k for u of seen Π_{v≠u} message[v]
 //
 // Workers before u are summed out of `seen` one by one; those after u come as one joint.
-inline void leave_one_out(
+[[gnu::always_inline]] inline void leave_one_out(
     const Half& half, int64_t K, const vec* message, const vec* joint, vec* seen, vec* out) {
     int64_t n = half.n_configurations;
     joint += half.tree_size - n;

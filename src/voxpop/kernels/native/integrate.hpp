@@ -20,6 +20,7 @@ struct NodeRule {
         alpha = 3.14159265358979323846 * __builtin_sqrt(2.0 / __builtin_log(2.0 / g.accuracy));
         padding = __builtin_sqrt(2.0 * __builtin_log(1.0 / g.accuracy));
         reach = 1.5 * padding;
+        alpha /= g.refinement;
         double wide = narrow = g.levels[0];
         for (int64_t k = 1; k < K; ++k) {
             narrow = g.levels[k] < narrow ? g.levels[k] : narrow;

@@ -84,8 +84,8 @@ inline void with_levels(int64_t n_levels, F f) {
 // M4: log of the workers' beliefs without the task's own message, largest entry 0.
 //
 //     incoming[u, k] = (sums[worker u, k] - message[u, k]) quantum + log weight[k] - max over k
-inline void listen(const Messages& m, const Block& block, ivec* old, vec* incoming) {
-    const int64_t K = m.n_levels;
+[[gnu::always_inline]] inline void listen(
+    const Messages& m, int64_t K, const Block& block, ivec* old, vec* incoming) {
     gather(m.message, m.degree * K, block, (int64_t*)old);
     with_levels(K, [&](auto k) { gather_sums<k.value>(m, block, (int64_t*)incoming); });
     for (int64_t u = 0; u < m.degree; ++u) {
@@ -100,22 +100,25 @@ inline void listen(const Messages& m, const Block& block, ivec* old, vec* incomi
     }
 }
 
-// The largest change of a message so far, as a probability.
+// The largest change of a message so far, as a probability, and logs of it for changes_less.
 struct Change {
     double largest = 0.0;
-    double log_of_others = -1e300;  // log(largest / (K - 1)): see changes_less
+    double log_of_others = -1e300;  // log(largest / (K - 1))
+    double log_of_rest = 1e300;     // log(K (1 - largest)) once largest > 1/2
 
     void raise(double found, int64_t K) {
         if (!(found > largest)) return;
         largest = found;
         log_of_others = __builtin_log(found / (K > 1 ? (double)(K - 1) : 1.0));
+        if (found > 0.5)
+            log_of_rest = found < 1.0 ? __builtin_log((double)K * (1.0 - found)) : -1e300;
     }
 };
 
 // Largest change over the lanes of one worker's message, as a probability.
 //
 //     max over k of | softmax(after)[k] - softmax(before)[k] |
-inline double exact_change(
+[[gnu::always_inline]] inline double exact_change(
     const ivec* before, const ivec* after, int64_t K, double quantum, vec* scratch) {
     vec top_before = all(-1e300), top_after = top_before;
     for (int64_t k = 0; k < K; ++k) {
@@ -136,25 +139,31 @@ inline double exact_change(
 
 // Tell without exponentials that no lane of a worker's message changes more than one did before.
 //
-// A softmax moves by at most a quarter of the range of the moves of its arguments. Also, no
-// probability is above exp of its argument less the largest, so where one level leads before and
-// after, no change is above K - 1 times the exp of the best of the others. (Damping leaves a
-// message whose largest entry is below 0.)
-inline bool changes_less(
+// Three bounds, with arguments taken from the largest one (which damping leaves below 0):
+// - a softmax moves by at most a quarter of the range of the moves of its arguments;
+// - no probability is above exp of its argument, so where one level leads before and after, no
+//   change is above K - 1 times the exp of the best of the others;
+// - a level that changes by c > 1/2 leads before or after, and has less than 1 - c at the other
+//   time; but it has at least exp of its argument / K.
+[[gnu::always_inline]] inline bool changes_less(
     const ivec* before, const ivec* after, int64_t K, double quantum, const Change& change) {
     vec highest = all(-1e300), lowest = all(1e300), first = highest, second = highest;
-    vec top_before = highest, top_after = highest;
+    vec top_before = highest, top_after = highest, after_at_top = highest, before_at_top = highest;
     for (int64_t k = 0; k < K; ++k) {
         vec now = to_double(after[k]), then = to_double(before[k]), reached = max(now, then);
         highest = max(highest, now - then), lowest = min(lowest, now - then);
         second = max(second, min(first, reached)), first = max(first, reached);
+        after_at_top = where_above(then, top_before, now, after_at_top);
+        before_at_top = where_above(now, top_after, then, before_at_top);
         top_before = max(top_before, then), top_after = max(top_after, now);
     }
     vec moves = all(0.25 * quantum) * (highest - lowest);
     vec others = (second - min(top_before, top_after)) * all(quantum);
-    // 1 in the lanes that neither bound settles.
+    vec left = min(after_at_top - top_after, before_at_top - top_before) * all(quantum);
+    // 1 in the lanes that no bound settles.
     vec open = where_above(moves, all(change.largest), all(1.0), all(0.0));
     open = where_above(others, all(change.log_of_others), open, all(0.0));
+    open = where_above(left, all(change.log_of_rest), all(0.0), open);
     return !any_above(open, all(0.5));
 }
 
@@ -163,10 +172,9 @@ inline bool changes_less(
 // `scratch` has room for 2 K vectors.
 //
 //     x = max(log m - max over k, floor),  new = round(((1 - damping) x + damping old) / quantum)
-inline void speak(
-    const Messages& m, const Block& block, const ivec* old, vec* log_message, int64_t* new_sums,
-    Change& change, vec* scratch) {
-    const int64_t K = m.n_levels;
+[[gnu::always_inline]] inline void speak(
+    const Messages& m, int64_t K, const Block& block, const ivec* old, vec* log_message,
+    int64_t* new_sums, Change& change, vec* scratch) {
     ivec* rounded = (ivec*)log_message;
     for (int64_t u = 0; u < m.degree; ++u) {
         const vec* mine = log_message + u * K;

@@ -81,9 +81,11 @@ static double enumerate_sweep(
         e.factor = factor->data();
         e.factor_use = fill ? Factor::fill : Factor::read;
     }
+    const double per_task =
+        0.6 * (double)tables.n_configurations() + 8.0 * (double)(m.degree * m.n_levels);
     nb::gil_scoped_release release;
     return sweep_on_threads(
-        blocks, n_threads, (int64_t)new_sums.size(), new_sums.data(),
+        blocks, per_task * (double)m.n_tasks, n_threads, (int64_t)new_sums.size(), new_sums.data(),
         [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
             return variant.enumerate(e, m, first, last, mine, workspace);
         });
@@ -101,16 +103,81 @@ static double integrate_sweep(
           "value must be (tasks, answers)");
     check((int64_t)prior_mean.shape(0) == m.n_tasks, "prior_mean must be one per task");
     check((int64_t)levels.shape(0) == m.n_levels, "levels must be as many as log_weights");
-    const Integration g{levels.data(), prior_variance, accuracy, value.data(), prior_mean.data()};
+    const Integration g{levels.data(), prior_variance, accuracy, 1.0, value.data(),
+                        prior_mean.data()};
+    // At a hundred nodes or more.
+    const double work = 200.0 * (double)(m.n_tasks * m.degree * m.n_levels);
     nb::gil_scoped_release release;
     return sweep_on_threads(
-        n_blocks(m.n_tasks, variant), n_threads, (int64_t)new_sums.size(), new_sums.data(),
+        n_blocks(m.n_tasks, variant), work, n_threads, (int64_t)new_sums.size(), new_sums.data(),
         [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
             return variant.integrate(g, m, first, last, mine, workspace);
         });
 }
 
 using Out1 = Array<double, nb::ndim<1>>;
+using Out2 = Array<double, nb::ndim<2>>;
+using Out3 = Array<double, nb::ndim<3>>;
+
+static Truths truths(
+    const In3& incoming, const In1& probabilities, const In1& standard, const Out2& estimate,
+    const Out2& variance, const Out3& quantile, size_t dimension) {
+    const size_t n = incoming.shape(0), q = probabilities.shape(0);
+    check(q > 0 && standard.shape(0) == q, "there must be as many quantiles as probabilities");
+    check(estimate.shape(0) == n && estimate.shape(1) == dimension && variance.shape(0) == n &&
+              variance.shape(1) == dimension && quantile.shape(0) == n &&
+              quantile.shape(1) == dimension && quantile.shape(2) == q,
+          "results must be (tasks, dimension) and (tasks, dimension, probabilities)");
+    return Truths{(int64_t)n, (int64_t)incoming.shape(1), (int64_t)incoming.shape(2),
+                  incoming.data(), (int64_t)q, probabilities.data(), standard.data(),
+                  estimate.data(), variance.data(), quantile.data()};
+}
+
+static void enumerate_posterior(
+    const Tables& tables, const In3& value, const In2& prior_mean, const In3& incoming,
+    const In1& probabilities, const In1& standard, const Out2& estimate, const Out2& variance,
+    const Out3& quantile, int n_threads, const std::string& instruction_set) {
+    const Variant& variant = find_variant(instruction_set);
+    const Truths t = truths(incoming, probabilities, standard, estimate, variance, quantile,
+                            (size_t)tables.dimension());
+    check(t.n_levels == tables.n_levels() && t.degree == tables.degree(),
+          "the tables are of another number of levels or answers");
+    check((int64_t)value.shape(0) == t.n_tasks && (int64_t)value.shape(1) == t.degree &&
+              (int64_t)value.shape(2) == tables.dimension() &&
+              (int64_t)prior_mean.shape(0) == t.n_tasks &&
+              (int64_t)prior_mean.shape(1) == tables.dimension(),
+          "value must be (tasks, answers, dimension), prior_mean (tasks, dimension)");
+    Enumeration e = tables.enumeration();
+    e.value = value.data(), e.prior_mean = prior_mean.data();
+    nb::gil_scoped_release release;
+    sweep_on_threads(n_blocks(t.n_tasks, variant), 1e4 * (double)t.n_tasks, n_threads, 0, nullptr,
+                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
+                         variant.enumerate_posterior(e, t, first, last, workspace);
+                         return 0.0;
+                     });
+}
+
+static void integrate_posterior(
+    const In2& value, const In1& prior_mean, double prior_variance, const In1& levels,
+    double accuracy, double refinement, const In3& incoming, const In1& probabilities,
+    const In1& standard, const Out2& estimate, const Out2& variance, const Out3& quantile,
+    int n_threads, const std::string& instruction_set) {
+    const Variant& variant = find_variant(instruction_set);
+    const Truths t =
+        truths(incoming, probabilities, standard, estimate, variance, quantile, 1);
+    check((int64_t)value.shape(0) == t.n_tasks && (int64_t)value.shape(1) == t.degree &&
+              (int64_t)prior_mean.shape(0) == t.n_tasks &&
+              (int64_t)levels.shape(0) == t.n_levels,
+          "value must be (tasks, answers), prior_mean (tasks,), levels (levels,)");
+    const Integration g{levels.data(), prior_variance, accuracy, refinement, value.data(),
+                        prior_mean.data()};
+    nb::gil_scoped_release release;
+    sweep_on_threads(n_blocks(t.n_tasks, variant), 1e4 * (double)t.n_tasks, n_threads, 0, nullptr,
+                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
+                         variant.integrate_posterior(g, t, first, last, workspace);
+                         return 0.0;
+                     });
+}
 
 NB_MODULE(_native, module) {
     module.doc() = "Sweeps of the kernels, compiled; see voxpop.backends.native.";
@@ -134,6 +201,13 @@ NB_MODULE(_native, module) {
     module.def("integrate_sweep", &integrate_sweep, "value"_a, "prior_mean"_a,
                "prior_variance"_a, "levels"_a, "accuracy"_a, "worker"_a, "sums"_a,
                "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a, "message"_a, "new_sums"_a,
+               "n_threads"_a, "instruction_set"_a = "");
+    module.def("enumerate_posterior", &enumerate_posterior, "tables"_a, "value"_a,
+               "prior_mean"_a, "incoming"_a, "probabilities"_a, "standard"_a, "estimate"_a,
+               "variance"_a, "quantile"_a, "n_threads"_a, "instruction_set"_a = "");
+    module.def("integrate_posterior", &integrate_posterior, "value"_a, "prior_mean"_a,
+               "prior_variance"_a, "levels"_a, "accuracy"_a, "refinement"_a, "incoming"_a,
+               "probabilities"_a, "standard"_a, "estimate"_a, "variance"_a, "quantile"_a,
                "n_threads"_a, "instruction_set"_a = "");
     auto elementary = [&module](const char* name, auto member) {
         module.def(name,

@@ -39,6 +39,7 @@ struct Enumeration {
     Half left, right;
     const int32_t* row;        // of each left configuration: equal for equal numbers of levels
     const double* cross;       // (rows, right, 2): factor of the squared distance, and offset
+    const double* meet;        // (rows, right, 2): W_b / W and 1 / W
     bool has_prior;
     const double* value;       // (n_tasks, degree, dimension)
     const double* prior_mean;  // (n_tasks, dimension)
@@ -51,8 +52,21 @@ struct Integration {
     const double* levels;
     double prior_variance;     // may be infinite
     double accuracy;
+    double refinement;         // nodes are so many times closer than the accuracy asks for
     const double* value;       // (n_tasks, degree)
     const double* prior_mean;  // (n_tasks,)
+};
+
+// What is wanted of the truths of a group, given what its workers say.
+struct Truths {
+    int64_t n_tasks, degree, n_levels;
+    const double* incoming;       // (n_tasks, degree, n_levels), logs
+    int64_t n_probabilities;
+    const double* probabilities;
+    const double* standard;       // quantiles of the standard normal distribution
+    double* estimate;             // (n_tasks, dimension)
+    double* variance;             // (n_tasks, dimension)
+    double* quantile;             // (n_tasks, dimension, n_probabilities)
 };
 
 // Scratch memory of one thread; what it gives out stays valid until the same slot is asked again.
@@ -79,6 +93,10 @@ struct Variant {
                         int64_t last_block, int64_t* new_sums, Workspace&);
     double (*integrate)(const Integration&, const Messages&, int64_t first_block,
                         int64_t last_block, int64_t* new_sums, Workspace&);
+    void (*enumerate_posterior)(const Enumeration&, const Truths&, int64_t first_block,
+                                int64_t last_block, Workspace&);
+    void (*integrate_posterior)(const Integration&, const Truths&, int64_t first_block,
+                                int64_t last_block, Workspace&);
     void (*exp)(const double* x, double* out, int64_t n);
     void (*exp2)(const double* x, double* out, int64_t n);
     void (*log)(const double* x, double* out, int64_t n);

@@ -74,6 +74,8 @@ Tables::Tables(
             offset *= -half_log2_e * (double)dimension;
             cross_.push_back(-half_log2_e * left * (right / all));
             cross_.push_back(offset);
+            meet_.push_back(right / all);
+            meet_.push_back(1.0 / all);
             highest = std::max(highest, offset);
         }
     const size_t widest = row_[left_.widest] * right_.n_configurations + right_.widest;
@@ -88,7 +90,7 @@ Half Tables::half(const Side& side) {
 
 Enumeration Tables::enumeration() const {
     return Enumeration{dimension_, half(left_), half(right_), row_.data(),
-                       cross_.data(), has_prior_,
+                       cross_.data(), meet_.data(), has_prior_,
                        nullptr, nullptr, Factor::recompute, nullptr};
 }
 

@@ -34,7 +34,7 @@ private:
     bool has_prior_;
     Side left_, right_;
     std::vector<int32_t> row_;
-    std::vector<double> cross_;
+    std::vector<double> cross_, meet_;
 };
 
 }  // namespace voxpop
