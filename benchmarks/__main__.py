@@ -1,6 +1,6 @@
 """Run all benchmarks, one after another, and keep what they print in benchmarks/RESULTS.md.
 
-    python -m benchmarks [--quick] [NAME ...]
+python -m benchmarks [--quick] [NAME ...]
 """
 
 from __future__ import annotations

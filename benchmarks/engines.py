@@ -92,9 +92,8 @@ class Textbook:
         variance = np.array(LEVELS)[self.states]  # (configurations, l)
         precision = 1 / variance
         total = precision.sum(axis=1)
-        mean = np.einsum("cl,nld->ncd", precision, value) / total[:, None]
-        square = np.einsum("cl,nl->nc", precision, (value**2).sum(axis=2))
-        square -= total * (mean**2).sum(axis=2)
+        mean = precision @ value / total[:, None]  # (tasks, configurations, d)
+        square = (value**2).sum(axis=2) @ precision.T - total * (mean**2).sum(axis=2)
         return -0.5 * square - 0.5 * d * (np.log(total) + np.log(variance).sum(axis=1))
 
     def advance(self) -> None:
@@ -105,10 +104,10 @@ class Textbook:
             rows = slice(start, min(start + self.block, n))
             kept = self.log_factor
             factor = self.compute_factor(rows) if kept is None else kept[rows]
-            belief = factor.reshape(-1, *(k,) * degree)
+            belief = factor.reshape(-1, *(k,) * degree).copy()
             for u in range(degree):
                 shape = (len(belief), *(1,) * u, k, *(1,) * (degree - u - 1))
-                belief = belief + incoming[rows, u].reshape(shape)
+                belief += incoming[rows, u].reshape(shape)
             for u in range(degree):
                 others = tuple(1 + v for v in range(degree) if v != u)
                 self.message[rows, u] = logsumexp(belief, others) - incoming[rows, u]
