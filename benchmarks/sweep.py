@@ -1,6 +1,6 @@
 """One sweep of belief propagation: native and portable against a textbook, and the exp floor.
 
-    python benchmarks/sweep.py [W1 W2 ...] [--rounds 7] [--threads 2]
+    python -m benchmarks.sweep [W1 W2 ...] [--quick] [--rounds 7] [--threads 2]
 
 Times are minimum CPU seconds of the same sweep (the second from a flat start), all engines
 taking turns in one run. The floor is the measured time of our own exponential and logarithm over
@@ -10,34 +10,20 @@ a task.
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# One thread for everybody, and none of numpy's own to spin while another engine is timed.
-for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[variable] = "1"
-
 import numpy as np
 
+from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_table
 from voxpop import Model, _native
 from voxpop.arrays import Floats
-from voxpop.backends import WorkerSums, backend_in_use, portable
+from voxpop.backends import WorkerSums, portable
 from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
 from voxpop.backends.native import Enumeration, Integration
 from voxpop.kernels import enumerate as enumeration
 
-# Tasks, answers of a task, answers of a worker: performance of these is known for other engines.
-WORKLOADS = {
-    "W1": (200, 5, 5),
-    "W2": (10_000, 5, 20),
-    "W3": (100_000, 5, 50),
-    "W4": (2_000, 10, 20),
-    "W5": (200, 15, 15),
-}
-LEVELS = (10.0, 100.0, 1000.0)
 # Tasks on which the textbook is timed; the rest is in proportion.
 TEXTBOOK_CONFIGURATIONS = 5_000_000
 
@@ -171,46 +157,53 @@ def exp_floor(n: int, degree: int, factor_function: Callable[[Floats, Floats], N
     return n * (factor + messages)
 
 
+def compare(name: str, rounds: int, threads: int) -> list[list[object]]:
+    """Rows of one workload: engine, milliseconds, and their ratio to native."""
+    model = Model(support=LEVELS, dimension=2)
+    n, degree = WORKLOADS[name].n_tasks, WORKLOADS[name].per_task
+    crowd = draw(n, degree, WORKLOADS[name].per_worker, model)
+    engines = ways(crowd, model, 1)
+    enumerable = "native, factor kept" in engines
+    share = 1.0
+    if enumerable:
+        part = max(20, TEXTBOOK_CONFIGURATIONS // len(LEVELS) ** degree)
+        share = min(1.0, part / n)
+        some = slice(0, min(part, n))
+        engines["textbook"] = [(Textbook(crowd.value[some], model), crowd.worker[some])]  # type: ignore[list-item]
+    best = take_turns(crowd, engines, rounds, time.CLOCK_PROCESS_CPUTIME_ID)
+    rows: list[list[object]] = []
+    for engine, seconds in best.items():
+        whole = seconds / share if engine == "textbook" else seconds
+        note = " (in proportion)" if engine == "textbook" and share < 1 else ""
+        rows.append([engine + note, 1e3 * whole, f"{whole / best['native']:.3g} x"])
+    if enumerable:
+        for label, function in (("exp", _native.exp), ("exp2", _native.exp2)):
+            floor = exp_floor(n, degree, function)
+            rows.append([f"floor, by {label}", 1e3 * floor, f"{floor / best['native']:.0%}"])
+    if threads > 1:
+        clock = time.CLOCK_MONOTONIC
+        one = take_turns(crowd, {"native": ways(crowd, model, 1)["native"]}, 2 * rounds, clock)
+        many = {"native": ways(crowd, model, threads)["native"]}
+        several = take_turns(crowd, many, 2 * rounds, clock)["native"]
+        gain = f"{one['native'] / several:.2f} x faster than one, wall"
+        rows.append([f"native, {threads} threads", 1e3 * several, gain])
+    return rows
+
+
 def main() -> None:
     """Print one table per workload."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    model = Model(support=LEVELS, dimension=2)
-    print(f"backend {backend_in_use()}; {_native.lanes()} tasks per vector")
-    for name in options.workloads:
-        n, degree, per_worker = WORKLOADS[name]
-        crowd = draw(n, degree, per_worker, model)
-        engines = ways(crowd, model, 1)
-        enumerable = "native, factor kept" in engines
-        share = 1.0
-        if enumerable:
-            part = max(20, TEXTBOOK_CONFIGURATIONS // len(LEVELS) ** degree)
-            share = min(1.0, part / n)
-            some = slice(0, min(part, n))
-            engines["textbook"] = [(Textbook(crowd.value[some], model), crowd.worker[some])]  # type: ignore[list-item]
-        best = take_turns(crowd, engines, options.rounds, time.CLOCK_PROCESS_CPUTIME_ID)
-        if enumerable:
-            best["textbook"] /= share
-        print(f"\n{name}: {n} tasks, {degree} answers each, {per_worker} per worker")
-        for engine, seconds in best.items():
-            ratio = seconds / best["native"]
-            note = " (in proportion)" if engine == "textbook" and share < 1 else ""
-            print(f"  {engine:22s}{1e3 * seconds:12.3f} ms{ratio:9.2f} x native{note}")
-        if enumerable:
-            for label, function in (("exp", _native.exp), ("exp2", _native.exp2)):
-                floor = exp_floor(n, degree, function)
-                share = floor / best["native"]
-                print(f"  {'floor, by ' + label:22s}{1e3 * floor:12.3f} ms{share:9.0%} of native")
-        if options.threads > 1:
-            clock = time.CLOCK_MONOTONIC
-            one = take_turns(crowd, {"native": ways(crowd, model, 1)["native"]}, 15, clock)
-            many = ways(crowd, model, options.threads)["native"]
-            several = take_turns(crowd, {"native": many}, 15, clock)
-            gain = one["native"] / several["native"]
-            print(f"  {options.threads} threads v 1, wall {gain:29.2f} x")
+    options = parse(
+        __doc__,
+        ("workloads", {"nargs": "*", "help": "W1 to W5"}),
+        ("--rounds", {"type": int}),
+        ("--threads", {"type": int, "default": 2}),
+    )
+    print_head("One sweep of ours")
+    print(f"{_native.lanes()} tasks per vector.\n")
+    for name in options.workloads or (("W1", "W2") if options.quick else WORKLOADS):
+        rows = compare(name, options.rounds or (3 if options.quick else 7), options.threads)
+        print(f"### {WORKLOADS[name]}\n")
+        print_table(["engine", "ms", "to native"], rows)
 
 
 if __name__ == "__main__":

@@ -217,8 +217,8 @@ def hard_crowds() -> Iterator[tuple[str, Floats, Workers]]:
         outlier = rng.random(worker.shape) < rate
         value[outlier] += size * rng.choice([-1, 1], (int(outlier.sum()), 2))
         yield f"{rate:.1%} outliers of {size:g} at 500 answers a worker", value, worker
-    for scale in (3.0, 10.0, 30.0):
-        yield f"noise {scale:g} times what the model knows", *crowd(20, 400, scale * 10)
+    for scale in (3.0, 10.0, 30.0, 100.0):
+        yield f"noise {scale:g} times what the model knows", *crowd(20, 400, scale)
 
 
 @pytest.mark.parametrize(

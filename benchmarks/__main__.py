@@ -1,0 +1,41 @@
+"""Run all benchmarks, one after another, and keep what they print in benchmarks/RESULTS.md.
+
+python -m benchmarks [--quick] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+from benchmarks.workloads import ROOT, parse
+
+NAMES = ("sweep", "peers", "degrees", "scale", "cold", "floor")
+
+
+def main() -> None:
+    """Write the results of those named, or of all."""
+    names = {"nargs": "*", "metavar": "NAME", "help": f"some of {', '.join(NAMES)}"}
+    options = parse(__doc__, ("names", names))
+    flags = ["--quick"] if options.quick else []
+    sections = []
+    for name in options.names or NAMES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        command = [sys.executable, "-m", f"benchmarks.{name}", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        sections.append(done.stdout.strip())
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            sections.append(f"`benchmarks.{name}` stopped: {last}")
+    made = " ".join(["python -m benchmarks", *sys.argv[1:]])
+    head = (
+        f"# Results\n\nMade by `{made}` on {datetime.now(UTC):%Y-%m-%d}. Every number was measured "
+        "in that run;\na dash is what was not. Other work on the machine makes times worse, "
+        "ratios less so."
+    )
+    (ROOT / "benchmarks/RESULTS.md").write_text("\n\n".join([head, *sections]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
