@@ -111,6 +111,7 @@ def _levels(context: click.Context, parameter: click.Parameter, text: str | None
 @click.option(
     "--variances", help="File with the workers' true variances: for the oracle, and to score."
 )
+@click.option("--threads", type=int, help="Threads of bi; the result is the same for any number.")
 @click.option("--max-iter", type=int, help="Most sweeps of an iterative method.")
 @click.option("--tol", type=float, help="Change at which an iterative method stops.")
 @click.option("--truth", help="File with task and true value, to score the estimates.")
