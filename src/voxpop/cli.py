@@ -84,6 +84,15 @@ def _levels(context: click.Context, parameter: click.Parameter, text: str | None
         ) from None
 
 
+_seed = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the random numbers.",
+)
+
+
 @main.command()
 @click.argument("answers", type=click.Path(allow_dash=True))
 @click.option("--task", help="Column of the task ids.  [default: guessed]")
@@ -251,13 +260,7 @@ def _say(message: str) -> None:
 @click.option("--dimension", default=1, show_default=True, help="Coordinates of an answer.")
 @click.option("--prior-mean", default=0.0, show_default=True, help="Prior mean of the truths.")
 @click.option("--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the random numbers.",
-)
+@_seed
 @click.option(
     "-o",
     "--output",
@@ -305,13 +308,7 @@ def simulate(
 
 @main.command()
 @click.option("--tasks", "n_tasks", default=400, show_default=True, help="Number of tasks.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the random numbers.",
-)
+@_seed
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
 def demo(n_tasks: int, seed: int, as_json: bool) -> None:
     """Simulate a crowd with spammers, and show what every method makes of it.

@@ -81,13 +81,18 @@ class Engine:
 
     def open(self, answers: Answers, model: Model) -> Backend:
         """Lay out answers and model for passing messages."""
+        from voxpop.backends.groups import Groups, Ways
+
+        ways: Ways
         if self.backend == "portable" or not native_is_installed():
-            from voxpop.backends.portable import Portable
+            from voxpop.backends.portable import PortableWays
 
-            return Portable(answers, model, self.inference, self.accuracy)
-        from voxpop.backends.native import Native
+            ways = PortableWays()
+        else:
+            from voxpop.backends.native import NativeWays
 
-        return Native(answers, model, self.inference, self.accuracy, self.threads)
+            ways = NativeWays(self.threads)
+        return Groups(answers, model, self.inference, self.accuracy, ways)
 
 
 def native_is_installed() -> bool:

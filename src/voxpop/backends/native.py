@@ -10,11 +10,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from voxpop import _native
-from voxpop.answers import Answers
 from voxpop.arrays import Floats
-from voxpop.backends import Inference, WorkerSums
+from voxpop.backends import WorkerSums
 from voxpop.backends import portable as in_numpy
-from voxpop.backends.groups import Groups, Sweep, Way, Workers
+from voxpop.backends.groups import Sweep, Way, Workers
 from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
@@ -192,35 +191,6 @@ class NativeWays:
     ) -> Way:
         """Integrate over the truth, in one dimension."""
         return Integration(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
-
-
-class Native:
-    """Belief propagation compiled; see :class:`voxpop.backends.Backend`."""
-
-    def __init__(
-        self,
-        answers: Answers,
-        model: Model,
-        inference: Inference,
-        accuracy: float,
-        threads: int = 1,
-        instruction_set: str = "",
-    ) -> None:
-        ways = NativeWays(threads, instruction_set)
-        self._groups = Groups(answers, model, inference, accuracy, ways)
-        self.quantum, self.used = self._groups.quantum, self._groups.used
-
-    def to_workers(self, damping: float) -> tuple[WorkerSums, float]:
-        """Work out all messages to workers, and add them up."""
-        return self._groups.to_workers(damping)
-
-    def to_tasks(self, sums: WorkerSums, log_weights: Floats) -> None:
-        """Keep the workers' sums; a task's own message is taken off when it listens."""
-        self._groups.to_tasks(sums, log_weights)
-
-    def moments(self, probabilities: Floats) -> Posterior:
-        """Collect the posteriors of all rows."""
-        return self._groups.moments(probabilities)
 
 
 def _room_for(n: int, dimension: int, n_probabilities: int) -> Posterior:

@@ -6,10 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from voxpop.answers import Answers
 from voxpop.arrays import Floats
-from voxpop.backends import Inference, WorkerSums
-from voxpop.backends.groups import Groups, Sweep, Way, Workers, blocks
+from voxpop.backends import WorkerSums
+from voxpop.backends.groups import Sweep, Way, Workers, blocks
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
 from voxpop.kernels.posterior import Posterior, known
@@ -213,25 +212,3 @@ class PortableWays:
     ) -> Way:
         """Integrate over the truth, in one dimension."""
         return Integration(value, prior_mean, model, accuracy, room)
-
-
-class Portable:
-    """Belief propagation in numpy; see :class:`voxpop.backends.Backend`."""
-
-    def __init__(
-        self, answers: Answers, model: Model, inference: Inference, accuracy: float
-    ) -> None:
-        self._groups = Groups(answers, model, inference, accuracy, PortableWays())
-        self.quantum, self.used = self._groups.quantum, self._groups.used
-
-    def to_workers(self, damping: float) -> tuple[WorkerSums, float]:
-        """Work out all messages to workers, and add them up."""
-        return self._groups.to_workers(damping)
-
-    def to_tasks(self, sums: WorkerSums, log_weights: Floats) -> None:
-        """Keep the workers' sums; a task's own message is taken off when it listens."""
-        self._groups.to_tasks(sums, log_weights)
-
-    def moments(self, probabilities: Floats) -> Posterior:
-        """Collect the posteriors of all rows."""
-        return self._groups.moments(probabilities)
