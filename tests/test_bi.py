@@ -22,6 +22,7 @@ from voxpop import (
     Average,
     ConfigError,
     ConvergenceWarning,
+    DataWarning,
     Exact,
     Model,
     Result,
@@ -337,6 +338,27 @@ def test_tasks_far_apart_do_not_move_the_learned_levels() -> None:
     np.testing.assert_allclose(found[1].levels, found[0].levels, rtol=1e-3)
 
 
+@pytest.mark.parametrize("typo", [1e6, 1e9, 1e12])
+def test_one_wild_answer_does_not_spoil_the_rest(typo: float) -> None:
+    rng = np.random.default_rng(0)
+    crowd = simulate(Model(support=(1, 25)), assign_regular(100, 5, 10, rng), rng)
+    clean = score(BI().fit(crowd.answers), crowd.truth).mse
+    value = crowd.answers.value.copy()
+    value[0] = typo
+    result = BI().fit(replace(crowd.answers, value=value))
+    others = result.estimate[1:] - crowd.truth[1:]
+    assert float((others**2).mean()) < 1.3 * clean
+
+
+def test_nothing_known_is_no_certainty() -> None:
+    with pytest.warns(DataWarning):
+        single = Answers.from_arrays(["a"], ["ann"], [31.0])
+    alone = Answers.from_arrays(np.arange(50), np.arange(50) % 7, np.arange(50.0))
+    for estimator in (BI(), BI(support="nbi"), NBI(), Average()):
+        assert (estimator.fit(single).sd > 1).all()
+        assert (estimator.fit(alone).sd > 1).all()
+
+
 def test_rounded_answers_do_not_pass_for_precision() -> None:
     """All workers alike, and all round: none is much better than the rest."""
     rng = np.random.default_rng(0)
@@ -387,6 +409,8 @@ def test_per_task_priors_go_by_id_not_by_position() -> None:
         ({"support": (1.0, -1.0)}, "positive finite variances"),
         ({"support": (1.0, 1.0)}, "different variances"),
         ({"support": ()}, "list of variances"),
+        ({"support": 5}, "list of variances"),
+        ({"support": ["a"]}, "must be numbers"),
         ({"support": (1.0, 2.0), "weights": (1.0,)}, "as many as the levels"),
         ({"support": (1.0, 2.0), "weights": (1.0, 0.0)}, "weights must be positive"),
         ({"weights": (1.0,)}, "explicit support"),

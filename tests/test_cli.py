@@ -119,7 +119,7 @@ def test_a_bad_table_is_one_line_not_a_traceback(files: Path) -> None:  # noqa: 
     result = run("aggregate", "-", stdin="task,worker,value\na,u,x\n")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
-    assert result.stderr.endswith("row 1: 'x' in column 'value' is not a number\n")
+    assert result.stderr == "Error: stdin: row 1: 'x' in column 'value' is not a number\n"
     assert result.stdout == ""
 
 
@@ -165,6 +165,13 @@ def test_warnings_are_one_line_each(files: Path) -> None:  # noqa: ARG001
     warned = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
     assert len(warned) == 1
     assert "all answers come from one worker" in warned[0]
+
+
+def test_files_are_written_even_if_nobody_reads_the_output(files: Path) -> None:
+    command = f"{sys.executable} -m voxpop aggregate {files / 'answers.csv'} --method average -o o"
+    subprocess.run(f"{command} 2> err | true", shell=True, check=False)
+    assert len(pd.read_csv("o/tasks.csv")) == 60
+    assert "Traceback" not in Path("err").read_text()
 
 
 def test_duplicates_by_policy(files: Path) -> None:  # noqa: ARG001

@@ -13,7 +13,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from voxpop import BI, Answers, ConfigError, DataError, aggregate, read_answers
+from voxpop import (
+    BI,
+    Answers,
+    ConfigError,
+    DataError,
+    StrongOracle,
+    aggregate,
+    read_answers,
+)
 
 ROWS: dict[str, list[Any]] = {
     "task": ["img_1", "img_1", "img_2", "img_2"],
@@ -160,6 +168,39 @@ def test_guesses_keep_off_what_is_no_answer(tmp_path: Path) -> None:
     assert same(read_answers(tmp_path / "code.csv"), read_answers(pd.DataFrame(ROWS)))
 
 
+def test_json_ids_keep_their_digits_and_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = ['{"task": 12345678901234567890123, "worker": "13:30", "value": 1}']
+    rows += ['{"task": 12345678901234567890124, "worker": "2024-01-01T12:00:00Z", "value": "2"}']
+    path.write_text("\n".join(rows))
+    answers = read_answers(path)
+    assert answers.task_ids.tolist() == ["12345678901234567890123", "12345678901234567890124"]
+    assert answers.worker_ids.tolist() == ["13:30", "2024-01-01T12:00:00Z"]
+    path.write_text(
+        '{"task": 1, "worker": "1", "value": 1}\n{"task": 2, "worker": "2", "value": 2}'
+    )
+    answers = read_answers(path)
+    assert (answers.task_ids.tolist(), answers.worker_ids.tolist()) == ([1, 2], ["1", "2"])
+
+
+def test_quotes_after_thirty_thousand_rows_are_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    plain = [f"t{i // 3},w{i % 3},{i % 7}" for i in range(30_000)]
+    path.write_text("\n".join(["task,worker,value", *plain, '"z",w1,3', "z,w2,4", '"a, b",w1,5']))
+    answers = read_answers(path)
+    assert answers.task_ids.tolist()[-2:] == ["z", "a, b"]
+
+
+def test_tables_meet_by_the_text_of_their_ids(tmp_path: Path) -> None:
+    mixed = pd.DataFrame({"task": ["1", "1", "q7", "q7"], "worker": [1, 2, 1, 2], "value": 1.5})
+    mixed.loc[3, "value"] = 2.0
+    (tmp_path / "gold.csv").write_text("task,gold\n1,1.5\n2,\n")
+    assert read_answers(mixed, gold=tmp_path / "gold.csv").is_gold.tolist() == [True, False]
+    (tmp_path / "variances.csv").write_text("worker,variance\n1,1\n2,2\nz,3\n")
+    oracle = StrongOracle(variances=tmp_path / "variances.csv").fit(read_answers(mixed))
+    assert oracle.worker_variance.tolist() == [1.0, 2.0]
+
+
 def test_ids_keep_their_type(tmp_path: Path) -> None:
     table = pd.DataFrame(ROWS | {"task": ["1", "1", "2", "2"]})
     table.to_parquet(tmp_path / "a.parquet")
@@ -179,6 +220,7 @@ BAD: dict[str, tuple[str, str]] = {
         "row 2: 'tall' in column 'value' is not a number",
     ),
     "decimal comma": ('task,worker,value\na,u,"1,5"\nb,v,2\n', "row 1: '1,5' in column 'value'"),
+    "ragged row": ("task,worker,value\na,u,1\na,y,2,oops\n", "as many cells in every row"),
     "missing value": ("task,worker,value\na,u,\nb,v,2\n", "column 'value' is empty in row 1"),
     "missing worker": ("task,worker,value\na,,1\nb,v,2\n", "column 'worker' is empty in row 1"),
     "NaN": ("task,worker,value\na,u,nan\nb,v,2\n", "row 1: nan in column 'value'"),
@@ -202,7 +244,8 @@ def test_a_bad_file_is_told_in_one_line(tmp_path: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", sorted(set(BAD) - {"empty file", "missing value", "missing worker", "NaN"})
+    "case",
+    sorted(set(BAD) - {"empty file", "ragged row", "missing value", "missing worker", "NaN"}),
 )
 def test_a_bad_frame_is_told_the_same(case: str, tmp_path: Path) -> None:
     text, message = BAD[case]

@@ -127,6 +127,11 @@ class Answers:
                 f"task, worker and value must be equally long, got {len(task)}, {len(worker)} "
                 f"and {len(value)}"
             )
+        if value.ndim != 2 or not value.shape[1] or len(value_names) != value.shape[1]:
+            raise DataError(
+                f"values must be one vector per answer with a name for each coordinate, got shape "
+                f"{value.shape} and {len(value_names)} names"
+            )
         for role, code, ids in (("task", task, task_ids), ("worker", worker, worker_ids)):
             unused = np.bincount(code, minlength=len(ids)) == 0
             if unused.any():

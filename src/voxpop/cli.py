@@ -40,6 +40,14 @@ class _Commands(click.Group):
                 raise click.ClickException(str(error)) from None
             except BrokenPipeError:
                 raise  # the reader has had enough; click ends quietly
+            except UnicodeEncodeError as error:
+                raise click.ClickException(
+                    f"the output cannot show {error.object[error.start]!r}; set PYTHONUTF8=1"
+                ) from None
+            except RuntimeError as error:
+                if "interrupt" in str(error).lower():  # Ctrl-C while DuckDB was at work
+                    raise click.Abort from None
+                raise
             except OSError as error:
                 where = f"{error.filename}: " if error.filename else ""
                 raise click.ClickException(f"{where}{error.strerror or error}") from None
@@ -187,11 +195,12 @@ def aggregate(
     _say(result.headline())
     for note in result.all_notes():
         _say(note)
+    # Files first: whoever reads the output may hang up on us.
+    result.save(folder, file_format)
+    _say(f"wrote tasks.{file_format}, workers.{file_format} and result.json to {folder}")
     _print_result(result, scored.as_dict() if scored else None, as_json)
     if scored and not as_json:
         show_score(scored, say)
-    result.save(folder, file_format)
-    _say(f"wrote tasks.{file_format}, workers.{file_format} and result.json to {folder}")
 
 
 @contextmanager
@@ -203,12 +212,15 @@ def _input(name: str) -> Iterator[Path]:
     from tempfile import TemporaryDirectory
 
     content = sys.stdin.buffer.read()
-    starts = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"{": ".jsonl"}
+    starts = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"{": ".jsonl", b"[": ".json"}
     suffix = next((end for start, end in starts.items() if content.startswith(start)), ".csv")
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"stdin{suffix}"
         path.write_bytes(content)
-        yield path
+        try:
+            yield path
+        except VoxpopError as error:
+            raise type(error)(str(error).replace(str(path), "stdin")) from None
 
 
 def _default_folder(answers: str) -> Path:

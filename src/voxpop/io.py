@@ -99,6 +99,8 @@ def read_truth(
     the answers (or, for numbers, a column named like one).
     """
     if isinstance(source, Mapping):
+        if not source:
+            raise DataError(f"{needed}: is empty")
         ids, rows = list(source), [np.atleast_1d(source[key]) for key in source]
         try:
             value = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
@@ -112,7 +114,8 @@ def read_truth(
         if len(distinct) < len(codes):
             twice = distinct[np.bincount(codes) > 1]
             raise DataError(f"{needed}: task {shorten(twice)} is there more than once")
-        ids, value = list(distinct), _matrix(table, columns)
+        # A truth may be missing for some tasks.
+        ids, value = list(distinct), _matrix(table, columns, missing_ok=True)
     if value.shape[1] != len(value_names):
         raise DataError(
             f"{needed}: expected {len(value_names)} coordinates ({', '.join(value_names)}), "
@@ -124,16 +127,21 @@ def read_truth(
 def read_variances(source: object, worker_ids: Ids) -> Floats:
     """Read one positive variance for every worker, from a mapping or a table, in order of ids."""
     if isinstance(source, Mapping):
-        known = dict(source)
+        ids, number = list(source), [source[key] for key in source]
     else:
         table = open_table(source)
-        codes, ids = table.ids(resolve_column(table, "worker", None))
+        codes, distinct = table.ids(resolve_column(table, "worker", None))
         column = resolve_column(table, "variance", "variance")
-        known = dict(zip(ids[codes].tolist(), table.numbers(column).tolist(), strict=True))
-    missing = [worker for worker in worker_ids.tolist() if worker not in known]
-    if missing:
+        ids, number = distinct[codes].tolist(), table.numbers(column).tolist()
+    positions = Positions(worker_ids)
+    variance = np.full(len(worker_ids), np.nan)
+    for identity, item in zip(ids, number, strict=True):
+        u = positions.get(identity)
+        if u is not None:
+            variance[u] = item
+    if np.isnan(variance).any():
+        missing = worker_ids[np.isnan(variance)]
         raise DataError(f"variances: there is none for worker {shorten(missing)}")
-    variance = np.array([known[worker] for worker in worker_ids.tolist()], dtype=np.float64)
     if not (np.isfinite(variance).all() and (variance > 0).all()):
         raise DataError("variances: expected positive finite numbers")
     return variance
@@ -150,12 +158,29 @@ def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> lis
     return resolve_values(table, None, {task})
 
 
+class Positions:
+    """Where an id stands: as it is, or else by its text.
+
+    One file may hold ids 1 and 2, another 1 and z: text there, numbers here, the same tasks.
+    """
+
+    def __init__(self, ids: Ids) -> None:
+        listed = ids.tolist()
+        self._exact = {identity: i for i, identity in enumerate(listed)}
+        self._by_text = {str(identity): i for i, identity in enumerate(listed)}
+
+    def get(self, identity: object) -> int | None:
+        """Return the position, or None."""
+        plain = identity.item() if isinstance(identity, np.generic) else identity
+        return self._exact.get(plain, self._by_text.get(str(plain)))
+
+
 def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:
-    position = {identity: i for i, identity in enumerate(task_ids.tolist())}
+    positions = Positions(task_ids)
     aligned = np.full((len(task_ids), value.shape[1]), np.nan)
     found = 0
     for identity, row in zip(ids, value, strict=True):
-        i = position.get(identity.item() if isinstance(identity, np.generic) else identity)
+        i = positions.get(identity)
         if i is not None:
             aligned[i] = row
             found += 1
@@ -167,8 +192,8 @@ def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:
     return aligned
 
 
-def _matrix(table: Table, columns: Sequence[str]) -> Floats:
-    return np.stack([table.numbers(column) for column in columns], axis=1)
+def _matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Floats:
+    return np.stack([table.numbers(column, missing_ok) for column in columns], axis=1)
 
 
 def _gold_columns(table: Table, gold: object) -> list[str]:
@@ -188,7 +213,7 @@ def _gold_columns(table: Table, gold: object) -> list[str]:
 
 def _gold_of_rows(table: Table, columns: Sequence[str], task: Codes, task_ids: Ids) -> Floats:
     """Reduce a gold column with one entry per answer to one truth per task."""
-    rows = np.stack([table.numbers(column, missing_ok=True) for column in columns], axis=1)
+    rows = _matrix(table, columns, missing_ok=True)
     gold = np.full((len(task_ids), len(columns)), np.nan)
     known = ~np.isnan(rows).all(axis=1)
     gold[task[known]] = rows[known]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from voxpop.arrays import Floats
-from voxpop.errors import require
+from voxpop.errors import ConfigError, require
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +41,15 @@ class Model:
     dimension: int = 1
 
     def __post_init__(self) -> None:
-        levels = np.array(self.support, dtype=np.float64)
+        try:
+            levels = np.array(self.support, dtype=np.float64)
+            weights = (
+                np.ones_like(levels) if self.weights is None else np.array(self.weights, float)
+            )
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"support and weights must be numbers, got {self.support!r} and {self.weights!r}"
+            ) from None
         require(
             levels.ndim == 1 and levels.size > 0,
             f"support must be a list of variances, got {self.support!r}",
@@ -54,7 +62,6 @@ class Model:
             len(np.unique(levels)) == len(levels),
             f"support must hold different variances, got {levels.tolist()}",
         )
-        weights = np.ones_like(levels) if self.weights is None else np.array(self.weights, float)
         require(
             weights.shape == levels.shape,
             f"weights must be as many as the levels ({len(levels)}), got {weights.size}",

@@ -118,7 +118,9 @@ def _table(title: str, columns: Mapping[str, Any], rows: Any) -> Table:
 
 
 def _cell(item: object) -> str:
-    return f"{item:.4g}" if isinstance(item, float) else str(item)
+    text = f"{item:.4g}" if isinstance(item, float) else str(item)
+    # Ids are the user's data: what would steer the terminal is shown as a replacement.
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def _say_more(console: Console, more: int, what: str) -> None:

@@ -6,6 +6,7 @@ ids never become a million Python strings. Data frames of any library come throu
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import tempfile
@@ -126,7 +127,11 @@ class FrameTable:
 
     def ids(self, column: str) -> tuple[Codes, Ids]:
         """Number the ids by hashing them, so that anything hashable will do."""
-        return number_ids(self._frame[column].to_numpy(), column)
+        series = self._frame[column]
+        # As a list where it is not numbers: an array of text is as wide as its longest entry.
+        return number_ids(
+            series.to_numpy() if series.dtype.is_numeric() else series.to_list(), column
+        )
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Convert the column, taking text that spells a number as that number."""
@@ -173,12 +178,9 @@ class FileTable:
             raise DataError(f"{path}: cannot be read: {_first_line(error)}") from None
         described = self._connection.execute("DESCRIBE raw").fetchall()[1:]
         self.columns = [str(name) for name, *_ in described]
-        self._kinds = {str(name): str(kind) for name, kind, *_ in described}
-        self._is_csv = _reader(path).startswith("read_csv")
-        # DuckDB takes text in JSON that looks like a date for one; an id stays as it is spelled.
-        is_json = _reader(path).startswith("read_json")
-        guessed = ("DATE", "TIME", "UUID")
-        self._spelled = {n for n, k in self._kinds.items() if is_json and k.startswith(guessed)}
+        self._is_csv, self._is_json = (
+            _reader(path).startswith(kind) for kind in ("read_csv", "read_json")
+        )
         counted = self._connection.execute("SELECT count(*) FROM raw").fetchone()
         self._n_rows = int(counted[0]) if counted else 0
         if self._n_rows == 0:
@@ -186,21 +188,31 @@ class FileTable:
 
     def ids(self, column: str) -> tuple[Codes, Ids]:
         """Number the ids inside DuckDB; whole numbers written plainly become integers."""
-        name = _quoted(column)
-        _refuse_missing(self._flags(f"{name} IS NULL"), column, self.path)
-        kind = "VARCHAR" if column in self._spelled else self._kinds[column]
+        spelled = self._spelled(column)
+        _refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
         self._connection.execute(
             "CREATE OR REPLACE TEMP TABLE ids AS SELECT id, "
             "(row_number() OVER (ORDER BY first_row) - 1)::INTEGER AS code FROM "
-            f"(SELECT {name} AS id, min(voxpop_row) AS first_row FROM raw GROUP BY 1)"
+            f"(SELECT {spelled} AS id, min(voxpop_row) AS first_row FROM raw GROUP BY 1)"
         )
         rows = self._fetch(
-            f"SELECT raw.voxpop_row AS r, ids.code AS c FROM raw JOIN ids ON raw.{name} = ids.id"
+            f"SELECT raw.voxpop_row AS r, ids.code AS c FROM raw JOIN ids ON {spelled} = ids.id"
         )
         codes = np.empty(self._n_rows, dtype=np.int32)
         codes[rows["r"] - 1] = rows["c"]
-        distinct = self._fetch(f"SELECT id::{kind} AS i FROM ids ORDER BY code")["i"]
-        return codes, self._as_integers(distinct) if self._is_csv else distinct
+        distinct = self._fetch("SELECT id AS i FROM ids ORDER BY code")["i"]
+        return codes, self._as_integers(distinct) if self._may_be_integers(column) else distinct
+
+    def _spelled(self, column: str) -> str:
+        """Return the column as SQL, as text where the file is text: JSON, like CSV, is."""
+        name = f"raw.{_quoted(column)}"
+        return f"({name}->>'$')" if self._is_json else name
+
+    def _may_be_integers(self, column: str) -> bool:
+        """Tell whether ids are text only because the file is: not where JSON has quoted them."""
+        if not self._is_json:
+            return self._is_csv
+        return not self._flags(f"json_type(raw.{_quoted(column)}) = 'VARCHAR'").any()
 
     def _fetch(self, query: str) -> dict[str, NDArray[Any]]:
         found = self._connection.execute(query).fetchnumpy()
@@ -215,20 +227,20 @@ class FileTable:
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Cast the column in DuckDB, then look for what the cast could not read."""
-        name = _quoted(column)
+        spelled = self._spelled(column)
 
         def written(row: int) -> object:
             found = self._connection.execute(
-                f"SELECT {name} FROM raw WHERE voxpop_row = ?", [row + 1]
+                f"SELECT {spelled} FROM raw WHERE voxpop_row = ?", [row + 1]
             ).fetchone()
             return found[0] if found else None
 
-        unread = self._flags(f"{name} IS NOT NULL AND TRY_CAST({name} AS DOUBLE) IS NULL")
+        unread = self._flags(f"{spelled} IS NOT NULL AND TRY_CAST({spelled} AS DOUBLE) IS NULL")
         _refuse_text(unread, written, column, self.path)
         if not missing_ok:
-            _refuse_missing(self._flags(f"{name} IS NULL"), column, self.path)
+            _refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
         rows = self._fetch(
-            f"SELECT voxpop_row, coalesce(TRY_CAST({name} AS DOUBLE), 'nan'::DOUBLE) AS number "
+            f"SELECT voxpop_row, coalesce(TRY_CAST({spelled} AS DOUBLE), 'nan'::DOUBLE) AS number "
             "FROM raw"
         )
         number = np.empty(self._n_rows)
@@ -250,9 +262,34 @@ def _reader(path: Path) -> str:
         return "read_parquet(?)"
     if kind in {".jsonl", ".ndjson", ".json"}:
         layout = "auto" if kind == ".json" else "newline_delimited"
-        return f"read_json(?, format = '{layout}')"
-    tab = ", delim = '\t'" if kind in {".tsv", ".tab"} else ""
-    return f"read_csv(?, all_varchar = true, header = true{tab})"
+        # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
+        return f"read_json(?, format = '{layout}', maximum_depth = 1)"
+    delimiter = "\t" if kind in {".tsv", ".tab"} else _delimiter(path)
+    stated = f", delim = '{delimiter}'" if delimiter else ""
+    # Quotes are stated, or the first one past the sample would be taken for a character; and no
+    # line is skipped, or a row with a cell too many would be taken for the header.
+    quotes = "quote = '\"', escape = '\"'"
+    return f"read_csv(?, all_varchar = true, header = true, skip = 0, {quotes}{stated})"
+
+
+def _delimiter(path: Path) -> str | None:
+    """Find the separator of a CSV in its header, which holds names and hardly any of them.
+
+    DuckDB would look at the rows too, and take one with a cell too many for another dialect.
+    None where the file cannot be looked into beforehand (a pipe, another compression).
+    """
+    if not path.is_file() or path.suffix.lower() == ".zst":
+        return None
+    zipped = path.suffix.lower() == ".gz"
+    try:
+        with gzip.open(path) if zipped else path.open("rb") as file:
+            lines = (file.readline(1_000_000) for _ in range(100))
+            header = next((line for line in lines if line.strip() and line[:1] != b"#"), b"")
+    except (OSError, EOFError):
+        return None
+    counts = {mark: header.count(mark.encode()) for mark in (",", "\t", ";", "|")}
+    best = max(counts, key=lambda mark: counts[mark])
+    return best if counts[best] else None
 
 
 def _literal(path: Path) -> str:
@@ -265,7 +302,12 @@ def _quoted(column: str) -> str:
 
 
 def _first_line(error: duckdb.Error) -> str:
-    return str(error).strip().splitlines()[0]
+    """Take what a user can act on from DuckDB's report: the error, the line, what was expected."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    if "sniffing" in lines[0]:
+        return "expected UTF-8 text with as many cells in every row as in the header"
+    useful = ("Original Line:", "Expected Number of Columns:")
+    return "; ".join([lines[0], *(line for line in lines[1:] if line.startswith(useful))])
 
 
 def _refuse_missing(

@@ -73,11 +73,13 @@ def variance_within_tasks(answers: Answers) -> Floats:
     """Variance of an answer about its task's mean, per coordinate, pooled over all tasks.
 
     Where no task has two answers there is nothing to pool, and the spread of the answers over
-    all tasks stands in: an upper bound, since the tasks' own spread is in it.
+    all tasks stands in: an upper bound, since the tasks' own spread is in it. Of a single answer
+    nothing is known but its size.
     """
     spare = answers.n_edges - answers.n_tasks
     if spare == 0:
-        return np.asarray(answers.value.var(axis=0))
+        spread = answers.value.var(axis=0)
+        return np.asarray(np.where(spread > 0, spread, answers.value[0] ** 2))
     mean = weighted_means(answers, np.ones(answers.n_edges))
     return np.asarray(((answers.value - mean[answers.task]) ** 2).sum(axis=0) / spare)
 

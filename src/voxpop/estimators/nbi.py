@@ -9,6 +9,7 @@ import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.errors import require
+from voxpop.estimators.averages import variance_within_tasks
 from voxpop.estimators.base import (
     OnSweep,
     WorkerNoise,
@@ -74,11 +75,14 @@ class NBI:
             on_sweep=on_sweep,
             dampings=(0.0,),
         )
-        # The paper's variance sums over coordinates; the tables speak of one coordinate.
-        per_coordinate = variance / answers.dimension * (lowest > 0)
-        precision = sum_by_task(answers, 1.0 / variance[answers.worker])
-        task_variance = (lowest > 0) / (answers.dimension * precision[:, None])
-        task_variance = np.repeat(task_variance, answers.dimension, axis=1)
+        # The paper's variance sums over coordinates; the tables speak of one coordinate. Where
+        # no answer differs from its estimate, the noise is that of the average: 0 where answers
+        # agree, and as large as can be where no task has two.
+        within = float(variance_within_tasks(answers).mean())
+        per_coordinate = variance / answers.dimension if lowest else within * variance
+        precision = sum_by_task(answers, 1.0 / variance[answers.worker])[:, None]
+        scale = 1.0 / answers.dimension if lowest else within
+        task_variance = np.repeat(scale / precision, answers.dimension, axis=1)
         held = int((variance <= lowest).sum())
         note = f"{held} of {answers.n_workers} workers' variances were held at NBI's floor"
         workers = WorkerNoise(

@@ -70,13 +70,14 @@ def learn_support(
         min(max_iter, _COARSE_SWEEPS),
         on_sweep,
     )
-    used = coarse.levels
-    # Half a coarse step more on either side: the truth may lie between two levels.
-    margin = np.sqrt(_COARSE)
-    bounds = max(low, used[0] / margin), min(high, used[-1] * margin)
+    # Half a coarse step more on either side: the truth may lie between two levels. Between levels
+    # far apart that are used (one wild answer is enough) nothing is filled in.
+    margin = np.sqrt(_COARSE) * (1 + 1e-9)
+    candidates = np.array(_grid(low, high, _FINE))
+    near = np.abs(np.log(candidates[:, None] / coarse.levels)).min(axis=1) <= np.log(margin)
     fine, n_fine = _learn_weights(
         answers,
-        base.with_levels(_grid(*bounds, _FINE)),
+        base.with_levels(candidates[near].tolist()),
         engine,
         min(max_iter, _FINE_SWEEPS),
         on_sweep,
@@ -148,7 +149,7 @@ def _range(answers: Answers) -> tuple[float, float]:
     nearest = float(positive.min()) if len(positive) else scale
     # A median of few answers is noisy itself, so the best workers may be far better than they
     # look against it; but nobody is better than the rounding of the answers.
-    low = max(min(nearest, scale) * 1e-3, _rounding(answers), high * 1e-14)
+    low = max(min(nearest, scale) * 1e-3, _rounding(answers), high * 1e-36)
     return low, max(high, low * _FINE)
 
 
