@@ -9,6 +9,7 @@ import pytest
 
 from voxpop import ESTIMATORS
 from voxpop.cli import main
+from voxpop.demo import compare, demo_crowd, demo_methods
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -23,6 +24,18 @@ def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     mse = {name: float(number) for name, number in map(str.split, printed.splitlines())}
     assert mse["strong-oracle"] < mse["bi"] < mse["nbi"] < mse["average"]
+
+
+def test_the_readmes_table_is_what_the_demo_prints() -> None:
+    text = (ROOT / "README.md").read_text().replace("*", "")
+    table = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| (\d+) % \|$", text, re.MULTILINE)
+    crowd = demo_crowd(400, per_task=5, per_worker=10, seed=0)
+    contestants = compare(crowd, demo_methods(crowd))
+    assert len(table) == len(contestants)
+    for (_, mse, ratio, coverage), found in zip(table, contestants, strict=True):
+        assert float(mse) == pytest.approx(found.score.mse, rel=0.01)
+        assert float(ratio) == pytest.approx(found.score.mse / contestants[-1].score.mse, rel=0.01)
+        assert float(coverage) == pytest.approx(100 * found.score.coverage_95, abs=0.6)
 
 
 def test_the_guides_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
