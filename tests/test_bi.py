@@ -54,8 +54,9 @@ def assert_equals_brute_force(result: Result, answers: Answers, model: Model, at
     prior_variance=st.sampled_from([np.inf, 100.0, 3.0]),
     spread=st.sampled_from([1.0, 10.0, 40.0]),
 )
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_exact_on_trees(
-    seed: int, n_workers: int, dimension: int, prior_variance: float, spread: float
+    backend: str, seed: int, n_workers: int, dimension: int, prior_variance: float, spread: float
 ) -> None:
     rng = np.random.default_rng(seed)
     answers = random_tree(rng, n_workers, dimension, spread)
@@ -69,7 +70,13 @@ def test_exact_on_trees(
         dimension=dimension,
     )
     given = mean if np.isfinite(prior_variance) else 0.0
-    bi = BI(support=support, weights=weights, prior_mean=given, prior_variance=prior_variance)
+    bi = BI(
+        support=support,
+        weights=weights,
+        prior_mean=given,
+        prior_variance=prior_variance,
+        backend=backend,
+    )
     assert_equals_brute_force(bi.fit(answers), answers, model, 1e-9)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -214,7 +215,7 @@ class Answers:
 
     def __repr__(self) -> str:
         gold = f", {int(self.is_gold.sum())} gold" if self.is_gold.any() else ""
-        read = ", ".join(f"{role} from {name!r}" for role, name in self.columns.items())
+        read = columns_taken(self.columns)
         return (
             f"Answers({self.n_edges} answers of {self.n_workers} workers to {self.n_tasks} tasks, "
             f"dimension {self.dimension}{gold}{'; ' + read if read else ''})"
@@ -235,6 +236,11 @@ class Answers:
                     f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space and are "
                     f"taken as two {role}s; clean the column if they are one"
                 )
+
+
+def columns_taken(columns: Mapping[str, str]) -> str:
+    """Say which column was taken for what."""
+    return ", ".join(f"{role} from {name!r}" for role, name in columns.items())
 
 
 def _warn(message: str) -> None:

@@ -172,6 +172,7 @@ def aggregate(
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
         cat answers.csv | voxpop aggregate - > truth.csv
     """
+    from voxpop.answers import columns_taken
     from voxpop.estimators import StrongOracle, make_estimator
     from voxpop.io import read_answers
     from voxpop.metrics import score
@@ -189,11 +190,12 @@ def aggregate(
     with _input(answers) as path:
         table = read_answers(path, task, worker, values or None, known, duplicates=duplicates)
     say = _console(stderr=True)
+    _say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
     with progress(say) as on_sweep:
         result = estimator.fit(table, on_sweep)
     scored = None if truth is None else score(result, truth, variances)
     _say(result.headline())
-    for note in result.all_notes():
+    for note in result.notes:
         _say(note)
     # Files first: whoever reads the output may hang up on us.
     result.save(folder, file_format)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from voxpop.answers import columns_taken
 from voxpop.arrays import Floats, Ids
 from voxpop.errors import DataError, require
 from voxpop.tables import frame, open_table, replacing, require_folder, write_table
@@ -250,8 +251,7 @@ class Result:
 
     def all_notes(self) -> list[str]:
         """Say which columns were taken for what, and what was decided from the data."""
-        columns = self.settings.get("columns", {})
-        taken = ", ".join(f"{role} from {name!r}" for role, name in columns.items())
+        taken = columns_taken(self.settings.get("columns", {}))
         return [*([f"read {taken}"] if taken else []), *self.notes]
 
     def __repr__(self) -> str:
