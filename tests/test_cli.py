@@ -96,7 +96,10 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["aggregate", "crowd/answers.csv", "-o", "crowd/truth.csv"], "is a file; name a directory"),
     (["simulate", "--per-task", "9", "--tasks", "2"], "9 answers per task need as many workers"),
     (["simulate", "-o", "crowd/truth.csv"], "is a file; name a directory"),
-    (["aggregate", "crowd/answers.csv", "-o", "crowd/truth.csv/x"], "crowd/truth.csv/x: cannot"),
+    (
+        ["aggregate", "crowd/answers.csv", "-o", "crowd/truth.csv/x"],
+        "crowd/truth.csv/x: cannot be written to",
+    ),
     (["aggregate", "crowd/answers.csv", "--prior-mean", "5"], "give both"),
 ]
 
@@ -113,6 +116,7 @@ def test_a_mistake_is_one_line_and_exit_status_1(
     assert message.strip("\n") in result.stderr
     assert "Traceback" not in result.stderr
     assert {path: path.read_bytes() for path in files.iterdir()} == before
+    assert [path.name for path in Path.cwd().iterdir()] == ["crowd"]  # and no litter
 
 
 def test_a_bad_table_is_one_line_not_a_traceback(files: Path) -> None:  # noqa: ARG001

@@ -174,7 +174,7 @@ def aggregate(
     """
     from voxpop.answers import columns_taken
     from voxpop.estimators import StrongOracle, make_estimator
-    from voxpop.io import read_answers
+    from voxpop.io import read_answers, read_truth, read_variances
     from voxpop.metrics import score
     from voxpop.screen import progress, show_score
     from voxpop.tables import require_folder
@@ -189,11 +189,14 @@ def aggregate(
     known = gold[0] if len(gold) == 1 else list(gold) or None
     with _input(answers) as path:
         table = read_answers(path, task, worker, values or None, known, duplicates=duplicates)
+    # Whatever can be wrong is found out before the work, not after it.
+    true = None if truth is None else read_truth(truth, table.task_ids, table.value_names)
+    true_variance = None if variances is None else read_variances(variances, table.worker_ids)
     say = _console(stderr=True)
     _say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
     with progress(say) as on_sweep:
         result = estimator.fit(table, on_sweep)
-    scored = None if truth is None else score(result, truth, variances)
+    scored = None if true is None else score(result, true, true_variance)
     _say(result.headline())
     for note in result.notes:
         _say(note)

@@ -17,7 +17,7 @@ import numpy as np
 from voxpop.answers import columns_taken
 from voxpop.arrays import Floats, Ids
 from voxpop.errors import DataError, require
-from voxpop.tables import frame, open_table, replacing, require_folder, write_table
+from voxpop.tables import frame, make_folder, open_table, replacing, write_table
 
 # The quantiles every result carries, and the intervals that they bound, by position.
 PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
@@ -151,7 +151,7 @@ class Result:
         """
         require(format in _FORMATS, f"format must be one of {_FORMATS}, got {format!r}")
         folder = Path(directory)
-        require_folder(folder)
+        make_folder(folder)
         write_table(self.task_columns(), folder / f"tasks.{format}")
         write_table(self._worker_columns(), folder / f"workers.{format}")
         with replacing(folder / "result.json") as temporary:

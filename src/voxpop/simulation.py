@@ -13,7 +13,7 @@ from voxpop.arrays import Floats
 from voxpop.assign import Assignment
 from voxpop.errors import require
 from voxpop.model import Model
-from voxpop.tables import require_folder, write_table
+from voxpop.tables import make_folder, write_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Simulation:
     def save(self, directory: str | Path) -> Path:
         """Write ``answers.csv``, ``truth.csv`` and ``workers.csv``."""
         folder, a = Path(directory), self.answers
-        require_folder(folder)
+        make_folder(folder)
         write_table(
             {"task": a.task_ids[a.task], "worker": a.worker_ids[a.worker]}
             | {name: a.value[:, j] for j, name in enumerate(a.value_names)},

@@ -388,15 +388,21 @@ def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -
 
 
 def require_folder(folder: Path) -> None:
-    """Make a folder for output, or say why that cannot be, before any work is done."""
+    """Refuse a place that cannot be written to, before any work is done; leave no trace."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: is a file; name a directory to write to")
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise DataError(f"{folder}: cannot be written to: {there} does not allow it")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for output, or say why that cannot be."""
+    require_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder}: cannot be made: {error.strerror}") from None
-    if not os.access(folder, os.W_OK):
-        raise DataError(f"{folder}: cannot be written to")
 
 
 @contextmanager
