@@ -25,7 +25,7 @@ _LEARNING_ACCURACY = 1e-5
 _SETTLED = 2e-3
 # A level that fewer than this many workers use, in expectation, is left out.
 _FEWEST_WORKERS = 0.02
-# Far below the noise of those beside him, a worker looks the same at every level. The lowest
+# Far below the noise of those beside them, workers look the same at every level. The lowest
 # level worth having is one that somebody's answers prefer to the next by this much, in nats.
 _PREFERENCE = 1.0
 
