@@ -12,7 +12,7 @@ import numpy as np
 from voxpop.answers import Answers, Duplicates
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.errors import ConfigError, DataError, shorten
-from voxpop.tables import Table, open_table, resolve_column, resolve_values
+from voxpop.tables import Table, matrix, open_table, resolve_column, resolve_values
 
 
 def read_answers(
@@ -63,7 +63,7 @@ def read_answers(
             raise DataError(f"column {other!r} cannot be both the value and a task, worker or gold")
     task_codes, task_ids = table.ids(task_column)
     worker_codes, worker_ids = table.ids(worker_column)
-    value = _matrix(table, value_columns)
+    value = matrix(table, value_columns)
     truths: Floats | None = None
     if gold_columns:
         truths = _gold_of_rows(table, gold_columns, task_codes, task_ids)
@@ -115,7 +115,7 @@ def read_truth(
             twice = distinct[np.bincount(codes) > 1]
             raise DataError(f"{needed}: task {shorten(twice)} is there more than once")
         # A truth may be missing for some tasks.
-        ids, value = list(distinct), _matrix(table, columns, missing_ok=True)
+        ids, value = list(distinct), matrix(table, columns, missing_ok=True)
     if value.shape[1] != len(value_names):
         raise DataError(
             f"{needed}: expected {len(value_names)} coordinates ({', '.join(value_names)}), "
@@ -192,10 +192,6 @@ def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:
     return aligned
 
 
-def _matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Floats:
-    return np.stack([table.numbers(column, missing_ok) for column in columns], axis=1)
-
-
 def _gold_columns(table: Table, gold: object) -> list[str]:
     """Return the columns of this table that hold gold; none when gold is a table of its own."""
     if isinstance(gold, str):
@@ -213,7 +209,7 @@ def _gold_columns(table: Table, gold: object) -> list[str]:
 
 def _gold_of_rows(table: Table, columns: Sequence[str], task: Codes, task_ids: Ids) -> Floats:
     """Reduce a gold column with one entry per answer to one truth per task."""
-    rows = _matrix(table, columns, missing_ok=True)
+    rows = matrix(table, columns, missing_ok=True)
     gold = np.full((len(task_ids), len(columns)), np.nan)
     known = ~np.isnan(rows).all(axis=1)
     gold[task[known]] = rows[known]

@@ -17,7 +17,7 @@ import numpy as np
 from voxpop.answers import columns_taken
 from voxpop.arrays import Floats, Ids
 from voxpop.errors import DataError, require
-from voxpop.tables import frame, make_folder, open_table, replacing, write_table
+from voxpop.tables import frame, make_folder, matrix, open_table, replacing, write_table
 
 # The quantiles every result carries, and the intervals that they bound, by position.
 PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
@@ -179,9 +179,6 @@ class Result:
         tasks = open_table(folder / f"tasks.{task_format}")
         workers = open_table(folder / f"workers.{task_format}")
 
-        def numbers(table: Any, *columns: str) -> Floats:
-            return np.stack([table.numbers(column) for column in columns], axis=1)
-
         of = [""] if len(names) == 1 else [f"_{name}" for name in names]
         bounds = ("lower_95", "lower_90", "upper_90", "upper_95")  # as PROBABILITIES
         posterior = _level_columns(levels)
@@ -191,17 +188,17 @@ class Result:
             value_names=names,
             task_answers=tasks.numbers("n_answers").astype(np.int64),
             worker_answers=workers.numbers("n_answers").astype(np.int64),
-            estimate=numbers(tasks, *map(_estimate_column, names)),
-            variance=numbers(tasks, *(f"sd{suffix}" for suffix in of)) ** 2,
+            estimate=matrix(tasks, [*map(_estimate_column, names)]),
+            variance=matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2,
             quantile=np.stack(
-                [numbers(tasks, *(bound + suffix for bound in bounds)) for suffix in of], axis=1
+                [matrix(tasks, [bound + suffix for bound in bounds]) for suffix in of], axis=1
             ),
             worker_variance=workers.numbers("variance"),
-            worker_interval=numbers(workers, "variance_lower_95", "variance_upper_95"),
+            worker_interval=matrix(workers, ["variance_lower_95", "variance_upper_95"]),
             worker_weight=workers.numbers("weight"),
             levels=levels,
             level_weights=np.array(facts["level_weights"]),
-            worker_posterior=numbers(workers, *posterior) if posterior else np.empty((0, 0)),
+            worker_posterior=matrix(workers, posterior) if posterior else np.empty((0, 0)),
             trace=Trace(
                 changes=tuple(facts["trace"]["changes"]),
                 dampings=tuple(facts["trace"]["dampings"]),

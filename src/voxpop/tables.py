@@ -73,6 +73,11 @@ def open_table(source: object) -> Table:
     return FrameTable(source)
 
 
+def matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Floats:
+    """Return several columns of numbers side by side, one row per row."""
+    return np.stack([table.numbers(column, missing_ok) for column in columns], axis=1)
+
+
 def frame(columns: Mapping[str, Any], kind: str) -> Any:
     """Build a data frame of the kind asked for: ``pandas``, ``polars`` or ``pyarrow``."""
     import narwhals as nw
@@ -165,22 +170,23 @@ class FileTable:
         if path.is_dir():
             raise DataError(f"{path}: is a directory; expected a CSV, TSV, Parquet or JSONL file")
         self.path = path
+        reader = _reader(path)
+        self._is_csv, self._is_json = (
+            reader.startswith(f"read_{kind}") for kind in ("csv", "json")
+        )
         self._connection = duckdb.connect()
         try:
             # Row numbers keep the file's order through joins; ids and values stay text in a CSV
             # so that "007" is not 7 and a bad number can be shown as it was written.
             self._connection.execute(
                 "CREATE TEMP TABLE raw AS SELECT row_number() OVER () AS voxpop_row, * "
-                f"FROM {_reader(path)}",
+                f"FROM {reader}",
                 [_literal(path)],
             )
         except duckdb.Error as error:
-            raise DataError(f"{path}: cannot be read: {_first_line(error)}") from None
+            raise DataError(f"{path}: cannot be read: {_explain(error)}") from None
         described = self._connection.execute("DESCRIBE raw").fetchall()[1:]
         self.columns = [str(name) for name, *_ in described]
-        self._is_csv, self._is_json = (
-            _reader(path).startswith(kind) for kind in ("read_csv", "read_json")
-        )
         counted = self._connection.execute("SELECT count(*) FROM raw").fetchone()
         self._n_rows = int(counted[0]) if counted else 0
         if self._n_rows == 0:
@@ -301,7 +307,7 @@ def _quoted(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
 
 
-def _first_line(error: duckdb.Error) -> str:
+def _explain(error: duckdb.Error) -> str:
     """Take what a user can act on from DuckDB's report: the error, the line, what was expected."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     if "sniffing" in lines[0]:
@@ -310,15 +316,11 @@ def _first_line(error: duckdb.Error) -> str:
     return "; ".join([lines[0], *(line for line in lines[1:] if line.startswith(useful))])
 
 
-def _refuse_missing(
-    absent: NDArray[np.bool_], column: str, path: Path | None = None, limit: int = 3
-) -> None:
+def _refuse_missing(absent: NDArray[np.bool_], column: str, path: Path | None = None) -> None:
     rows = np.flatnonzero(absent)
     if rows.size:
-        where = ", ".join(str(row + 1) for row in rows[:limit])
-        more = f" and {rows.size - limit} more" if rows.size > limit else ""
         raise DataError(
-            f"{_prefix(path)}column {column!r} is empty in row {where}{more}; "
+            f"{_prefix(path)}column {column!r} is empty in row {shorten(rows + 1)}; "
             "drop those rows or fill them in"
         )
 

@@ -11,7 +11,7 @@ from voxpop.backends import WorkerSums
 from voxpop.backends.groups import Sweep, Way, Workers, blocks
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
-from voxpop.kernels.posterior import Posterior, known
+from voxpop.kernels.posterior import Posterior, known, log_known
 from voxpop.model import Model
 
 
@@ -173,10 +173,7 @@ class Gold:
 
     def __init__(self, value: Floats, gold: Floats, model: Model) -> None:
         self._gold = gold
-        squared = ((value - gold[:, None, :]) ** 2).sum(axis=2)
-        message = -0.5 * (
-            squared[:, :, None] / model.levels + value.shape[2] * np.log(model.levels)
-        )
+        message = log_known(value, gold, model.levels)
         self._message = message - message.max(axis=2, keepdims=True)
         self.numbers_per_task = max(1, message[0].size)
         self.kept = message.size

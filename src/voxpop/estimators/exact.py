@@ -12,7 +12,7 @@ from voxpop.answers import Answers
 from voxpop.errors import require
 from voxpop.estimators.base import OnSweep, as_tuples, make_result, plain_settings, worker_noise
 from voxpop.kernels import enumerate as enumeration
-from voxpop.kernels.posterior import Posterior, known
+from voxpop.kernels.posterior import Posterior, known, log_known
 from voxpop.model import Model
 from voxpop.result import PROBABILITIES, Result
 
@@ -104,11 +104,8 @@ class _Task:
         if self.gold is None:
             self.log_factor = enumeration.log_factor(self.value, self.prior_mean, self.c)[0]
         else:
-            squared = ((answers.value[edges] - self.gold) ** 2).sum(axis=1)
-            exponent = squared @ self.c.precision - answers.dimension * np.log(
-                self.c.precision
-            ).sum(axis=0)
-            self.log_factor = -0.5 * exponent
+            said = log_known(answers.value[edges][None], self.gold[None], model.levels)
+            self.log_factor = enumeration.log_joint(said)[0]
 
     def posterior(
         self, state: np.ndarray[tuple[int], np.dtype[np.float64]], model: Model

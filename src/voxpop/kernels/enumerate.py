@@ -130,7 +130,7 @@ def _leave_one_out(seen: Floats, message: Floats, out: Floats) -> None:
 def _send_in_logs(log_c: Floats, incoming: Floats) -> Floats:
     """Do the same, slice by slice in logs: slower, and safe for any finite input."""
     n, degree, k = incoming.shape
-    belief = log_c + _log_joint(incoming)
+    belief = log_c + log_joint(incoming)
     out = np.empty_like(incoming)
     for u in range(degree):
         # The own message is one constant on a slice, so taking it off its log is exact.
@@ -138,7 +138,8 @@ def _send_in_logs(log_c: Floats, incoming: Floats) -> Floats:
     return out
 
 
-def _log_joint(incoming: Floats) -> Floats:
+def log_joint(incoming: Floats) -> Floats:
+    """Sum of one log number per worker for every configuration, (n, l, K) -> (n, K**l)."""
     n, degree, _ = incoming.shape
     joint = np.zeros((n, 1))
     for u in range(degree):
@@ -148,7 +149,7 @@ def _log_joint(incoming: Floats) -> Floats:
 
 def belief(value: Floats, prior_mean: Floats, incoming: Floats, c: Configurations) -> Floats:
     """Probability of every configuration of a task's workers (M5), shape (n, C)."""
-    log_belief = log_factor(value, prior_mean, c) + _log_joint(incoming)
+    log_belief = log_factor(value, prior_mean, c) + log_joint(incoming)
     table = scaled_factor(log_belief)
     return np.asarray(table / table.sum(axis=1, keepdims=True))
 

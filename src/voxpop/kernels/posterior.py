@@ -25,6 +25,17 @@ def known(truth: Floats, n_probabilities: int) -> Posterior:
     return Posterior(truth, np.zeros_like(truth), quantile)
 
 
+def log_known(value: Floats, truth: Floats, levels: Floats) -> Floats:
+    """Log likelihood of each answer (n, l, d) at each level, the truth (n, d) being known.
+
+    Up to a constant::
+
+    log N(A_iu | g_i, s_k I_d) + const = -|A_iu - g_i|² / (2 s_k) - d/2 log s_k          (M11)
+    """
+    squared = ((value - truth[:, None, :]) ** 2).sum(axis=2)
+    return np.asarray(-0.5 * (squared[:, :, None] / levels + value.shape[2] * np.log(levels)))
+
+
 # Components that hold less than this share of a mixture, taken together, are left out.
 _DROPPED_MASS = 1e-9
 # Quantiles are found to this share of the narrowest component's sd.
