@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from voxpop import Simulation, __version__
 from voxpop.backends import backend_in_use
-from voxpop.cli import _default_folder, main
+from voxpop.cli import main
+from voxpop.cli.common import default_folder
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def test_gold_of_vectors(files: Path) -> None:  # noqa: ARG001
     [("data.2023.csv", "data.2023"), ("a.csv.gz", "a"), ("b.parquet", "b"), ("plain", "plain")],
 )
 def test_output_is_named_after_the_input(name: str, folder: str) -> None:
-    assert _default_folder(f"some/where/{name}") == Path(f"{folder}.voxpop")
+    assert default_folder(f"some/where/{name}") == Path(f"{folder}.voxpop")
 
 
 def test_warnings_are_one_line_each(files: Path) -> None:  # noqa: ARG001

@@ -1,0 +1,32 @@
+"""The command line: read, one library call, write. Nothing heavy is imported before it is used.
+
+One file per command. Standard output is data (tables on a terminal, CSV or JSON in a pipe);
+everything else that is said goes to standard error.
+"""
+
+from __future__ import annotations
+
+import click
+
+from voxpop import __version__
+from voxpop.cli.about import methods, version
+from voxpop.cli.aggregate import aggregate
+from voxpop.cli.common import Commands
+from voxpop.cli.simulate import demo, simulate
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", package_name="voxpop")
+def main() -> None:
+    """One honest number from many noisy answers.
+
+    voxpop learns how noisy every worker is, and estimates the truth of every task.
+
+    \b
+        voxpop demo
+        voxpop aggregate answers.csv
+    """
+
+
+for command in (aggregate, simulate, demo, methods, version):
+    main.add_command(command)

@@ -1,0 +1,51 @@
+"""`voxpop methods` and `voxpop version`: what there is."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from voxpop.cli.common import console
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def methods(as_json: bool) -> None:
+    """List the estimators, one line each.
+
+    \b
+        voxpop methods
+    """
+    from voxpop.estimators import ESTIMATORS
+    from voxpop.screen import show_rows
+
+    lines = {"auto": "chooses for you: today, bi with noise levels learned from the answers"}
+    lines |= {name: estimator.summary for name, estimator in ESTIMATORS.items()}
+    if as_json:
+        click.echo(json.dumps(lines, indent=2))
+    elif sys.stdout.isatty():
+        show_rows("Methods", {"method": [*lines], "what it does": [*lines.values()]}, console())
+    else:
+        for name, line in lines.items():
+            click.echo(f"{name}\t{line}")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def version(as_json: bool) -> None:
+    """Show the versions of voxpop and what it stands on, and the backend in use.
+
+    \b
+        voxpop version
+    """
+    from voxpop.backends import backend_in_use
+    from voxpop.result import versions
+
+    facts = versions() | {"backend": backend_in_use()}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for name, item in facts.items():
+        click.echo(f"{name} {item}")
