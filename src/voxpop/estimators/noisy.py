@@ -1,0 +1,276 @@
+"""BI under a rich noise model: learn its parameters beside the messages, then let them settle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.special import softmax
+
+from voxpop.answers import Answers
+from voxpop.arrays import Codes, Floats
+from voxpop.backends import Engine
+from voxpop.backends.integrals import Audit, Beliefs, Integrals
+from voxpop.errors import require
+from voxpop.estimators.averages import medians
+from voxpop.estimators.base import OnSweep, repeat, weighted_means
+from voxpop.estimators.learning import (
+    STEP,
+    BiasBelief,
+    Learned,
+    begin,
+    believe_bias,
+    learn_bias,
+    learn_counts,
+    learn_shares,
+)
+from voxpop.estimators.support import learn_support, level_bounds
+from voxpop.kernels.posterior import Posterior
+from voxpop.model import Model
+from voxpop.noise import Noise
+from voxpop.result import PROBABILITIES, Trace
+
+# Learning needs no more digits than this of an integral, and the parameters no more than that.
+_LEARNING_ACCURACY = 1e-4
+_SETTLED = 5e-3
+_FIRST_SWEEPS, _LEARNING_SWEEPS = 4, 40
+# With the bias or the slips taken out, the workers' own noise is lower than it looked: so many
+# steps of the levels are added below those that Gaussian noise alone made use of, and above.
+_MORE_BELOW, _MORE_ABOVE = 3, 1
+# Messages about biases push all answers of a task to and fro; half a step at a time settles them.
+_BIAS_DAMPING = 0.5
+_FINEST_TOL = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a fit under a noise model found, in the users' units."""
+
+    posterior: Posterior
+    level_posterior: Floats
+    levels: Floats
+    learned: Learned
+    difficulty: Floats
+    bias: Floats
+    bias_variance: Floats
+    audit: Audit
+    trace: Trace
+    learning_sweeps: int
+    scale: Floats
+
+
+class NoisyFit:
+    """One data set and one noise model: learn, settle, sum up."""
+
+    def __init__(self, answers: Answers, noise: Noise, engine: Engine, support: object) -> None:
+        self._answers, self._noise, self._engine = answers, noise, engine
+        self._common = support == "common"
+        explicit = not isinstance(support, str)
+        self._scale = np.ones(answers.dimension) if explicit else coordinate_scale(answers)
+        self._origin = _origins(answers)
+        self._scaled = replace(answers, value=answers.value / self._scale)
+        self._explicit = support if explicit else None
+        gold = np.full(self._origin.shape, np.nan) if answers.gold is None else answers.gold
+        bounds = np.array([[-np.inf], [np.inf]]) * np.ones((2, answers.dimension))
+        if noise.bounds is not None:
+            bounds = np.array(noise.bounds)[:, None] * np.ones((2, answers.dimension))
+        self._integrals = Integrals(
+            answers,
+            (answers.value - self._origin[answers.task]) / self._scale,
+            self._origin / self._scale,
+            (gold - self._origin) / self._scale,
+            bounds / self._scale,
+        )
+        self._crowd, self._anchored = _crowds(answers)
+
+    def run(self, tol: float, max_iter: int, on_sweep: OnSweep | None) -> Fitted:
+        """Learn the parameters, then pass messages with these fixed until they settle."""
+        learned = self._start(on_sweep)
+        self._integrals.start(len(learned.levels), len(learned.log_class))
+        n_learning = min(max_iter, _LEARNING_SWEEPS)
+
+        n_learned = 0
+
+        def learn(damping: float) -> float:
+            nonlocal learned, n_learned
+            before = learned
+            beliefs, bias = self._believe(learned)
+            level = softmax(beliefs.log_level, axis=1)
+            if not self._common and self._explicit is None:
+                learned = learn_shares(learned, level)
+            if bias is not None:
+                learned = learn_bias(
+                    learned,
+                    *self._integrals.bias_sums(),
+                    self._log_level(learned, level),
+                    1e-6 * learned.levels[0],
+                )
+            _, counts = self._integrals.sweep(
+                learned.law(_LEARNING_ACCURACY), beliefs, damping, _BIAS_DAMPING
+            )
+            learned = learn_counts(learned, self._noise, counts, self._answers.n_tasks)
+            n_learned += 1
+            # The first messages know nothing of each other: a few more before anything may rest.
+            return learned.distance(before) if n_learned > _FIRST_SWEEPS else np.inf
+
+        learning = repeat(
+            learn,
+            tol=_SETTLED,
+            max_iter=n_learning,
+            what="learning the noise",
+            on_sweep=on_sweep,
+            dampings=(0.0, 0.3),
+            warn=False,
+        )
+        law = learned.law(max(self._engine.accuracy, 1e-7))
+
+        def settle(damping: float) -> float:
+            beliefs, _ = self._believe(learned)
+            return self._integrals.sweep(law, beliefs, damping, max(damping, _BIAS_DAMPING))[0]
+
+        trace = repeat(
+            settle, tol=max(tol, _FINEST_TOL), max_iter=max_iter, what="BI", on_sweep=on_sweep
+        )
+        return self._sum_up(learned, trace, learning.n_sweeps)
+
+    def _start(self, on_sweep: OnSweep | None) -> Learned:
+        means = weighted_means(self._scaled, np.ones(self._answers.n_edges))
+        if self._explicit is not None:
+            model = Model(support=self._explicit)  # type: ignore[arg-type]
+            return begin(self._noise, model.levels, model.log_weights, means)
+        base = Model(support=(1.0,), dimension=self._answers.dimension)
+        found = learn_support(self._scaled, base, self._engine, 60, on_sweep).model.levels
+        low, high = level_bounds(self._scaled)
+        lowest = max(found[0] / STEP**_MORE_BELOW, min(low, found[0]))
+        highest = min(found[-1] * STEP**_MORE_ABOVE, max(high, found[-1]))
+        n_levels = max(2, round(np.log(highest / lowest) / np.log(STEP)) + 1)
+        levels = lowest * STEP ** np.arange(n_levels)
+        return begin(self._noise, levels, np.full(n_levels, -np.log(n_levels)), means)
+
+    def _believe(self, learned: Learned) -> tuple[Beliefs, BiasBelief | None]:
+        """What the workers believe of themselves after the last sweep."""
+        sums = self._integrals.level_sums()
+        if self._common:
+            sums = np.broadcast_to(np.sort(sums, axis=0).sum(axis=0), sums.shape)
+        log_level = sums + learned.log_weights
+        none = np.empty((0, 0))
+        if not learned.bias_variance.size:
+            return Beliefs(log_level, none, none), None
+        precision, pull = self._integrals.bias_sums()
+        bias = believe_bias(
+            learned,
+            precision,
+            pull,
+            self._log_level(learned, softmax(log_level, axis=1)),
+            self._crowd,
+            self._anchored,
+        )
+        return Beliefs(log_level, bias.mean, bias.precision), bias
+
+    def _log_level(self, learned: Learned, posterior: Floats) -> Floats:
+        """Each worker's expected log level, less the average."""
+        log_level = posterior @ np.log(learned.levels)
+        return np.asarray(log_level - np.sort(log_level).mean())
+
+    def _sum_up(self, learned: Learned, trace: Trace, learning_sweeps: int) -> Fitted:
+        answers, scale = self._answers, self._scale
+        law = learned.law(max(self._engine.accuracy, 1e-7))
+        beliefs, bias = self._believe(learned)
+        found, classes = self._integrals.posterior(law, beliefs, PROBABILITIES)
+        audit = self._integrals.audit(law, beliefs)
+        shift = np.zeros_like(found.variance)
+        if bias is not None:
+            # All workers of a task are of one crowd; the first answer's will do.
+            shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
+            shift = np.where(answers.is_gold[:, None], 0.0, shift)
+        widened = _widen(found, shift)
+        posterior = Posterior(
+            widened.estimate * scale + self._origin,
+            widened.variance * scale**2,
+            widened.quantile * scale[:, None] + self._origin[:, :, None],
+        )
+        n_classes = classes.shape[1]
+        multiple = STEP ** (2.0 * np.arange(n_classes) - (n_classes - 1.0))
+        none = np.empty((0, 0))
+        return Fitted(
+            posterior=posterior,
+            level_posterior=softmax(beliefs.log_level, axis=1),
+            levels=learned.levels,
+            learned=learned,
+            difficulty=np.exp(classes @ np.log(multiple)) if n_classes > 1 else np.empty(0),
+            bias=none if bias is None else bias.mean * scale,
+            bias_variance=none if bias is None else scale**2 / bias.precision,
+            audit=Audit(
+                audit.log_density - np.log(scale),
+                audit.pit,
+                audit.truth_mean * scale + self._origin[answers.task],
+                audit.truth_variance * scale**2,
+                audit.bias * scale,
+            ),
+            trace=trace,
+            learning_sweeps=learning_sweeps,
+            scale=scale,
+        )
+
+
+def coordinate_scale(answers: Answers) -> Floats:
+    """Typical distance of answers from their task's median, per coordinate; geometric mean one.
+
+    So that a coordinate which scatters more than others counts for as much, not more.
+    """
+    if answers.dimension == 1:
+        return np.ones(1)
+    distance = np.abs(answers.value - medians(answers)[answers.task])
+    scale = np.array([np.median(d[d > 0]) if (d > 0).any() else np.nan for d in distance.T])
+    if np.isnan(scale).all():
+        return np.ones(answers.dimension)
+    # A coordinate in which all agree has no scale of its own.
+    scale = np.where(np.isnan(scale), np.nanmin(scale), scale)
+    return np.asarray(scale / np.exp(np.log(scale).mean()))
+
+
+def _origins(answers: Answers) -> Floats:
+    """The middle answer of each task, per coordinate: differences from it are exact."""
+    first, degree = answers.task_ptr[:-1], answers.task_degree
+    origin = np.empty((answers.n_tasks, answers.dimension))
+    for j in range(answers.dimension):
+        ordered = answers.value[np.lexsort((answers.value[:, j], answers.task)), j]
+        origin[:, j] = ordered[first + degree // 2]
+    return origin
+
+
+def _crowds(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
+    """Number the connected parts of the graph per worker, and tell which of them have gold."""
+    n = answers.n_tasks
+    size = n + answers.n_workers
+    edges = coo_array(
+        (np.ones(answers.n_edges), (answers.task, answers.worker + n)), shape=(size, size)
+    )
+    n_crowds, part = connected_components(edges, directed=False)
+    anchored = np.zeros(n_crowds, dtype=bool)
+    anchored[part[:n][answers.is_gold]] = True
+    return part[n:], anchored
+
+
+def _widen(found: Posterior, shift_variance: Floats) -> Posterior:
+    """Add to every truth the variance of a shift common to all (M33)."""
+    variance = found.variance + shift_variance
+    ratio = np.sqrt(
+        np.divide(variance, found.variance, out=np.ones_like(variance), where=found.variance > 0)
+    )
+    quantile = found.estimate[:, :, None] + ratio[:, :, None] * (
+        found.quantile - found.estimate[:, :, None]
+    )
+    return Posterior(found.estimate, variance, quantile)
+
+
+def require_noise_support(noise: Noise, support: object, prior_is_flat: bool) -> None:
+    """Refuse what a noise model cannot be combined with."""
+    require(support != "nbi", "noise beside the paper's needs support 'auto', 'common' or levels")
+    require(
+        prior_is_flat or noise.truths == "flat",
+        "give prior_mean and prior_variance, or let the noise model learn the truths, not both",
+    )
