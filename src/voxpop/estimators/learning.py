@@ -239,6 +239,8 @@ def learn_bias(
     exponent the spread is improved by a step of EM, and exponents are averaged by likelihood.
     """
     heard = precision > 0
+    if not heard.any():
+        return learned
     variance = 1.0 / np.where(heard, precision, 1.0)
     mean = pull * variance
     likelihood, spreads = [], []
