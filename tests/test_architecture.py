@@ -16,7 +16,7 @@ FLOORS = [
     {"errors", "arrays", "_native"},
     {"tables"},
     {"answers"},
-    {"model"},
+    {"model", "noise", "audit"},
     {"result"},
     {"io"},
     {"kernels", "assign"},

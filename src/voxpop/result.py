@@ -16,6 +16,7 @@ import numpy as np
 
 from voxpop.answers import columns_taken
 from voxpop.arrays import Floats, Ids
+from voxpop.audit import Audit
 from voxpop.errors import DataError, require
 from voxpop.tables import frame, make_folder, matrix, open_table, replacing, write_table
 
@@ -66,6 +67,14 @@ class Result:
         The share of workers at each level.
     worker_posterior
         Each worker's probabilities of the levels, shape (n_workers, n_levels).
+    worker_bias, worker_bias_sd
+        How far each worker is off on average, and the sd of that, shape (n_workers, dimension);
+        empty for methods without worker bias.
+    task_difficulty
+        Noise variance on each task as a multiple of the usual, shape (n_tasks,): the ambiguity of
+        the task beside the noise of its workers; empty for methods without task difficulty.
+    audit
+        How well left-out answers are predicted from the others; None where not worked out.
     settings
         The estimator's name and arguments, and what it chose from the data.
     notes
@@ -86,6 +95,10 @@ class Result:
     levels: Floats = field(default_factory=lambda: np.empty(0))
     level_weights: Floats = field(default_factory=lambda: np.empty(0))
     worker_posterior: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_bias: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_bias_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    task_difficulty: Floats = field(default_factory=lambda: np.empty(0))
+    audit: Audit | None = None
     trace: Trace = field(default_factory=Trace)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -128,6 +141,8 @@ class Result:
                 low, high = self.interval(coverage)
                 columns[f"lower_{coverage * 100:.0f}{of}"] = low[:, j]
                 columns[f"upper_{coverage * 100:.0f}{of}"] = high[:, j]
+        if self.task_difficulty.size:
+            columns["difficulty"] = self.task_difficulty
         columns["n_answers"] = self.task_answers
         return columns
 
@@ -140,6 +155,10 @@ class Result:
             "variance_upper_95": self.worker_interval[:, 1],
             "weight": self.worker_weight,
         }
+        if self.worker_bias.size:
+            for j, of in enumerate(_suffixes(self.value_names)):
+                columns[f"bias{of}"] = self.worker_bias[:, j]
+                columns[f"bias_sd{of}"] = self.worker_bias_sd[:, j]
         for k, name in enumerate(_level_columns(self.levels)):
             columns[name] = self.worker_posterior[:, k]
         return columns
@@ -179,7 +198,10 @@ class Result:
         tasks = open_table(folder / f"tasks.{task_format}")
         workers = open_table(folder / f"workers.{task_format}")
 
-        of = [""] if len(names) == 1 else [f"_{name}" for name in names]
+        of = _suffixes(names)
+        biased, hard = facts.get("has_bias", False), facts.get("has_difficulty", False)
+        audit = facts.get("audit")
+        none = np.empty((0, 0))
         bounds = ("lower_95", "lower_90", "upper_90", "upper_95")  # as PROBABILITIES
         posterior = _level_columns(levels)
         return cls(
@@ -199,6 +221,10 @@ class Result:
             levels=levels,
             level_weights=np.array(facts["level_weights"]),
             worker_posterior=matrix(workers, posterior) if posterior else np.empty((0, 0)),
+            worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
+            worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
+            task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
+            audit=None if audit is None else Audit.from_summary(audit),
             trace=Trace(
                 changes=tuple(facts["trace"]["changes"]),
                 dampings=tuple(facts["trace"]["dampings"]),
@@ -215,6 +241,9 @@ class Result:
             "text_ids": {"task": _is_text(self.task_ids), "worker": _is_text(self.worker_ids)},
             "levels": self.levels.tolist(),
             "level_weights": self.level_weights.tolist(),
+            "has_bias": bool(self.worker_bias.size),
+            "has_difficulty": bool(self.task_difficulty.size),
+            "audit": None if self.audit is None else self.audit.summary(),
             "settings": dict(self.settings),
             "notes": list(self.notes),
             "trace": {
@@ -228,7 +257,8 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Everything in one document of plain lists, for a program on the other end of a pipe."""
         facts = self._facts("json")
-        del facts["format"], facts["text_ids"]
+        for name in ("format", "text_ids", "has_bias", "has_difficulty"):
+            del facts[name]
         return {
             "tasks": _records(self.task_columns()),
             "workers": _records(self._worker_columns()),
@@ -249,7 +279,8 @@ class Result:
     def all_notes(self) -> list[str]:
         """Say which columns were taken for what, and what was decided from the data."""
         taken = columns_taken(self.settings.get("columns", {}))
-        return [*([f"read {taken}"] if taken else []), *self.notes]
+        audit = [self.audit.sentence()] if self.audit is not None else []
+        return [*([f"read {taken}"] if taken else []), *self.notes, *audit]
 
     def __repr__(self) -> str:
         lines = [f"Result of {self.headline()}", *(f"note: {note}" for note in self.all_notes())]
@@ -272,9 +303,16 @@ class Result:
         return {name: np.asarray(column)[order] for name, column in self._worker_columns().items()}
 
 
+def _suffixes(names: tuple[str, ...]) -> list[str]:
+    """What tells the columns of a coordinate from those of another: nothing if there is one."""
+    return [""] if len(names) == 1 else [f"_{name}" for name in names]
+
+
 def _estimate_column(name: str) -> str:
     """Name the column of an estimate like the value, unless the table needs that name itself."""
-    ours = name in ("task", "sd", "n_answers") or name.startswith(("sd_", "lower_9", "upper_9"))
+    ours = name in ("task", "sd", "difficulty", "n_answers") or name.startswith(
+        ("sd_", "lower_9", "upper_9")
+    )
     return f"{name}_estimate" if ours else name
 
 
