@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,10 +14,14 @@ from scipy.special import chdtri, ndtri
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
-from voxpop.errors import ConvergenceWarning
+from voxpop.errors import ConvergenceWarning, require
+from voxpop.io import read_answers
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 from voxpop.result import PROBABILITIES, Result, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OnSweep = Callable[[str, int, float, float], None]
 """Called after every sweep with what is going on, the sweep's number, its change, and the change
@@ -32,7 +36,10 @@ _DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.85)
 
 @runtime_checkable
 class Estimator(Protocol):
-    """A way to turn answers into a result; its parameters are its fields, and it keeps no state."""
+    """A way to turn answers into a result; its parameters are its fields, and it keeps no state.
+
+    Whoever writes another one derives from this class, and gets :meth:`fit_predict` with it.
+    """
 
     name: ClassVar[str]
     """Name on the command line."""
@@ -42,6 +49,24 @@ class Estimator(Protocol):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
+        ...
+
+    def fit_predict(self, data: object, gold: object = None) -> pd.Series[float] | pd.DataFrame:
+        """Return the estimates alone, as crowd-kit's aggregators do.
+
+        ``data`` is a data frame with columns ``task``, ``worker`` and ``label`` (or what else
+        :func:`voxpop.read_answers` takes), ``gold`` known truths by task, as crowd-kit's
+        ``true_labels``. The answer is a pandas Series indexed by task with the name
+        ``agg_label``; for vectors a data frame with one column per coordinate.
+        """
+        import pandas as pd
+
+        known = gold.to_dict() if isinstance(gold, pd.Series) else gold
+        found = self.fit(read_answers(data, gold=known))
+        index = pd.Index(found.task_ids, name="task")
+        if found.estimate.shape[1] == 1:
+            return pd.Series(found.estimate[:, 0], index=index, name="agg_label")
+        return pd.DataFrame(found.estimate, index=index, columns=list(found.value_names))
 
 
 def repeat(
@@ -196,10 +221,14 @@ def sum_by_task(answers: Answers, per_edge: Floats) -> Floats:
     return np.add.reduceat(per_edge, answers.task_ptr[:-1], axis=0)
 
 
+def sum_by_worker(answers: Answers, per_edge: Floats) -> Floats:
+    """Add up numbers of the edges of each worker."""
+    return np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1], axis=0)
+
+
 def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
     """Average a number over the edges of each worker."""
-    total = np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1])
-    return np.asarray(total / answers.worker_degree)
+    return np.asarray(sum_by_worker(answers, per_edge) / answers.worker_degree)
 
 
 def squared_residual(answers: Answers, estimate: Floats) -> Floats:
@@ -219,6 +248,17 @@ def relative_weight(precision: Floats) -> Floats:
     # Against the largest first: a precision may be as large as float64 goes.
     weight = precision / precision.max()
     return np.asarray(weight / weight.mean())
+
+
+def plain_noise(answers: Answers, variance: Floats, weight: Floats) -> WorkerNoise:
+    """Say what was found of workers where their variance is a mean of squared residuals."""
+    return WorkerNoise(variance, variance_interval(answers, variance), weight)
+
+
+def require_stop(tol: float, max_iter: int) -> None:
+    """Check what every iterative method takes."""
+    require(tol > 0, f"tol must be positive, got {tol}")
+    require(max_iter >= 1, f"max_iter must be at least 1, got {max_iter}")
 
 
 def worker_noise(posterior: Floats, model: Model) -> WorkerNoise:

@@ -10,7 +10,7 @@ import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.errors import require
-from voxpop.estimators.base import OnSweep, as_tuples, make_result, plain_settings, worker_noise
+from voxpop.estimators.base import Estimator, OnSweep, as_tuples, make_result, plain_settings, worker_noise
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels.posterior import Posterior, known, log_known
 from voxpop.model import Model
@@ -21,7 +21,7 @@ _MOST_STATES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact:
+class Exact(Estimator):
     """The posterior mean itself (M23), for graphs small enough to sum over.
 
     The cost is levels ** workers. BI approximates this sum, and equals it on trees.
