@@ -42,16 +42,18 @@ class Raykar(Estimator):
 
     No sweep lowers the likelihood of the answers, the truths integrated out; its values are kept
     in the result's settings under ``log_likelihood``, up to a constant. It is bounded for any one
-    worker, so variances do not run to zero unless workers agree exactly: those are held above
-    ``floor`` times the variance within tasks. The sd takes the variances found for true.
+    worker, so that variances creep to zero at most; they are held above ``floor`` times the
+    variance within tasks. EM stops when a sweep raises the log likelihood by no more than
+    ``tol``. The sd takes the variances found for true and is too small where workers have few
+    answers.
 
     References
     ----------
     Raykar et al.: Learning From Crowds, JMLR 2010.
     """
 
-    floor: float = 1e-6
-    tol: float = 1e-5
+    floor: float = 1e-3
+    tol: float = 1e-4
     max_iter: int = 5000
     name: ClassVar[str] = "raykar"
     summary: ClassVar[str] = "maximum likelihood of the workers' variances by EM"
@@ -74,11 +76,11 @@ class Raykar(Estimator):
             residual = squared_residual(answers, mean) / (answers.dimension * unit)
             new = mean_by_worker(answers, residual + uncertain[answers.task])
             new = np.maximum(new, self.floor)
-            change = float(np.abs(np.log(new / variance)).max())
             variance = new
             mean, uncertain = _truths(answers, variance)
             history.append(_log_likelihood(answers, variance, mean, unit))
-            return change
+            # EM creeps where the likelihood is flat, as it is in the smallest variances.
+            return abs(history[-1] - history[-2])
 
         trace = repeat(
             sweep,
