@@ -10,7 +10,14 @@ import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep, as_tuples, make_result, plain_settings, worker_noise
+from voxpop.estimators.base import (
+    Estimator,
+    OnSweep,
+    as_tuples,
+    make_result,
+    plain_settings,
+    worker_noise,
+)
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels.posterior import Posterior, known, log_known
 from voxpop.model import Model

@@ -113,9 +113,7 @@ class PG1(Estimator):
         mean, variance = chain.truth.moments()
         within = chain.conditional.moments()[0][:, None]
         unit = prior.unit
-        found = normal_posterior(
-            answers, prior.origin + unit * mean, unit**2 * (variance + within)
-        )
+        found = normal_posterior(answers, prior.origin + unit * mean, unit**2 * (variance + within))
         precision, _ = chain.precision.moments()
         log_mean, log_variance = chain.log_precision.moments()
         half = 1.96 * np.sqrt(log_variance)

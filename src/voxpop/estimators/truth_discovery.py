@@ -258,9 +258,7 @@ class KDEm(Estimator):
             weight = weight * np.exp((1 - damping) * change)
             return float(np.abs(change).max())
 
-        trace = repeat(
-            sweep, tol=self.tol, max_iter=self.max_iter, what="KDEm", on_sweep=on_sweep
-        )
+        trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="KDEm", on_sweep=on_sweep)
         per_edge = weight[answers.worker]
         at = density(per_edge)[1]
         estimate = np.empty((answers.n_tasks, answers.dimension))
