@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtri, ndtri
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Index
 from voxpop.errors import ConvergenceWarning, require
 from voxpop.io import read_answers
 from voxpop.kernels.posterior import Posterior
@@ -31,6 +31,8 @@ at which it stops: for a progress bar."""
 _PATIENCE = 8
 # What counts as a new low: a tenth below the last one, so that a slow drift is not progress.
 _NEW_LOW = 0.9
+# Numbers in flight in one block: 8 MB.
+_BLOCK_NUMBERS = 1_000_000
 _DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.85)
 
 
@@ -229,6 +231,21 @@ def sum_by_worker(answers: Answers, per_edge: Floats) -> Floats:
 def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
     """Average a number over the edges of each worker."""
     return np.asarray(sum_by_worker(answers, per_edge) / answers.worker_degree)
+
+
+def by_degree(
+    answers: Answers, numbers_per_task: Callable[[int], int]
+) -> Iterator[tuple[Index, Index]]:
+    """Tasks with equally many answers and their edges (n, l), in blocks of bounded memory.
+
+    ``numbers_per_task`` says how many numbers a task with so many answers takes.
+    """
+    for size in np.unique(answers.task_degree).tolist():
+        tasks = np.flatnonzero(answers.task_degree == size)
+        block = max(1, _BLOCK_NUMBERS // max(1, numbers_per_task(size) * answers.dimension))
+        for start in range(0, len(tasks), block):
+            some = tasks[start : start + block]
+            yield some, answers.task_ptr[some][:, None] + np.arange(size)
 
 
 def squared_residual(answers: Answers, estimate: Floats) -> Floats:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, ndtr
 
 from voxpop.answers import Answers
@@ -17,14 +15,13 @@ from voxpop.estimators.averages import medians, unweighted
 from voxpop.estimators.base import (
     Estimator,
     OnSweep,
+    by_degree,
     repeat,
     require_stop,
     sum_by_task,
 )
 from voxpop.result import Result
 
-# Numbers in flight in one block: 8 MB.
-_BLOCK_NUMBERS = 1_000_000
 # The sd of a Gaussian is this much larger than the median of its absolute deviations.
 _SD_OF_MAD = 1.4826
 
@@ -119,10 +116,11 @@ class Huber(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Estimator):
-    """The point with the smallest sum of distances to a task's answers, by Weiszfeld's and Newton's steps.
+    """The point with the smallest sum of distances to a task's answers.
 
-    For vectors, the median that does not depend on the axes; for numbers it is the median. The
-    sd is that of Gaussian answers, equally noisy in all directions.
+    For vectors, the median that does not depend on the axes; for numbers it is the median. Found
+    by Weiszfeld's steps, or Newton's where these do better. The sd is that of Gaussian answers,
+    equally noisy in all directions.
 
     References
     ----------
@@ -225,18 +223,3 @@ def _robust_sd(answers: Answers, centre: Floats) -> Floats:
     sd = _SD_OF_MAD * np.median(distance, axis=0)
     # Where more than half the answers coincide, the mean distance still says something.
     return np.asarray(np.where(sd > 0, sd, distance.mean(axis=0)))
-
-
-def by_degree(
-    answers: Answers, numbers_per_task: Callable[[int], int]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Tasks with equally many answers and their edges (n, l), in blocks of bounded memory.
-
-    ``numbers_per_task`` says how many numbers a task with so many answers takes.
-    """
-    for size in np.unique(answers.task_degree).tolist():
-        tasks = np.flatnonzero(answers.task_degree == size)
-        block = max(1, _BLOCK_NUMBERS // max(1, numbers_per_task(size) * answers.dimension))
-        for start in range(0, len(tasks), block):
-            some = tasks[start : start + block]
-            yield some, answers.task_ptr[some][:, None] + np.arange(size)

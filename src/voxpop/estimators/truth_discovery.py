@@ -7,7 +7,6 @@ with the estimates from taking all the weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -17,10 +16,11 @@ from scipy.special import chdtri
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.errors import require
-from voxpop.estimators.averages import medians, variance_within_tasks
+from voxpop.estimators.averages import variance_within_tasks
 from voxpop.estimators.base import (
     Estimator,
     OnSweep,
+    by_degree,
     make_result,
     mean_by_worker,
     normal_posterior,
@@ -35,12 +35,18 @@ from voxpop.estimators.base import (
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.robust import by_degree
-from voxpop.result import Result, Trace
+from voxpop.estimators.weighing import (
+    FLOOR,
+    alternate,
+    in_turns,
+    least_variance,
+    task_spread,
+    weighted_medians,
+    weighted_result,
+    worker_residual,
+)
+from voxpop.result import Result
 
-# Nobody is taken for more precise than this share of the middle worker's variance: a tenth of
-# its sd. Without it a worker who decides his own tasks soon has all their weight.
-_FLOOR = 0.01
 _PATIENT = 2000
 
 
@@ -80,7 +86,7 @@ class CATD(Estimator):
             variance = worker_residual(answers, estimate)
             return np.asarray(bound / np.maximum(variance, least))
 
-        return _alternate(answers, self, weigh, self.tol, self.max_iter, on_sweep)
+        return alternate(answers, self, weigh, self.tol, self.max_iter, on_sweep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +125,7 @@ class CRH(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         squared = self.loss == "squared"
-        spread = _task_spread(answers)[answers.task]
+        spread = task_spread(answers)[answers.task]
         unit = spread if squared else np.sqrt(spread)
 
         def weigh(estimate: Floats) -> Floats:
@@ -127,7 +133,7 @@ class CRH(Estimator):
             if not squared:
                 residual = np.abs(answers.value - estimate[answers.task]).sum(axis=1)
             loss = mean_by_worker(answers, residual / unit)
-            loss = np.maximum(loss, _FLOOR * (np.median(loss) or loss.mean()))
+            loss = np.maximum(loss, FLOOR * (np.median(loss) or loss.mean()))
             if not loss.max() or len(loss) == 1:
                 return np.ones_like(loss)
             # Sorted: the same sum in any order of the workers.
@@ -138,7 +144,7 @@ class CRH(Estimator):
             return np.asarray(np.maximum(weight, 1e-6 * weight.max()))
 
         centre = weighted_means if squared else weighted_medians
-        return _alternate(answers, self, weigh, self.tol, self.max_iter, on_sweep, centre)
+        return alternate(answers, self, weigh, self.tol, self.max_iter, on_sweep, centre)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +198,7 @@ class GTM(Estimator):
             mean = weighted_means(answers, weight)
             return np.asarray(centre + total / (total + prior) * (mean - centre))
 
-        weight, estimate, trace = _turns(
+        weight, estimate, trace = in_turns(
             answers, weigh, towards_prior, self.tol, self.max_iter, "GTM", on_sweep
         )
         precision = prior + sum_by_task(answers, weight[answers.worker])[:, None]
@@ -250,7 +256,7 @@ class KDEm(Estimator):
         def sweep(damping: float) -> float:
             nonlocal weight
             loss = mean_by_worker(answers, density(weight[answers.worker])[0])
-            loss = np.maximum(loss, _FLOOR * (np.median(loss) or loss.mean()))
+            loss = np.maximum(loss, FLOOR * (np.median(loss) or loss.mean()))
             new = np.ones_like(loss)
             if loss.max() and len(loss) > 1:
                 new = -np.log(loss / np.sort(loss).sum())
@@ -266,18 +272,18 @@ class KDEm(Estimator):
             width = self._variance(edge.shape[1], within)
             estimate[tasks] = _climb(answers.value[edge], per_edge[edge], at[edge], width)
         few = (answers.task_degree <= 2)[:, None]
-        return _weighted_result(
+        return weighted_result(
             answers, self, with_gold(answers, estimate), weight, trace, np.where(few, 1, np.pi / 2)
         )
 
     def _variance(self, degree: int, within: float) -> float:
-        return self.bandwidth**2 * within * float(degree) ** -0.4
+        return float(self.bandwidth**2 * within * degree**-0.4)
 
     def _kernel(self, value: Floats, within: float) -> Floats:
         """Kernel of every pair of a task's answers, 1 at distance 0."""
         difference = ((value[:, :, None] - value[:, None]) ** 2).sum(axis=3)
         width = self._variance(value.shape[1], within) * value.shape[2]
-        return np.exp(-0.5 * difference / (width or 1.0))
+        return np.asarray(np.exp(-0.5 * difference / (width or 1.0)))
 
 
 def _climb(value: Floats, weight: Floats, density: Floats, variance: float) -> Floats:
@@ -293,116 +299,3 @@ def _climb(value: Floats, weight: Floats, density: Floats, variance: float) -> F
         if (step**2).sum(axis=1).max() <= 1e-20 * width:
             break
     return point
-
-
-Centre = Callable[[Answers, Floats], Floats]
-"""An estimate of every task from one weight per edge."""
-
-
-def _turns(
-    answers: Answers,
-    weigh: Callable[[Floats], Floats],
-    centre: Centre,
-    tol: float,
-    max_iter: int,
-    what: str,
-    on_sweep: OnSweep | None,
-) -> tuple[Floats, Floats, Trace]:
-    """Weights from estimates, estimates from weights, until no weight changes by more than tol."""
-    weight = np.ones(answers.n_workers)
-    estimate = with_gold(answers, centre(answers, np.ones(answers.n_edges)))
-
-    def sweep(damping: float) -> float:
-        nonlocal weight, estimate
-        change = np.log(weigh(estimate) / weight)
-        weight = weight * np.exp((1 - damping) * change)
-        estimate = with_gold(answers, centre(answers, weight[answers.worker]))
-        return float(np.abs(change).max())
-
-    trace = repeat(sweep, tol=tol, max_iter=max_iter, what=what, on_sweep=on_sweep)
-    return weight, estimate, trace
-
-
-def _alternate(
-    answers: Answers,
-    estimator: Estimator,
-    weigh: Callable[[Floats], Floats],
-    tol: float,
-    max_iter: int,
-    on_sweep: OnSweep | None,
-    centre: Centre = weighted_means,
-) -> Result:
-    weight, estimate, trace = _turns(
-        answers, weigh, centre, tol, max_iter, estimator.name.upper(), on_sweep
-    )
-    few = (answers.task_degree <= 2)[:, None]
-    loses = np.pi / 2 if centre is weighted_medians else 1.0
-    return _weighted_result(answers, estimator, estimate, weight, trace, np.where(few, 1.0, loses))
-
-
-def _weighted_result(
-    answers: Answers,
-    estimator: Estimator,
-    estimate: Floats,
-    weight: Floats,
-    trace: Trace,
-    inflation: Floats,
-) -> Result:
-    """Report weighted estimates.
-
-    These methods have weights but no variances. A worker's variance is taken from its residuals,
-    each freed of the worker's own share in the estimate, with one more answer at the variance
-    within tasks; a task's is that of a mean with these weights and variances, taken for true.
-    """
-    within = float(variance_within_tasks(answers).mean())
-    per_edge = weight[answers.worker]
-    total = sum_by_task(answers, per_edge)
-    share = np.where(answers.is_gold[answers.task], 0.0, per_edge / total[answers.task])
-    residual = sum_by_worker(answers, squared_residual(answers, estimate)) / answers.dimension
-    worker_variance = (residual + within) / (sum_by_worker(answers, 1.0 - share) + 1.0)
-    variance = sum_by_task(answers, share**2 * worker_variance[answers.worker])[:, None]
-    found = normal_posterior(
-        answers, estimate, np.repeat(inflation * variance, answers.dimension, axis=1)
-    )
-    workers = plain_noise(answers, worker_variance, relative_weight(weight))
-    return make_result(answers, plain_settings(estimator), found, workers, trace)
-
-
-def worker_residual(answers: Answers, estimate: Floats) -> Floats:
-    """Mean squared residual of every worker, per coordinate."""
-    return mean_by_worker(answers, squared_residual(answers, estimate)) / answers.dimension
-
-
-def least_variance(answers: Answers) -> float:
-    """The smallest variance believed of a worker; 0 where no answer differs from another."""
-    residual = worker_residual(answers, with_gold(answers, medians(answers)))
-    return _FLOOR * float(np.median(residual) or np.sort(residual).mean())
-
-
-def weighted_medians(answers: Answers, weight: Floats) -> Floats:
-    """Weighted median of every task's answers, coordinate by coordinate.
-
-    Where exactly half the weight lies on either side, the middle between the two answers.
-    """
-    first, last = answers.task_ptr[:-1], answers.task_ptr[1:] - 1
-    estimate = np.empty((answers.n_tasks, answers.dimension))
-    for j in range(answers.dimension):
-        order = np.lexsort((answers.value[:, j], answers.task))
-        value = answers.value[order, j]
-        so_far = np.cumsum(weight[order])
-        before = so_far[first] - weight[order][first]
-        half = before + (so_far[last] - before) / 2
-        slack = 1e-12 * so_far[last]
-        low = np.searchsorted(so_far, half - slack)
-        high = np.searchsorted(so_far, half + slack)
-        low, high = np.clip(low, first, last), np.clip(high, first, last)
-        estimate[:, j] = value[low] + (value[high] - value[low]) / 2
-    return estimate
-
-
-def _task_spread(answers: Answers) -> Floats:
-    """Variance of each task's answers over all coordinates; where it is 0, that of all tasks."""
-    mean = weighted_means(answers, np.ones(answers.n_edges))
-    spread = sum_by_task(answers, squared_residual(answers, mean)) / answers.task_degree
-    pooled = float(variance_within_tasks(answers).sum())
-    return np.asarray(np.where(spread > 0, spread, pooled or 1.0))
