@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from voxpop.errors import DataError as DataError
     from voxpop.errors import DataWarning as DataWarning
     from voxpop.errors import VoxpopError as VoxpopError
-    from voxpop.estimators import ESTIMATORS as ESTIMATORS
     from voxpop.estimators import BI as BI
     from voxpop.estimators import CATD as CATD
     from voxpop.estimators import CRH as CRH
+    from voxpop.estimators import ESTIMATORS as ESTIMATORS
     from voxpop.estimators import GTM as GTM
     from voxpop.estimators import NBI as NBI
     from voxpop.estimators import P910 as P910
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from voxpop.simulation import simulate as simulate
     from voxpop.theory import Theorem1 as Theorem1
     from voxpop.theory import average_mse as average_mse
+    from voxpop.theory import mse_given as mse_given
     from voxpop.theory import oracle_mse as oracle_mse
     from voxpop.theory import theorem1 as theorem1
     from voxpop.theory import theorem2_holds as theorem2_holds
@@ -71,7 +72,7 @@ _HOMES = {
     "model": ("Model",),
     "result": ("Result", "Trace"),
     "simulation": ("Simulation", "simulate"),
-    "theory": ("Theorem1", "average_mse", "oracle_mse", "theorem1", "theorem2_holds"),
+    "theory": ("Theorem1", "average_mse", "mse_given", "oracle_mse", "theorem1", "theorem2_holds"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

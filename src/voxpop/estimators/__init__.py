@@ -87,10 +87,10 @@ def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -
 
 
 __all__ = [
-    "ESTIMATORS",
     "BI",
     "CATD",
     "CRH",
+    "ESTIMATORS",
     "GTM",
     "NBI",
     "P910",

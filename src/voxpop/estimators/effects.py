@@ -67,6 +67,9 @@ class TwoWay(Estimator):
         for j in range(answers.dimension):
             origin = answers.value[0, j]
             y = answers.value[:, j] - origin
+            # In units of a power of two, so that squares neither over- nor underflow.
+            unit = float(2.0 ** np.rint(np.log2(np.abs(y).max() or 1.0)))
+            y = y / unit
             parts = design.components(y)
             if parts is None:
                 plain = Average().fit(answers)
@@ -74,9 +77,11 @@ class TwoWay(Estimator):
                 residual[:, j] = answers.value[:, j] - estimate[answers.task, j]
                 continue
             noise, of_task, of_worker = parts
-            components.append({"noise": noise, "task": of_task, "worker": of_worker})
-            found, variance[:, j], residual[:, j] = design.predict(y, noise, of_task, of_worker)
-            estimate[:, j] = found + origin
+            named = {"noise": noise, "task": of_task, "worker": of_worker}
+            components.append({name: unit**2 * part for name, part in named.items()})
+            found, error, left = design.predict(y, noise, of_task, of_worker)
+            estimate[:, j], variance[:, j] = found * unit + origin, error * unit**2
+            residual[:, j] = left * unit
         lost = answers.dimension - len(components)
         note = "noise cannot be told from effects here: the plain average"
         worker_variance = mean_by_worker(answers, (residual**2).mean(axis=1))

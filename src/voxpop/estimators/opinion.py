@@ -206,6 +206,7 @@ def _erratic(answers: Answers, value: Floats) -> np.ndarray[tuple[int], np.dtype
     """Workers whom BT.500 leaves out: outliers too often, and on both sides."""
     n = answers.task_degree[:, None]
     off = value - (sum_by_task(answers, value) / n)[answers.task]
+    off = off / (np.abs(off).max() or 1.0)  # fourth powers of large numbers would overflow
     second, fourth = sum_by_task(answers, off**2) / n, sum_by_task(answers, off**4) / n
     with np.errstate(divide="ignore", invalid="ignore"):
         kurtosis = fourth / second**2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from scipy.sparse import csr_array
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
+from voxpop.backends.groups import blocks, in_units, noise_unit
 from voxpop.errors import require
 from voxpop.estimators.base import (
     Estimator,
@@ -97,7 +97,8 @@ class WeakOracle(Estimator):
             f"weak-oracle compares all answers of a worker, {pairs} pairs, more than {_MOST_PAIRS}",
         )
         depth = tree_depth(answers, self.depth)
-        passing = _Passing(answers, model, variance)
+        unit = noise_unit(model)
+        passing = _Passing(*in_units(answers, model, unit), variance / unit**2)
         found = Posterior(
             np.empty((answers.n_tasks, answers.dimension)),
             np.empty((answers.n_tasks, answers.dimension)),
@@ -114,6 +115,7 @@ class WeakOracle(Estimator):
             interval=np.stack([variance, variance], axis=1),
             weight=relative_weight(1.0 / variance),
         )
+        found = Posterior(found.estimate * unit, found.variance * unit**2, found.quantile * unit)
         reached = {"depth_used": np.bincount(depth, minlength=2)[1:].tolist()}
         return make_result(answers, plain_settings(self) | reached, found, workers)
 
@@ -229,7 +231,7 @@ class _Passing:
             log_belief = enumeration.log_factor(value, zero, c)
             log_belief += enumeration.log_joint(heard[edge])
             for row, i in enumerate(tasks.tolist()):
-                for place, table in together.get(i, ()):
+                for place, table in together.get(i, {}).items():
                     shape = [c.n_levels if u in place else 1 for u in range(c.degree)]
                     whole = log_belief[row].reshape((c.n_levels,) * c.degree)
                     whole += table.reshape(shape)
@@ -247,18 +249,16 @@ class _Passing:
     ) -> list[tuple[Index, Index, Floats, enumeration.Configurations]]:
         """Chosen tasks of equal degree, their edges, values about the first one, configurations."""
         a, support = self.answers, tuple(self.model.support)
-        blocks = []
+        groups = []
         for tasks, edge in by_degree(a, lambda size: (3 + a.dimension) * len(support) ** size):
             kept = chosen[tasks]
             if kept.any():
                 value = a.value[edge[kept]]
                 c = enumeration.configurations(support, edge.shape[1], 0.0)
-                blocks.append((tasks[kept], edge[kept], value - value[:, :1], c))
-        return blocks
+                groups.append((tasks[kept], edge[kept], value - value[:, :1], c))
+        return groups
 
-    def _together(
-        self, chosen: NDArray[np.bool_]
-    ) -> dict[int, list[tuple[tuple[int, ...], Floats]]]:
+    def _together(self, chosen: NDArray[np.bool_]) -> dict[int, dict[tuple[int, ...], Floats]]:
         """By root: places of workers who share another task, and what it says of their levels.
 
         A task j with q workers in common with the root and the others known says C_j with the
@@ -274,17 +274,19 @@ class _Passing:
             np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.empty(0, int)
         )
         size = np.diff(np.append(start, len(key)))
-        tables: dict[int, list[tuple[tuple[int, ...], Floats]]] = {}
+        tables: dict[int, dict[tuple[int, ...], Floats]] = {}
         other_degree = a.task_degree[a.task[of[start]]] if len(start) else start
         for q, length in {*zip(size.tolist(), other_degree.tolist(), strict=True)}:
             group = start[(size == q) & (other_degree == length)][:, None] + np.arange(q)
-            edge = a.task_ptr[a.task[of[group[:, 0]]]][:, None] + np.arange(length)
-            table = self._shared_factor(of[group], edge)
-            place = to[group] - a.task_ptr[a.task[to[group[:, 0]]]][:, None]
-            for i, where, entry in zip(
-                a.task[to[group[:, 0]]].tolist(), place.tolist(), table, strict=True
-            ):
-                tables.setdefault(i, []).append((tuple(where), entry))
+            for rows in blocks(len(group), 2 * len(self.model.support) ** q):
+                some = group[rows]
+                root, other = a.task[to[some[:, 0]]], a.task[of[some[:, 0]]]
+                edge = a.task_ptr[other][:, None] + np.arange(length)
+                table = self._shared_factor(of[some], edge)
+                place = to[some] - a.task_ptr[root][:, None]
+                for i, where, entry in zip(root.tolist(), place.tolist(), table, strict=True):
+                    at = tables.setdefault(i, {})
+                    at[tuple(where)] = at[tuple(where)] + entry if tuple(where) in at else entry
         return tables
 
     def _shared_factor(self, shared: Index, edge: Index) -> Floats:
@@ -297,14 +299,11 @@ class _Passing:
         total = precision.sum(axis=1)
         mean = _mean_of_some(a.value[edge], precision, np.ones((edge.shape[1], 1)))[:, 0]
         value = a.value[shared]
-        weight = total[:, None] + c.precision.sum(axis=0)
-        inner = np.zeros_like(weight)
-        for u, v in combinations(range(q), 2):
-            squared = ((value[:, u] - value[:, v]) ** 2).sum(axis=1)
-            inner += squared[:, None] * (c.precision[u] * c.precision[v])
-        for u in range(q):
-            squared = ((value[:, u] - mean) ** 2).sum(axis=1) * total
-            inner += squared[:, None] * c.precision[u]
+        weight = total[:, None] + c.total
+        left, right = np.triu_indices(q, 1)
+        apart = ((value[:, left] - value[:, right]) ** 2).sum(axis=2)
+        from_mean = ((value - mean[:, None]) ** 2).sum(axis=2) * total[:, None]
+        inner = (apart @ c.pair) * c.total + from_mean @ c.precision
         log_s = -np.log(c.precision).sum(axis=0)
         return np.asarray(-0.5 * (d * (np.log(weight) + log_s) + inner / weight))
 
