@@ -94,21 +94,20 @@ class PG1(Estimator):
         chain = _Chain(answers, prior, np.random.default_rng(self.seed))
 
         def sweep(_: float) -> float:
-            moved = chain.sweep()
+            chain.sweep()
             chain.n_swept += 1
             if chain.n_swept > self.burn_in:
                 chain.keep()
-            return moved
+            # A chain does not settle, it ends: what is left is the share of sweeps to go.
+            return 1.0 - chain.n_swept / self.n_sweeps
 
-        # A chain does not settle; it ends when it has run.
         trace = repeat(
             sweep,
-            tol=0.0,
+            tol=0.5 / self.n_sweeps,
             max_iter=self.n_sweeps,
             what="PG1",
             on_sweep=on_sweep,
             dampings=(0.0,),
-            warn=False,
         )
         mean, variance = chain.truth.moments()
         within = chain.conditional.moments()[0][:, None]
@@ -130,7 +129,7 @@ class PG1(Estimator):
             "eta0_used": prior.eta / unit**2,
         }
         settings = plain_settings(self) | used
-        return make_result(answers, settings, found, workers, replace(trace, converged=True))
+        return make_result(answers, settings, found, workers, trace)
 
     def _prior(self, answers: Answers) -> _Prior:
         v = float(variance_within_tasks(answers).mean())
@@ -207,8 +206,8 @@ class _Chain:
         self.drawn_shape = np.empty_like(self.shape)
         self.drawn_shape[self.worker_place] = self.shape
 
-    def sweep(self) -> float:
-        """Draw precisions, biases and truths; return how far the truths moved, in sd."""
+    def sweep(self) -> None:
+        """Draw precisions, biases and truths."""
         a, prior, rng = self.answers, self.prior, self.rng
         off = a.value - self.mu[a.task]
         squared = sum_by_worker(a, ((off - self.bias[a.worker]) ** 2).sum(axis=1))
@@ -223,10 +222,7 @@ class _Chain:
         said = sum_by_task(a, per_edge * (a.value - self.bias[a.worker]))
         self.mean = said / self.total
         noise = rng.standard_normal(self.mu.shape)[self.task_place]
-        new = with_gold(a, self.mean + noise / np.sqrt(self.total))
-        moved = float(np.sqrt(((new - self.mu) ** 2 * self.total).mean()))
-        self.mu = new
-        return moved
+        self.mu = with_gold(a, self.mean + noise / np.sqrt(self.total))
 
     def keep(self) -> None:
         """Take the state into the averages."""

@@ -109,7 +109,7 @@ class WeakOracle(Estimator):
                 passing.go_on()
             passing.answer(np.flatnonzero(depth == k), found)
             if on_sweep is not None:
-                on_sweep("Weak-Oracle", k, float((depth > k).mean()), 0.0)
+                on_sweep("Weak-Oracle", k, float((depth > k).mean()), 0.5 / answers.n_tasks)
         workers = WorkerNoise(
             variance=variance,
             interval=np.stack([variance, variance], axis=1),
