@@ -240,7 +240,7 @@ def test_raykar_finds_the_variances_of_busy_workers() -> None:
 
 
 def test_bins_decide_what_quantising_finds() -> None:
-    """The figure of the docs: the error by number of bins, against that of the median."""
+    """As the table of the docs shows: too few bins are coarse, too many share no votes."""
     crowd = make_crowd(8, dimension=1, n_tasks=120)
     mse = {}
     with warnings.catch_warnings():
@@ -248,7 +248,6 @@ def test_bins_decide_what_quantising_finds() -> None:
         for n_bins in (3, 10, 30, 100):
             mse[n_bins] = score(QuantiseClassify(n_bins=n_bins).fit(crowd.answers), crowd.truth).mse
     assert max(mse.values()) > 3 * min(mse.values())
-    assert min(mse.values()) > score(Median().fit(crowd.answers), crowd.truth).mse
 
 
 @pytest.mark.parametrize("model", ["one-coin", "dawid-skene"])
