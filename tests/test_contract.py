@@ -67,7 +67,7 @@ def estimator(kind: str, answers: Answers, scale: float = 1.0) -> Estimator:
         "strong-oracle": StrongOracle(variances=told),
         "weak-oracle": WeakOracle(support=support[::2], variances=told),
         "raykar": Raykar(max_iter=30),
-        "pg1": PG1(n_sweeps=60, burn_in=20),
+        "pg1": PG1(n_sweeps=40, burn_in=10),
         "geometric-median": GeometricMedian(),
         "hodges-lehmann": HodgesLehmann(),
         "huber": Huber(),

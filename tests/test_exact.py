@@ -19,7 +19,7 @@ SUPPORT = (2.0, 50.0)
     dimension=st.sampled_from([1, 2]),
     prior_variance=st.sampled_from([np.inf, 30.0]),
 )
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_elimination_is_brute_force_with_loops(
     seed: int, dimension: int, prior_variance: float
 ) -> None:
@@ -44,12 +44,12 @@ def test_a_tree_of_many_workers_is_what_bi_says() -> None:
 
 
 def test_nobody_beats_it_on_rings() -> None:
-    """Rings of 30 tasks and workers in all, 50 times: the error of BI is no smaller in expectation
+    """Rings of 30 tasks and workers in all, 30 times: the error of BI is no smaller in expectation
     (within 3 standard errors of the difference: a false alarm in 1 of 700), and near."""
     rng = np.random.default_rng(0)
     model = Model(support=SUPPORT)
     difference, reference = [], []
-    for _ in range(50):
+    for _ in range(30):
         crowd = simulate(model, assign_regular(30, 2, 2, rng), rng)
         exact = Exact(support=SUPPORT).fit(crowd.answers)
         assert exact.settings["largest_clique"] <= 3
@@ -59,7 +59,7 @@ def test_nobody_beats_it_on_rings() -> None:
         ]
         difference.append(error[1] - error[0])
         reference.append(error[0])
-    assert np.mean(difference) > -3 * np.std(difference) / np.sqrt(50)
+    assert np.mean(difference) > -3 * np.std(difference) / np.sqrt(30)
     assert abs(np.mean(difference)) < 0.02 * np.mean(reference)
 
 

@@ -77,7 +77,7 @@ def check(answers: Answers, variance: Floats, depth: int) -> None:
 
 
 @given(seed=st.integers(0, 2**31), dimension=st.sampled_from([1, 2]), depth=st.integers(1, 3))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_it_is_the_conditional_mean_on_trees(seed: int, dimension: int, depth: int) -> None:
     rng = np.random.default_rng(seed)
     answers = random_tree(rng, 6, dimension, 10.0)
@@ -86,7 +86,7 @@ def test_it_is_the_conditional_mean_on_trees(seed: int, dimension: int, depth: i
 
 
 @given(seed=st.integers(0, 2**31), dimension=st.sampled_from([1, 2]))
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_it_is_the_conditional_mean_with_loops(seed: int, dimension: int) -> None:
     rng = np.random.default_rng(seed)
     a = assign_degrees([3, 2, 3, 2, 2], [3, 2, 2, 2, 1, 1, 1], rng)

@@ -213,7 +213,7 @@ class KDEm(Estimator):
     """The mode of a weighted kernel density of each task's answers.
 
     A worker's weight is minus the logarithm of its share of all residuals, measured in the space
-    of the kernel, where far is no worse than far enough: |phi(A_iu) - f_i|^2 with f_i the density
+    of the kernel, where far is no worse than far enough: ``|phi(A_iu) - f_i|^2``, f_i the density
     of the task. The Gaussian kernel has the width ``bandwidth`` times the sd within tasks times
     n_i^(-1/5). The sd reported is that of a median with the same weights: a guide, no more.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +30,8 @@ from voxpop.result import PROBABILITIES, Result
 
 # Levels of one task's workers: 3 levels for 12 workers, 2 for 20.
 _MOST_CONFIGURATIONS = 2**20
+# Configurations less likely than this, for all tasks of a block, are left out of their moments.
+_NEGLIGIBLE = 1e-16
 # Pairs of answers of the same worker: a few hundred MB of indices.
 _MOST_PAIRS = 2 * 10**7
 
@@ -237,7 +239,9 @@ class _Passing:
                     whole += table.reshape(shape)
             belief = enumeration.scaled_factor(log_belief)
             belief /= belief.sum(axis=1, keepdims=True)
-            moments = enumeration.posterior(belief, value, zero, 0.0, c, PROBABILITIES)
+            likely = np.flatnonzero((belief > _NEGLIGIBLE).any(axis=0))
+            few = replace(c, precision=c.precision[:, likely], total=c.total[likely])
+            moments = enumeration.posterior(belief[:, likely], value, zero, 0.0, few, PROBABILITIES)
             origin = a.value[edge[:, 0]]
             moments = Posterior(
                 moments.estimate + origin, moments.variance, moments.quantile + origin[:, :, None]
