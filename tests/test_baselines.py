@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from tests.conftest import make_crowd
 from tests.oracles import log_likelihood
-from tests.test_contract import KINDS, fit
+from tests.test_contract import HARD, KINDS, fit
 from voxpop import (
     CATD,
     CRH,
@@ -305,6 +305,23 @@ def test_gold_first_without_gold_says_what_to_do() -> None:
     result = GoldFirst().fit(replace(answers, gold=gold))
     assert np.isfinite(result.estimate).all()
     assert "answered no gold task" in result.notes[0]
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_gold_first_on_hard_cases(case: str) -> None:
+    answers = HARD[case]
+    gold = np.full((answers.n_tasks, answers.dimension), np.nan)
+    gold[0] = answers.value[0]
+    result = GoldFirst().fit(replace(answers, gold=gold))
+    for name in ("estimate", "variance", "quantile", "worker_variance", "worker_weight"):
+        assert np.isfinite(getattr(result, name)).all(), name
+
+
+def test_kdem_without_room_to_keep_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = make_crowd(9, n_tasks=24).answers
+    ours = KDEm().fit(answers)
+    monkeypatch.setattr("voxpop.estimators.truth_discovery._MOST_KEPT", 0)
+    np.testing.assert_array_equal(KDEm().fit(answers).estimate, ours.estimate)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def run_sureal(model: str, answers: Answers) -> dict[str, Floats]:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.5])
-def test_p910_is_surreals(missing: float) -> None:
+def test_p910_is_sureals(missing: float) -> None:
     # Enough answers that sureal gives no worker all the weight, as it may: see below.
     answers, _, _ = opinions(1, 80, 24, missing)
     theirs, ours = run_sureal("P910AnnexEModel", answers), P910().project(answers)
@@ -73,7 +73,7 @@ def test_p910_does_not_collapse_where_sureal_does() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.5])
 @pytest.mark.parametrize("erratic", [False, True])
-def test_p913_is_surreals(missing: float, erratic: bool) -> None:
+def test_p913_is_sureals(missing: float, erratic: bool) -> None:
     answers, _, _ = opinions(2, 40, 24, missing)
     if erratic:
         sign = np.random.default_rng(0).choice([-1.0, 1.0], (answers.n_edges, 1))

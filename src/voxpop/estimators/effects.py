@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 from scipy.sparse.csgraph import connected_components
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
+from voxpop.backends.groups import blocks
 from voxpop.errors import require
 from voxpop.estimators.averages import Average
 from voxpop.estimators.base import (
@@ -161,8 +162,8 @@ class _Design:
         # side's effects are summed out. ``shrink`` is their variance given all else.
         shrink = out * noise / (count * out + noise)
         scale = np.sqrt(kept)
-        joint = np.concatenate([scale * table.toarray(), count[:, None]], axis=1)
-        system = -(joint.T * (shrink / noise**2)) @ joint
+        joint = hstack([scale * table, csr_array(count[:, None].astype(np.float64))]).tocsr()
+        system = -(joint.T @ (joint * (shrink / noise**2)[:, None])).toarray()
         own = 1.0 + kept * dense_count / noise
         system[np.diag_indices_from(system)] += np.append(own, a.n_edges / noise)
         system[-1, :-1] += scale * dense_count / noise
@@ -178,9 +179,11 @@ class _Design:
             error = error + 2 * scale * covariance[:-1, -1]
         else:
             task, worker = effect, z[:-1] * scale
-            pull = -(shrink / noise)[:, None] * joint
-            pull[:, -1] += 1.0
-            error = shrink + ((pull @ covariance) * pull).sum(axis=1)
+            error = shrink + 0.0
+            for rows in blocks(a.n_tasks, 2 * len(z)):
+                pull = -(shrink[rows] / noise)[:, None] * joint[rows].toarray()
+                pull[:, -1] += 1.0
+                error[rows] += ((pull @ covariance) * pull).sum(axis=1)
         estimate = z[-1] + task
         return estimate, error, y - estimate[a.task] - worker[a.worker]
 

@@ -38,9 +38,9 @@ class Exact(Estimator):
 
     Workers are summed out one by one, next the one whose neighbours are most nearly tied to each
     other already (min-fill); what is left of it is a table over those neighbours. The cost is
-    levels ** (treewidth + 1): two on a tree of workers with two answers per task, and a little
-    more per loop, whatever the number of workers. BI approximates this, and equals it on trees.
-    Crowds whose workers hang together too much are refused.
+    levels ** (treewidth + 1), whatever the number of workers: levels ** (answers per task) on a
+    tree, and more with every loop. BI approximates this, and equals it on trees. Crowds whose
+    workers hang together too much are refused.
     """
 
     support: Sequence[float]

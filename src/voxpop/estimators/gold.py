@@ -66,11 +66,12 @@ class GoldFirst(Estimator):
         bias = sum_by_worker(answers, residual) / count[:, None]
         spread = np.where(is_gold[:, None], residual - bias[answers.worker], 0.0)
         squared = sum_by_worker(answers, (spread**2).sum(axis=1)) / answers.dimension
-        # Of the crowd as a whole; exact gold answers alone would leave nothing to weigh by.
+        # Of the crowd as a whole; where gold was answered exactly, the variance within tasks.
         crowd = float(squared.sum() / n_gold.sum())
-        crowd = crowd or float(variance_within_tasks(answers).mean()) or 1.0
+        crowd = crowd or float(variance_within_tasks(answers).mean())
         variance = (self.strength * crowd + squared) / count
-        precision = 1.0 / variance[answers.worker]
+        trust = 1.0 / variance if crowd else np.ones_like(variance)
+        precision = trust[answers.worker]
         share = precision / sum_by_task(answers, precision)[answers.task]
         mean_bias = sum_by_task(answers, share[:, None] * bias[answers.worker])
         estimate = weighted_means(answers, precision) - mean_bias
@@ -81,6 +82,6 @@ class GoldFirst(Estimator):
         )
         unknown = int((n_gold == 0).sum())
         note = f"{unknown} of {answers.n_workers} workers answered no gold task"
-        workers = plain_noise(answers, variance, relative_weight(1.0 / variance))
+        workers = plain_noise(answers, variance, relative_weight(trust))
         notes = (note,) if unknown else ()
         return make_result(answers, plain_settings(self), found, workers, notes=notes)

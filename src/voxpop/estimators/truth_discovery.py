@@ -48,6 +48,8 @@ from voxpop.estimators.weighing import (
 from voxpop.result import Result
 
 _PATIENT = 2000
+# Kernels of pairs of answers kept between sweeps, 256 MB; beyond that they are made anew.
+_MOST_KEPT = 32_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,15 +237,15 @@ class KDEm(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         within = float(variance_within_tasks(answers).mean())
-        blocks = [
-            (tasks, edge, self._kernel(answers.value[edge], within))
-            for tasks, edge in by_degree(answers, lambda size: size * size)
-        ]
+        blocks = [*by_degree(answers, lambda size: size * size)]
+        few = int((answers.task_degree**2).sum()) <= _MOST_KEPT
+        kept = [self._kernel(answers.value[edge], within) for _, edge in blocks] if few else []
 
         def density(weight: Floats) -> tuple[Floats, Floats]:
             """Residual in kernel space of every edge, and the density there."""
             residual, at = np.empty(answers.n_edges), np.empty(answers.n_edges)
-            for _, edge, kernel in blocks:
+            for number, (_, edge) in enumerate(blocks):
+                kernel = kept[number] if few else self._kernel(answers.value[edge], within)
                 share = weight[edge] / weight[edge].sum(axis=1, keepdims=True)
                 near = np.einsum("nuv,nv->nu", kernel, share)
                 own = np.einsum("nu,nu->n", near, share)
@@ -268,12 +270,12 @@ class KDEm(Estimator):
         per_edge = weight[answers.worker]
         at = density(per_edge)[1]
         estimate = np.empty((answers.n_tasks, answers.dimension))
-        for tasks, edge, _ in blocks:
+        for tasks, edge in blocks:
             width = self._variance(edge.shape[1], within)
             estimate[tasks] = _climb(answers.value[edge], per_edge[edge], at[edge], width)
-        few = (answers.task_degree <= 2)[:, None]
+        inflation = np.where(answers.task_degree > 2, np.pi / 2, 1.0)[:, None]
         return weighted_result(
-            answers, self, with_gold(answers, estimate), weight, trace, np.where(few, 1, np.pi / 2)
+            answers, self, with_gold(answers, estimate), weight, trace, inflation
         )
 
     def _variance(self, degree: int, within: float) -> float:

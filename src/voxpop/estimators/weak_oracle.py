@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -70,9 +71,9 @@ class WeakOracle(Estimator):
     (Theorem 2 and its proof, where this is the oracle of depth k; Weak-Oracle in section 5).
     """
 
-    support: tuple[float, ...]
+    support: Sequence[float]
     variances: object = field(repr=False)
-    weights: tuple[float, ...] | None = None
+    weights: Sequence[float] | None = None
     depth: int = 4
     name: ClassVar[str] = "weak-oracle"
     summary: ClassVar[str] = "told the variances of far workers only, a lower bound near BI"
