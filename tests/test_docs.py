@@ -55,6 +55,17 @@ def test_the_guides_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         exec(compile(block, "guide.md", "exec"), names)
 
 
+def test_the_methods_example_runs() -> None:
+    (block,) = FENCE.findall((ROOT / "docs/methods.md").read_text())
+    exec(compile(block, "methods.md", "exec"), {})
+
+
+def test_every_method_has_its_line_on_when_to_use_it() -> None:
+    text = (ROOT / "docs/methods.md").read_text()
+    for name, estimator in ESTIMATORS.items():
+        assert f"| `{name}` {{py:class}}`voxpop.{estimator.__name__}` |" in text
+
+
 def test_every_command_option_and_method_is_documented() -> None:
     text = (ROOT / "docs/commands.md").read_text()
     for name, command in main.commands.items():
