@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Codes, Floats
 
-_NOMINAL = (0.9, 0.95)
+# A PIT value is known to be no nearer to 0 or 1 than this.
+_LEAST = 1e-12
 
 
 def _none() -> Floats:
@@ -24,8 +27,14 @@ class Audit:
     ----------
     n_answers
         Answers that could be predicted: those of tasks with at least two.
+    stretch
+        What prediction intervals have to be stretched by, in sds, for 95 % of left-out answers to
+        fall inside. Above one, the intervals of the truths are stretched by as much.
     coverage_90, coverage_95
-        Share of coordinates of left-out answers inside their 90 and 95 % prediction intervals.
+        Share of coordinates of left-out answers inside their 90 and 95 % prediction intervals,
+        stretched by what the other half of the tasks called for.
+    unstretched_95
+        The same as the model has it.
     rmse
         Root mean squared distance of an answer from its prediction, per coordinate.
     log_score
@@ -39,23 +48,29 @@ class Audit:
         dimension), worker bias included.
     truth
         What the others say of the task itself: the estimate without this answer.
+    log_density
+        Log density of every answer under its prediction.
     """
 
     n_answers: int
+    stretch: float
     coverage_90: float
     coverage_95: float
+    unstretched_95: float
     rmse: float
     log_score: float
     pit: Floats = field(default_factory=_none)
     predicted: Floats = field(default_factory=_none)
     predicted_sd: Floats = field(default_factory=_none)
     truth: Floats = field(default_factory=_none)
+    log_density: Floats = field(default_factory=_none)
 
     @classmethod
     def of(
         cls,
         value: Floats,
-        usable: np.ndarray[Any, np.dtype[np.bool_]],
+        task: Codes,
+        usable: NDArray[np.bool_],
         *,
         pit: Floats,
         predicted: Floats,
@@ -67,29 +82,35 @@ class Audit:
         if not usable.any():
             return cls(
                 n_answers=0,
-                coverage_90=np.nan,
-                coverage_95=np.nan,
-                rmse=np.nan,
-                log_score=np.nan,
+                stretch=1.0,
+                **dict.fromkeys(("coverage_90", "coverage_95", "unstretched_95"), np.nan),
+                **dict.fromkeys(("rmse", "log_score"), np.nan),
             )
-        inside = [np.abs(pit[usable] - 0.5) <= 0.5 * nominal for nominal in _NOMINAL]
+        distance = np.abs(ndtri(np.clip(pit[usable], _LEAST, 1.0 - _LEAST)))
+        half = task[usable] % 2 == 1
+        needed = {side: _stretch(distance[half == side]) for side in (False, True)}
+        # Each half is judged by the other, so that no answer has a say in its own interval.
+        judged = distance / np.where(half, needed[False], needed[True])[:, None]
         residual = value[usable] - predicted[usable]
         largest = float(np.abs(residual).max()) or 1.0
         return cls(
             n_answers=int(usable.sum()),
-            coverage_90=float(inside[0].mean()),
-            coverage_95=float(inside[1].mean()),
+            stretch=_stretch(distance),
+            coverage_90=float((judged <= ndtri(0.95)).mean()),
+            coverage_95=float((judged <= ndtri(0.975)).mean()),
+            unstretched_95=float((distance <= ndtri(0.975)).mean()),
             rmse=largest * float(np.sqrt(((residual / largest) ** 2).mean())),
             log_score=float(log_density[usable].sum(axis=1).mean()),
             pit=np.where(usable[:, None], pit, np.nan),
             predicted=predicted,
             predicted_sd=predicted_sd,
             truth=truth,
+            log_density=log_density,
         )
 
     def summary(self) -> dict[str, float | int | None]:
         """The figures, as JSON can hold them."""
-        names = ("coverage_90", "coverage_95", "rmse", "log_score")
+        names = ("stretch", "coverage_90", "coverage_95", "unstretched_95", "rmse", "log_score")
         found = {name: float(getattr(self, name)) for name in names}
         plain = {name: item if np.isfinite(item) else None for name, item in found.items()}
         return {"n_answers": self.n_answers, **plain}
@@ -108,5 +129,13 @@ class Audit:
             return "no task has two answers: nothing can be said of how well intervals hold"
         return (
             f"audit: {self.coverage_95:.1%} of left-out answers fell inside their 95 % prediction "
-            f"interval, {self.coverage_90:.1%} inside 90 %"
+            f"interval ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
         )
+
+
+def _stretch(distance: Floats) -> float:
+    """Factor on the sd at which 95 % of answers lie inside: the share (n + 1) 95 % of n."""
+    if not distance.size:
+        return 1.0
+    rank = min(1.0, 0.95 * (1.0 + 1.0 / distance.size))
+    return float(max(np.quantile(distance, rank) / ndtri(0.975), _LEAST))

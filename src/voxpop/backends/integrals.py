@@ -75,13 +75,18 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """Every answer (E, d) as predicted by the others: log density, PIT, mean and variance of x."""
+    """Every answer (E, d) as predicted by the others: log density, PIT, and moments.
+
+    ``truth_mean`` and ``truth_variance`` are what the others say of the truth, ``bias`` what is
+    believed of the worker's without this answer, ``variance`` that of the prediction.
+    """
 
     log_density: Floats
     pit: Floats
     truth_mean: Floats
     truth_variance: Floats
     bias: Floats
+    variance: Floats
 
 
 class Integrals:
@@ -168,12 +173,12 @@ class Integrals:
 
     def audit(self, law: Law, beliefs: Beliefs) -> Audit:
         """Predict every answer from the others, in units of this data set (M29)."""
-        found = [np.zeros(self._value.shape) for _ in range(5)]
+        found = [np.zeros(self._value.shape) for _ in range(6)]
         for rows in self._rows:
             for (edge, _), block, j in self._blocks(rows, law, beliefs):
                 p = mixture.predict(block, law.grid)
                 bias = self._value[edge, j] - block.centre
-                parts = (p.log_density, p.pit, p.mean, p.variance, bias)
+                parts = (p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance)
                 for array, part in zip(found, parts, strict=True):
                     array[edge, j] = part
         return Audit(*found)

@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields
 
 from voxpop.answers import Duplicates
 from voxpop.errors import ConfigError
+from voxpop.estimators.auto import Auto
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.bi import BI
@@ -28,7 +29,7 @@ from voxpop.result import Result
 ESTIMATORS: dict[str, type[Estimator]] = {
     estimator.name: estimator
     for estimator in (
-        *(BI, NBI, Raykar, PG1, GoldFirst),
+        *(Auto, BI, NBI, Raykar, PG1, GoldFirst),
         *(Average, Median, GeometricMedian, HodgesLehmann, Huber),
         *(CATD, CRH, GTM, KDEm, TwoWay, P910, P913, QuantiseClassify),
         *(StrongOracle, WeakOracle, Exact),
@@ -53,8 +54,8 @@ def aggregate(
     Parameters
     ----------
     method
-        An estimator, or the name of one that needs no arguments: ``"auto"`` (BI with noise
-        levels learned from the answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
+        An estimator, or the name of one that needs no arguments: ``"auto"`` (noise models
+        compared on left-out answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
     task, worker, values, gold, duplicates
         As in :func:`voxpop.read_answers`; ignored when ``source`` is ``Answers``.
     on_sweep
@@ -68,13 +69,10 @@ def aggregate(
 
 
 def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -> Estimator:
-    """Make the estimator of that name; say which argument it lacks or does not take.
-
-    ``"auto"`` stands for what is chosen for the user: today BI with learned levels.
-    """
-    if method != "auto" and method not in ESTIMATORS:
-        raise ConfigError(f"no method {method!r}; choose auto or one of {', '.join(ESTIMATORS)}")
-    kind = BI if method == "auto" else ESTIMATORS[method]
+    """Make the estimator of that name; say which argument it lacks or does not take."""
+    if method not in ESTIMATORS:
+        raise ConfigError(f"no method {method!r}; choose one of {', '.join(ESTIMATORS)}")
+    kind = ESTIMATORS[method]
     given = dict(arguments or {})
     known = {argument.name: argument for argument in fields(kind)}  # type: ignore[arg-type]
     for name in given:
@@ -96,6 +94,7 @@ __all__ = [
     "P910",
     "P913",
     "PG1",
+    "Auto",
     "Average",
     "Estimator",
     "Exact",

@@ -114,14 +114,18 @@ def make_grid(levels: tuple[float, ...], freedom: float, n_classes: int) -> Grid
 def _layout(levels: tuple[float, ...], heavy: bool, n_classes: int) -> tuple[Index, Floats]:
     """Position in the grid of every class, level and tail step, and the grid's log variances."""
     tail = _TAIL_STEPS if heavy else np.zeros(1, dtype=int)
-    classes = _CLASS_STEPS if n_classes > 1 else np.zeros(1, dtype=int)
-    steps = classes[:, None, None] + tail
+    steps = class_steps(n_classes)[:, None, None] + tail
     log_level = np.log(np.array(levels))
     exponent = np.maximum(log_level[:, None] + steps * np.log(STEP), log_level[0])
     # Levels a step apart share their variances; rounding finds them equal.
     rounded = np.round(exponent, 6)
     log_variance, where = np.unique(rounded, return_inverse=True)
     return where.reshape(exponent.shape), log_variance
+
+
+def class_steps(n_classes: int) -> Index:
+    """Steps of the noise variance that each class of difficulty is above the usual."""
+    return _CLASS_STEPS if n_classes > 1 else np.zeros(1, dtype=np.int64)
 
 
 @lru_cache(maxsize=64)

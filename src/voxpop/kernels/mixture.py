@@ -75,11 +75,15 @@ class Heard:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Each answer as predicted by the others (n, l): log density, PIT, and what they say of x."""
+    """Each answer as predicted by the others (n, l): log density, PIT, and moments.
+
+    ``mean`` and ``truth_variance`` are those of x, ``variance`` that of the answer.
+    """
 
     log_density: Floats
     pit: Floats
     mean: Floats
+    truth_variance: Floats
     variance: Floats
 
 
@@ -289,7 +293,7 @@ def predict(block: Block, grid: Grid) -> Prediction:
     """Predict each answer from all others of its row (M29): density, PIT, and where they see x."""
     f = Integrand(block, grid)
     _, cavities = f.cavities()
-    mass, density, below = (np.zeros(block.centre.shape) for _ in range(3))
+    mass, density, below, noise = (np.zeros(block.centre.shape) for _ in range(4))
     first, second = np.zeros_like(mass), np.zeros_like(mass)
     x = block.x[:, None, :]
     for c, cavity in enumerate(cavities):
@@ -297,6 +301,7 @@ def predict(block: Block, grid: Grid) -> Prediction:
         first += (cavity * x).sum(axis=2)
         second += (cavity * x * x).sum(axis=2)
         share = f.share[c]
+        noise += (share * f.variance).sum(axis=2) * cavity.sum(axis=2)
         density += (share * np.matmul(f.gauss, cavity[..., None])[..., 0]).sum(axis=2)
         for g in range(len(grid.variance)):
             sd = np.sqrt(f.variance[:, :, g])[..., None]
@@ -304,11 +309,13 @@ def predict(block: Block, grid: Grid) -> Prediction:
     # The workers' shares of the levels are known up to a factor.
     whole = np.exp(block.incoming).sum(axis=2)
     mean = first / mass
+    truth_variance = np.maximum(second / mass - mean**2, 0.0)
     with np.errstate(divide="ignore"):
         log_density = np.log(density / mass / whole) - 0.5 * np.log(2.0 * np.pi)
     return Prediction(
         np.maximum(log_density, np.log(_UNSAFE)),
         np.clip(below / mass / whole, 0.0, 1.0),
         mean,
-        np.maximum(second / mass - mean**2, 0.0),
+        truth_variance,
+        truth_variance + noise / mass / whole,
     )
