@@ -83,8 +83,11 @@ class Audit:
             return cls(
                 n_answers=0,
                 stretch=1.0,
-                **dict.fromkeys(("coverage_90", "coverage_95", "unstretched_95"), np.nan),
-                **dict.fromkeys(("rmse", "log_score"), np.nan),
+                coverage_90=np.nan,
+                coverage_95=np.nan,
+                unstretched_95=np.nan,
+                rmse=np.nan,
+                log_score=np.nan,
             )
         distance = np.abs(ndtri(np.clip(pit[usable], _LEAST, 1.0 - _LEAST)))
         half = task[usable] % 2 == 1
