@@ -117,6 +117,10 @@ class Integrals:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
         return self._by_worker(self.bias_precision), self._by_worker(self.bias_pull)
 
+    def recentre(self, shift: Floats) -> None:
+        """Take ``shift`` (m, d) off every worker's bias, in all that was said of it."""
+        self.bias_pull -= self.bias_precision * shift[self._answers.worker]
+
     def _by_worker(self, per_edge: Floats) -> Floats:
         answers = self._answers
         return np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1], axis=0)
@@ -225,9 +229,10 @@ class Integrals:
         if np.isfinite(gold).all():  # rows of gold stand together: one node, at the truth
             return gold[:, None], np.zeros((len(gold), 1))
         origin = self._origin[task, j]
-        prior = (np.zeros(len(task)), np.inf)
+        prior = (np.zeros(len(task)), np.inf, np.inf)
         if not truths.is_flat:
-            prior = (truths.mean[j] - origin, float(truths.variance[j].max()))
+            variance = truths.variance[j]
+            prior = (truths.mean[j] - origin, float(variance.min()), float(variance.max()))
         low, high = self._bounds[:, j, None] - origin
         x, log_weight = mixture.place(
             centre,

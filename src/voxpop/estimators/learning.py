@@ -234,6 +234,14 @@ def believe_bias(
     )
 
 
+def shift_truths(learned: Learned, bias: BiasBelief) -> Learned:
+    """Move the prior of the truths along when a shift common to all is taken off the biases."""
+    if learned.truths.is_flat:
+        return learned
+    mean = learned.truths.mean + bias.shift[0]
+    return replace(learned, truths=replace(learned.truths, mean=mean))
+
+
 def learn_bias(
     learned: Learned, precision: Floats, pull: Floats, log_level: Floats, floor: float
 ) -> Learned:
@@ -259,7 +267,9 @@ def learn_bias(
             second = (shrunk * (mean - centre)) ** 2 + spread * wider * (1.0 - shrunk)
             # Workers not heard yet tell nothing of the spread.
             count = np.maximum(heard.sum(axis=0), 1)
-            spread = np.maximum((np.where(heard, second / wider, 0.0)).sum(axis=0) / count, floor)
+            spread = np.clip(
+                np.where(heard, second / wider, 0.0).sum(axis=0) / count, floor, learned.levels[-1]
+            )
         total = spread * wider + variance
         terms = np.where(heard, np.log(total) + (mean - centre) ** 2 / total, 0.0)
         likelihood.append(-0.5 * float(np.sort(terms, axis=None).sum()))

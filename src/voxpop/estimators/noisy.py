@@ -28,6 +28,7 @@ from voxpop.estimators.learning import (
     learn_bias,
     learn_counts,
     learn_shares,
+    shift_truths,
     tail_shares,
 )
 from voxpop.estimators.support import learn_support, level_bounds
@@ -106,6 +107,10 @@ class NoisyFit:
             bounds / self._scale,
         )
         self._crowd, self._anchored = _crowds(answers)
+        if noise.truths == "learn":
+            # Truths of one distribution tie all parts of the crowd together.
+            self._crowd = np.zeros_like(self._crowd)
+            self._anchored = np.array([self._anchored.any()])
 
     def run(
         self,
@@ -128,11 +133,12 @@ class NoisyFit:
         def learn(damping: float) -> float:
             nonlocal learned, n_learned
             before = learned
-            beliefs, bias = self._believe(learned)
+            beliefs, bias = self._believe(learned, self._anchored)
             level = softmax(beliefs.log_level, axis=1)
             if not self._common and self._explicit is None:
                 learned = learn_shares(learned, level)
             if bias is not None:
+                learned = shift_truths(learned, bias)
                 learned = learn_bias(
                     learned,
                     *self._integrals.bias_sums(),
@@ -158,8 +164,11 @@ class NoisyFit:
         )
         law = learned.law(max(self._engine.accuracy, 1e-7))
 
+        # Once the truths' prior is fixed, it fixes the zero of the biases too.
+        anchored = self._anchored | (self._noise.truths == "learn")
+
         def settle(damping: float) -> float:
-            beliefs, _ = self._believe(learned)
+            beliefs, _ = self._believe(learned, anchored)
             return self._integrals.sweep(law, beliefs, damping, max(damping, _BIAS_DAMPING))[0]
 
         trace = repeat(
@@ -181,7 +190,9 @@ class NoisyFit:
             levels = starting_levels(self._answers, self._engine, on_sweep)
         return begin(self._noise, levels, np.full(len(levels), -np.log(len(levels))), means)
 
-    def _believe(self, learned: Learned) -> tuple[Beliefs, BiasBelief | None]:
+    def _believe(
+        self, learned: Learned, anchored: NDArray[np.bool_]
+    ) -> tuple[Beliefs, BiasBelief | None]:
         """What the workers believe of themselves after the last sweep."""
         sums = self._integrals.level_sums()
         if self._common:
@@ -197,8 +208,9 @@ class NoisyFit:
             pull,
             self._log_level(learned, softmax(log_level, axis=1)),
             self._crowd,
-            self._anchored,
+            anchored,
         )
+        self._integrals.recentre(bias.shift)
         return Beliefs(log_level, bias.mean, bias.precision), bias
 
     def _log_level(self, learned: Learned, posterior: Floats) -> Floats:
@@ -209,7 +221,7 @@ class NoisyFit:
     def _sum_up(self, learned: Learned, trace: Trace, learning_sweeps: int) -> Fitted:
         answers, scale = self._answers, self._scale
         law = learned.law(max(self._engine.accuracy, 1e-7))
-        beliefs, bias = self._believe(learned)
+        beliefs, bias = self._believe(learned, self._anchored)
         found, classes = self._integrals.posterior(law, beliefs, PROBABILITIES)
         audit = self._integrals.audit(law, beliefs)
         shift = np.zeros_like(found.variance)

@@ -91,21 +91,21 @@ def place(
     centre: Floats,
     narrow: Floats,
     wide: float,
-    prior: tuple[Floats, float],
+    prior: tuple[Floats, float, float],
     bounds: tuple[Floats, Floats],
     accuracy: float,
 ) -> tuple[Floats, Floats]:
     """Choose nodes (n, Q) and log weights for rows of ``centre`` (n, l), as (M14) does.
 
     ``narrow`` (n, l) is the smallest variance of each answer, ``wide`` the largest of all,
-    ``prior`` the centre (n,) and largest variance of the truth's prior, ``bounds`` (n,) each the
-    range of the truth, infinite where there is none.
+    ``prior`` the centre (n,), smallest and largest variance of the truth's prior, infinite where
+    there is none, ``bounds`` (n,) each the range of the truth.
     """
     alpha = np.pi * np.sqrt(2.0 / np.log(2.0 / accuracy))
     padding = np.sqrt(2.0 * np.log(1.0 / accuracy))
     reach = 1.5 * padding
     n, degree = centre.shape
-    prior_centre, prior_variance = prior
+    prior_centre, prior_narrow, prior_variance = prior
     least = degree / wide + 1.0 / prior_variance
     margin = padding / np.sqrt(max(degree - 1, 1) / wide + 1.0 / prior_variance)
     low, high = centre.min(axis=1) - margin, centre.max(axis=1) + margin
@@ -132,6 +132,11 @@ def place(
         precision = 1.0 / (narrow + (distance / reach) ** 2)
         total = precision.sum(axis=1) + flattest
         slope = (distance * precision * precision).sum(axis=1) * (-2.0 / reach**2)
+        if np.isfinite(prior_narrow):
+            gap = x - prior_centre
+            of_prior = 1.0 / (prior_narrow + (gap / reach) ** 2)
+            total = total + of_prior
+            slope = slope - 2.0 / reach**2 * gap * of_prior * of_prior
         for bounded, bound in ((bounded_low, low_bound), (bounded_high, high_bound)):
             if bounded.any():
                 gap = np.where(bounded, x - bound, np.inf)
