@@ -125,6 +125,7 @@ def aggregate(
 
 def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) -> None:
     from voxpop.screen import show_result
+    from voxpop.tables import text_frame
 
     if as_json:
         document = result.to_json()
@@ -134,4 +135,4 @@ def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) 
     elif sys.stdout.isatty():
         show_result(result, console())
     else:
-        result.tasks.to_csv(sys.stdout, index=False)
+        text_frame(result.task_columns()).to_csv(sys.stdout, index=False)
