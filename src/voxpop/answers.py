@@ -45,6 +45,8 @@ class Answers:
         Answer of every edge, shape (n_edges, dimension).
     gold
         Known truths, shape (n_tasks, dimension), NaN where unknown; None without gold.
+    notes
+        What was decided or left out in reading, in sentences for the user.
     """
 
     task_ids: Ids
@@ -56,6 +58,7 @@ class Answers:
     gold: Floats | None = None
     frame_kind: str = "pandas"
     columns: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for array in (self.task_ids, self.worker_ids, self.task, self.worker, self.value):

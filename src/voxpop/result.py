@@ -119,7 +119,7 @@ class Result:
     @cached_property
     def workers(self) -> Any:
         """Data frame: worker, number of answers, variance with interval, weight, level shares."""
-        return frame(self._worker_columns(), self.frame_kind)
+        return frame(self.worker_columns(), self.frame_kind)
 
     def task_columns(self) -> dict[str, Any]:
         """Return the columns of :attr:`tasks` as arrays."""
@@ -140,7 +140,8 @@ class Result:
         columns["n_answers"] = self.task_answers
         return columns
 
-    def _worker_columns(self) -> dict[str, Any]:
+    def worker_columns(self) -> dict[str, Any]:
+        """Return the columns of :attr:`workers` as arrays."""
         columns: dict[str, Any] = {
             "worker": self.worker_ids,
             "n_answers": self.worker_answers,
@@ -162,7 +163,7 @@ class Result:
         folder = Path(directory)
         make_folder(folder)
         write_table(self.task_columns(), folder / f"tasks.{format}")
-        write_table(self._worker_columns(), folder / f"workers.{format}")
+        write_table(self.worker_columns(), folder / f"workers.{format}")
         with replacing(folder / "result.json") as temporary:
             temporary.write_text(json.dumps(self._facts(format), indent=2) + "\n")
         # An earlier result in the other format would stand there as if it belonged to this one.
@@ -240,7 +241,7 @@ class Result:
         del facts["format"], facts["id_kinds"]
         return {
             "tasks": _records(self.task_columns()),
-            "workers": _records(self._worker_columns()),
+            "workers": _records(self.worker_columns()),
             **facts,
         }
 
@@ -278,7 +279,7 @@ class Result:
     def trusted_workers(self) -> dict[str, Any]:
         """Return the worker columns, heaviest weight first."""
         order = np.argsort(-self.worker_weight, kind="stable")
-        return {name: np.asarray(column)[order] for name, column in self._worker_columns().items()}
+        return {name: np.asarray(column)[order] for name, column in self.worker_columns().items()}
 
 
 def _estimate_column(name: str) -> str:

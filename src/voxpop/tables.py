@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 from uuid import UUID
 
 import numpy as np
@@ -53,6 +53,7 @@ _NEVER_VALUES = {
 }
 
 
+@runtime_checkable
 class Table(Protocol):
     """A table whose columns can be asked for as ids or as numbers."""
 
@@ -228,10 +229,10 @@ def text_frame(columns: Mapping[str, Any], safe: bool = True) -> Any:
     table = frame(columns, "pandas")
     for name in table.columns:
         if not isinstance(table[name].dtype, np.dtype) or table[name].dtype.kind not in "iufb":
-            # Ids may be any hashable thing; a file holds their text.
-            texts = [str(item) for item in table[name]]
-            marked = [with_apostrophe(text) for text in texts] if safe else texts
-            table[name] = np.array(marked, dtype=object)
+            # Ids may be any hashable thing; a file holds their text, and nothing for None.
+            mark = with_apostrophe if safe else str
+            texts = [None if item is None else mark(str(item)) for item in table[name].tolist()]
+            table[name] = np.array(texts, dtype=object)
     return table.rename(columns=with_apostrophe) if safe else table
 
 
