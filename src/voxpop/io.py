@@ -272,6 +272,14 @@ def read_variances(source: object, worker_ids: Ids) -> Floats:
     return variance
 
 
+def read_by_worker(source: object, column: str) -> dict[str, str]:
+    """Read one text per worker from a table with that column."""
+    table = open_table(source)
+    workers = table.texts(resolve_column(table, "worker", None))
+    texts = table.texts(resolve_column(table, column, column))
+    return {str(w): t or "" for w, t in zip(workers, texts, strict=True) if w is not None}
+
+
 def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
     """Find the truth by the answers' own names, as a column called so, or like an answer."""
     if set(value_names) <= set(table.columns):
