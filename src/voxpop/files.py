@@ -282,7 +282,8 @@ def _explain(error: duckdb.Error) -> str:
     if "sniffing" in lines[0]:
         return "expected UTF-8 text with as many cells in every row as in the header"
     useful = ("Original Line:", "Expected Number of Columns:")
-    return "; ".join([lines[0], *(line for line in lines[1:] if line.startswith(useful))])
+    told = [lines[0], *(line for line in lines[1:] if line.startswith(useful))]
+    return "; ".join(line if len(line) <= 120 else f"{line[:120]}..." for line in told)
 
 
 def refuse_missing(absent: NDArray[np.bool_], column: str, path: Path | None = None) -> None:
@@ -306,7 +307,8 @@ def refuse_text(
     if rows.size:
         more = f" (and {rows.size - 1} more rows)" if rows.size > 1 else ""
         raise DataError(
-            f"{_prefix(path)}row {rows[0] + 1}: {written(int(rows[0]))!r} in column {column!r} "
+            f"{_prefix(path)}row {rows[0] + 1}: {shorten([written(int(rows[0]))])} in column "
+            f"{column!r} "
             f"is not a number{more}"
         )
 
@@ -336,6 +338,8 @@ def make_folder(folder: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name beside ``path`` to write to; move it there only when all went well."""
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: cannot be written: there is no folder {path.parent}")
     handle, name = tempfile.mkstemp(
         prefix=f".{path.name}.", suffix=".part" + path.suffix, dir=path.parent
     )

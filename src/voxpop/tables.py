@@ -229,10 +229,13 @@ def text_frame(columns: Mapping[str, Any], safe: bool = True) -> Any:
     table = frame(columns, "pandas")
     for name in table.columns:
         if not isinstance(table[name].dtype, np.dtype) or table[name].dtype.kind not in "iufb":
-            # Ids may be any hashable thing; a file holds their text, and nothing for None.
+            # Ids may be any hashable thing; a file holds their text, and nothing for None, which
+            # pandas makes NaN of.
             mark = with_apostrophe if safe else str
-            texts = [None if item is None else mark(str(item)) for item in table[name].tolist()]
-            table[name] = np.array(texts, dtype=object)
+            table[name] = np.array(
+                [None if item is None or item != item else mark(str(item)) for item in table[name]],
+                dtype=object,
+            )
     return table.rename(columns=with_apostrophe) if safe else table
 
 
