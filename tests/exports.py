@@ -19,7 +19,7 @@ DRAWN: dict[tuple[str, str], list[tuple[str, float, float, float, float]]] = {
 }
 # With a quorum of one half: two cars in a, one person in b; bob's car in b is an extra.
 OBJECTS = ["a.jpg#car#1", "a.jpg#car#2", "b.jpg#person#1"]
-MEAN = {
+MEAN: dict[str, list[float]] = {
     "a.jpg#car#1": [100, 50, 200, 150],
     "a.jpg#car#2": [301.5, 58.5, 421.5, 158.5],
     "b.jpg#person#1": [10.5, 22.5, 58.5, 198.5],
@@ -106,7 +106,7 @@ def cvat(worker: str) -> str:
 
 def coco(worker: str | None = None) -> dict[str, Any]:
     """All annotators in one document, or the document of one."""
-    annotations = []
+    annotations: list[dict[str, Any]] = []
     categories = {"car": 1, "person": 2}
     for (image, person), drawn in DRAWN.items():
         if worker in (None, person):

@@ -35,8 +35,12 @@ def scene(seed: int) -> tuple[list[str], list[str], Floats, list[tuple[str, int]
                 if u < 3 or rng.random() < 0.7:
                     rows.append((image, f"w{u}", truth + rng.normal(0, 3, 4), (image, k)))
     rows = [rows[i] for i in rng.permutation(len(rows))]
-    image, worker, value, truth_of = (list(column) for column in zip(*rows, strict=True))
-    return image, worker, np.array(value), truth_of
+    return (
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        np.array([row[2] for row in rows]),
+        [row[3] for row in rows],
+    )
 
 
 def partition(objects: Objects) -> set[frozenset[int]]:
@@ -120,9 +124,10 @@ def test_a_quorum_counts_those_who_looked() -> None:
     assert found(0.4) == ["a#1"]
     assert found(0.5) == []
     objects = match_objects(image, worker, value, "box", Matching(quorum=0.4), looked=looked)
-    report = pd.DataFrame(objects.workers()).set_index("worker")
-    assert report.loc["u"].tolist() == [2, 1, 0, 1]  # marks, found, missed, extra
-    assert report.loc["w"].tolist() == [0, 0, 1, 0]
+    report = objects.workers()
+    rows = dict(zip(report["worker"], zip(*[*report.values()][1:], strict=True), strict=True))
+    assert rows["u"] == (2, 1, 0, 1)  # marks, found, missed, extra
+    assert rows["w"] == (0, 0, 1, 0)
     assert (report["marks"] == report["found"] + report["extra"]).all()
     assert "1 marks are of no object, 3 times an object was missed" in objects.note()
     with pytest.raises(DataError, match="no object was marked by enough workers"):
