@@ -217,6 +217,8 @@ def test_sureal_is_parsed_and_never_run(tmp_path: Path) -> None:
     computed = write(tmp_path / "c.py", "dis_videos = [dict(os=__import__('os').listdir())]")
     with pytest.raises(DataError, match="a program that works it out is not run"):
         read_answers(computed)
+    text = "import numpy as np\ndis_videos = [{'path': 'x', 'os': {'a': 1.0, 'b': np.nan, 'c': 2}}]"
+    assert read_answers(write(tmp_path / "n.py", text)).worker_ids.tolist() == ["a", "c"]
     lists = {"dis_videos": [{"path": p, "os": [1, None, 3]} for p in "ab"]}
     answers = read_answers(write(tmp_path / "l.json", lists))
     assert answers.worker_ids.tolist() == [1, 3]

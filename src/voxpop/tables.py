@@ -5,6 +5,7 @@ Files are read by DuckDB (:mod:`voxpop.files`), data frames of any library throu
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -243,7 +244,8 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
     """Write columns to a CSV, TSV, Parquet or JSONL file, atomically; numbers keep every digit."""
     import duckdb
 
-    suffix = path.suffix.lower()
+    packed = path.suffix.lower() == ".gz"
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
     kind = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json"}.get(suffix, "csv")
     table = text_frame(columns, safe=kind == "csv")
     with replacing(path) as temporary:
@@ -251,13 +253,18 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
         if kind == "parquet":
             relation.write_parquet(str(temporary))
         elif kind == "csv":
-            relation.write_csv(str(temporary), sep="\t" if suffix == ".tsv" else ",")
+            relation.write_csv(
+                str(temporary),
+                sep="\t" if suffix == ".tsv" else ",",
+                compression="gzip" if packed else "none",
+            )
         else:
-            rows = zip(*(table[name].tolist() for name in table.columns), strict=True)
-            with temporary.open("w", encoding="utf-8") as file:
-                for row in rows:
-                    known = (None if item != item else item for item in row)
-                    file.write(json.dumps(dict(zip(table.columns, known, strict=True))) + "\n")
+            text = "".join(
+                json.dumps({n: None if c != c else c for n, c in zip(table, row, strict=True)})
+                + "\n"
+                for row in zip(*(table[name].tolist() for name in table), strict=True)
+            )
+            temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
 
 
 # How an id of a kind that files do not have comes back from its text.

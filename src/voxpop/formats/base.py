@@ -122,13 +122,14 @@ class Export:
             truth = self._gold_by_task()
         else:
             label = [mark.label for mark in self.marks]
-            several = duplicates is None and several_in_one(task, worker, label)
-            if matching is not None or several:
+            several = several_in_one(task, worker, label)
+            if matching is not None or (several and duplicates is None):
                 objects = self.objects(matching or Matching())
                 answers = objects.answers()
                 notes = (*notes, objects.note())
                 return replace(answers, notes=notes, columns=fields), objects
-            notes = (*notes, "nobody marked two of one label in one image: each is one object")
+            if not several:
+                notes = (*notes, "nobody marked two of one label in one image: each is one object")
             task = [Place(str(mark.task), mark.label, 1).task_id for mark in self.marks]
             truth = {Place(str(t), name, 1).task_id: value for t, name, value in self.gold}
         gold = None

@@ -161,23 +161,19 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
 
     estimates = of_images(result)
     pattern = _pattern(source, estimates, wishes)
-    document = load_json(source)
-    tasks, n = [], 0
-    for position, task in enumerate(document, start=1):
-        name = str(_task_id(task, wishes, f"{source}: task {position}"))
-        mine = estimates.by_image.get(name, [])
+    sure = confidence(result)
+    tasks: list[dict[str, Any]] = []
+    n = 0
+    for position, task in enumerate(load_json(source), start=1):
+        where = f"{source}: task {position}"
+        mine = estimates.by_image.get(str(_task_id(task, wishes, where)), [])
         n += len(mine)
-        regions = [
-            {
-                **pattern,
-                **size,
-                **_region(estimates.kind, value, label, size, pattern),
-                "id": f"voxpop-{k}",
-            }
-            | {"score": confidence(result)[i]}
-            for k, (i, label, value) in enumerate(mine, start=1)
-            for size in [_size(task, estimates.kind, f"{source}: task {position}")]
-        ]
+        size = _size(task, estimates.kind, where) if mine else {}
+        regions: list[dict[str, Any]] = []
+        for i, label, value in mine:
+            shape = _region(estimates.kind, value, label, size, pattern)
+            named = {"id": f"voxpop-{len(regions) + 1}", "score": sure[i]}
+            regions.append({**pattern, **size, **shape, **named})
         prediction = {
             "model_version": f"voxpop-{__version__}",
             "score": min((region["score"] for region in regions), default=0.0),

@@ -51,7 +51,7 @@ def _literals(path: Path) -> dict[str, Any]:
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             try:
-                found[statement.targets[0].id] = ast.literal_eval(statement.value)
+                found[statement.targets[0].id] = ast.literal_eval(_Nan().visit(statement.value))
             except (ValueError, TypeError, RecursionError, MemoryError):
                 # Not a literal: never run, and missed only where it is needed.
                 continue
@@ -61,6 +61,15 @@ def _literals(path: Path) -> dict[str, Any]:
             "save its result as .json"
         )
     return found
+
+
+class _Nan(ast.NodeTransformer):
+    """Writes a missing score, ``np.nan`` in sureal's own data sets, as the literal None."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """Take ``np.nan`` and ``numpy.nan``; leave anything else, which is no literal."""
+        known = isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy")
+        return ast.Constant(None) if known and node.attr.lower() == "nan" else node
 
 
 def collect(path: Path, wishes: Wishes) -> Collector:
