@@ -57,9 +57,9 @@ def test_convert_takes_several_files_and_tells_of_workers(folder: Path) -> None:
     said = ok("convert", *jobs, "o.csv", "--question", "box", "--workers", "w.csv").stderr
     assert "matched 8 marks into 3 objects: 1 marks are of no object, 2 times" in said
     assert set(pd.read_csv("o.csv")["task"]) == set(exports.OBJECTS)
-    workers = pd.read_csv("w.csv", index_col="worker")
-    assert workers.loc["bob"].tolist() == [4, 3, 0, 1]
-    assert workers.loc["carol"].tolist() == [1, 1, 2, 0]
+    workers = {row[0]: row[1:] for row in pd.read_csv("w.csv").itertuples(index=False)}
+    assert workers["bob"] == (4, 3, 0, 1)  # marks, found, missed, extra
+    assert workers["carol"] == (1, 1, 2, 0)
     failed = run("convert", "project.json", "a.csv", "--question", "age", "--workers", "x.csv")
     assert failed.exit_code == 1
     assert "nothing was matched" in failed.stderr

@@ -408,6 +408,9 @@ def test_what_cannot_be_is_told(studio: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises((ConfigError, DataError), match=message):
             vp.export_result(result, out, to, source)
+    stranger = aggregate(read_answers(studio, question="tag", task="image"), "average")
+    with pytest.raises(DataError, match="has none of the result's tasks"):
+        vp.export_result(stranger, out, "label-studio", studio, wishes=Wishes(question="tag"))
     assert not out.exists()
     with pytest.raises(ConfigError, match="no format 'excel'"):
         read_answers(studio, format="excel")

@@ -130,7 +130,7 @@ def test_results_go_back_whole_or_not_at_all(database: str, crowd: Simulation) -
     order = [ids[codes].tolist().index(task) for task in result.task_ids.tolist()]
     np.testing.assert_array_equal(matrix(again, ["x", "y"])[order], result.estimate)
     # Once there, they are not overwritten unless told.
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match="say existing='replace'"):
         write_result(result, database)
     write_result(result, database, existing="replace")
     write_result(result, database, existing="append")

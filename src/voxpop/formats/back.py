@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.errors import DataError
+from voxpop.errors import DataError, shorten
 from voxpop.formats.base import Kind
 from voxpop.objects import SHAPE_NAMES, parse_object_id
 from voxpop.result import Result
@@ -50,6 +50,15 @@ def confidence(result: Result) -> list[float]:
     usual = float(np.median(sd))
     score = np.divide(usual, usual + sd, out=np.ones_like(sd), where=usual + sd > 0)
     return [round(float(item), 4) for item in score]
+
+
+def refuse_strangers(n: int, result: Result, source: object) -> None:
+    """Refuse a result none of whose tasks is in the source, instead of writing nothing."""
+    if n == 0:
+        raise DataError(
+            f"{source}: has none of the result's tasks ({shorten(result.task_ids)}); name the "
+            "export it was made from, and the same task= (command line: --task)"
+        )
 
 
 def write_json(document: object, out: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from voxpop.errors import DataError
-from voxpop.formats.back import confidence, of_images, write_json
+from voxpop.formats.back import confidence, of_images, refuse_strangers, write_json
 from voxpop.formats.base import (
     Collector,
     Mark,
@@ -131,6 +131,8 @@ def write(result: Result, sources: Sequence[Path], out: Path, wishes: Wishes) ->
             images.setdefault(str(names[str(image["id"])]), image)
         for category in document.get("categories", []):
             categories.setdefault(str(category.get("name")), category)
+    if sources:
+        refuse_strangers(len(images.keys() & estimates.by_image.keys()), result, sources[0])
     for name in estimates.by_image:
         if name not in images:
             images[name] = {"id": len(images) + 1, "file_name": name}

@@ -15,7 +15,7 @@ from xml.sax.saxutils import quoteattr
 
 from voxpop.errors import DataError
 from voxpop.files import open_bytes
-from voxpop.formats.back import of_images
+from voxpop.formats.back import of_images, refuse_strangers
 from voxpop.formats.base import Collector, Mark, Wishes, number
 from voxpop.result import Result
 from voxpop.tables import replacing
@@ -183,6 +183,7 @@ def write(result: Result, sources: Sequence[Path], out: Path, wishes: Wishes) ->
             lines.append(f"    {_shape(estimates.kind, label, value)}")
             n += 1
         lines.append("  </image>")
+    refuse_strangers(n, result, sources[0].parent if len(sources) > 1 else sources[0])
     with replacing(out) as temporary:
         temporary.write_text("\n".join([*lines, "</annotations>", ""]), encoding="utf-8")
     return f"{n} shapes in {len(images)} images"

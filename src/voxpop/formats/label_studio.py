@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from voxpop.errors import DataError
-from voxpop.formats.back import Estimates, confidence, of_images, write_json
+from voxpop.formats.back import Estimates, confidence, of_images, refuse_strangers, write_json
 from voxpop.formats.base import (
     Collector,
     Mark,
@@ -181,6 +181,7 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
         }
         kept = {key: task[key] for key in ("id", "data", "meta") if key in task}
         tasks.append({**kept, "predictions": [prediction] if regions else []})
+    refuse_strangers(n, result, source)
     write_json(tasks, out)
     return f"{n} estimates as predictions of {len(tasks)} tasks"
 

@@ -138,8 +138,10 @@ def _connect(url: str, read_only: bool) -> Iterator[tuple[str, Any]]:
             # What was not committed is rolled back.
             connection.close()
     except problems as error:
-        told = " ".join(str(error).split()).replace(url, safe_url(url))
-        raise DataError(f"{safe_url(url)}: {told[:300]}") from None
+        told = " ".join(str(error).split()).replace(url, safe_url(url))[:300]
+        there = "already exists" in told and not read_only
+        hint = "; say existing='replace' or 'append' (command line: --existing)" if there else ""
+        raise DataError(f"{safe_url(url)}: {told}{hint}") from None
 
 
 def _path_of(url: str, must_exist: bool) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from voxpop.errors import DataError
 from voxpop.files import read_text
-from voxpop.formats.back import of_images, write_json
+from voxpop.formats.back import of_images, refuse_strangers, write_json
 from voxpop.formats.base import Collector, Mark, Wishes, get, identity, load_json, number
 from voxpop.result import Result
 
@@ -128,6 +128,7 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
                 "dis_video_name": video.get("path", video.get("asset_id")),
                 "models": {"voxpop": model},
             }
+    refuse_strangers(n, result, source)
     spread = np.sqrt(result.worker_variance)
     for u, worker in enumerate(result.worker_ids.tolist()):
         bounds = np.sqrt(result.worker_interval[u])
