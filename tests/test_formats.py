@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,11 @@ def test_mturk_numbers(batch: Path) -> None:
     assert read_answers(batch, question="mood").value[:, 0].tolist() == [2, 3, 1, 3, 1]
     named = read_answers(batch, question="years", task="image_url")
     assert named.task_ids.tolist() == ["https://x/a.jpg", "https://x/b.jpg"]
+    quoted = batch.with_name("quoted.csv")  # as MTurk writes it: all cells, and CRLF
+    rows = csv.reader(io.StringIO(exports.mturk()))
+    with quoted.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+    assert table_of(read_answers(quoted, question="age")) == table_of(ages)
     # Whoever names the columns gets a plain table.
     plain = read_answers(batch, task="HITId", worker="WorkerId", values="Answer.years")
     assert plain.n_edges == 6
@@ -189,6 +196,9 @@ def test_toloka(tmp_path: Path) -> None:
     np.testing.assert_array_equal(answers.gold, [[np.nan], [4.5]])
     assert any("1 answers with status REJECTED" in note for note in answers.notes)
     assert read_answers(path, task="image").task_ids.tolist() == ["a.jpg", "b.jpg"]
+    lines = path.read_text().splitlines()
+    pages = write(tmp_path / "pages.tsv", "\n".join([*lines[:4], "", *lines[4:], ""]))
+    assert table_of(read_answers(pages)) == table_of(answers)  # an empty line between pages
     frame = pd.read_csv(path, sep="\t", dtype=str)  # as toloka-kit gives it
     assert table_of(read_answers(frame)) == table_of(answers)
 
@@ -243,6 +253,9 @@ def test_wide_tables(tmp_path: Path) -> None:
     assert table_of(answers) == {
         (1, 1): [5], (1, 2): [5], (2, 1): [1], (2, 2): [2], (2, 3): [3]
     }  # fmt: skip
+    counted = write(tmp_path / "counted.csv", ",0,1,2\nx,5,4,3\ny,1,2,1\n")
+    answers = read_answers(counted, format="wide")
+    assert (answers.task_ids.tolist(), answers.worker_ids.tolist()) == (["x", "y"], ["0", "1", "2"])
     with pytest.raises(DataError, match="row 2 has 2 cells, the first has 3"):
         read_answers(write(tmp_path / "r.csv", "1,2,3\n1,2\n"), format="wide")
 

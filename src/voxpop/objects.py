@@ -312,14 +312,12 @@ def _merge(value: Floats, people: Codes, cluster: Index, shape: Shape, matching:
     while True:
         present = np.unique(cluster)
         middles = np.array([np.median(value[cluster == c], axis=0) for c in present])
-        near = similarity(middles, middles, shape, matching)
-        near[np.tril_indices(len(present))] = 0
-        for a, c in enumerate(present):
-            for b in range(a + 1, len(present)):
-                shared = set(people[cluster == c]) & set(people[cluster == present[b]])
-                near[a, b] *= not shared
-        best = divmod(int(np.argmax(near)), len(present))
-        if near[best] < _least(shape, matching):
+        drawers = [set(people[cluster == c].tolist()) for c in present]
+        near = np.triu(similarity(middles, middles, shape, matching), k=1)
+        close = np.argwhere(near >= _least(shape, matching)).tolist()
+        close.sort(key=lambda pair: -near[pair[0], pair[1]])
+        best = next((pair for pair in close if not drawers[pair[0]] & drawers[pair[1]]), None)
+        if best is None:
             return
         cluster[cluster == present[best[1]]] = present[best[0]]
 

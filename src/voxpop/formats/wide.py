@@ -50,8 +50,12 @@ def _is_number_or_missing(text: str | None) -> bool:
 def is_bare(path: Path) -> bool:
     """Tell whether a text file begins with numbers instead of names."""
     first = next((line for line in read_text(path).splitlines() if line.strip()), "")
-    cells = first.replace("\t", ",").replace(";", ",").split(",")
-    return len(cells) > 1 and all(_is_number_or_missing(cell) for cell in cells)
+    cells = [cell.strip() for cell in first.replace("\t", ",").replace(";", ",").split(",")]
+    # Workers that are counted, over a column without a name, are names and no answers.
+    counted = not cells[0] and any(
+        cells[1:] == [str(k) for k in range(start, start + len(cells) - 1)] for start in (0, 1)
+    )
+    return len(cells) > 1 and not counted and all(_is_number_or_missing(cell) for cell in cells)
 
 
 def collect_bare(path: Path, wishes: Wishes) -> Collector:
