@@ -170,6 +170,8 @@ def test_coco_keypoints(tmp_path: Path) -> None:
 
 
 def test_mturk_numbers(batch: Path) -> None:
+    with pytest.raises(DataError, match=r"Batch_1_batch_results.csv: holds several questions"):
+        read_answers(batch)
     ages = read_answers(batch, question="age")
     assert table_of(ages)["3H1", "BOB"] == [42]
     assert ("3H1", "CAROL") not in table_of(ages)
@@ -301,6 +303,8 @@ def test_boxes_of_a_long_table(tmp_path: Path) -> None:
     looked = pd.DataFrame(list(exports.DRAWN), columns=["image", "worker"])
     answers = read_answers(path, objects=Matching(), looked=looked)
     assert means(answers) == {t: pytest.approx(box) for t, box in exports.MEAN.items()}
+    with pytest.raises(DataError, match=r"or match several in an image .*--objects"):
+        read_answers(path, values=["left", "top", "width", "height"])
     with pytest.raises(DataError, match="objects are boxes"):
         read_answers(write(tmp_path / "v.csv", "task,worker,value\na,u,1\n"), objects=Matching())
 
@@ -386,6 +390,7 @@ def test_mturk_reviews(batch: Path, tmp_path: Path) -> None:
 def test_sureal_and_back(tmp_path: Path) -> None:
     source = write(tmp_path / "s.py", exports.sureal_program())
     result = aggregate(read_answers(source))
+    assert result.notes[0] == "read as sureal"
     vp.export_result(result, tmp_path / "output.json", "sureal", source)
     document = json.loads((tmp_path / "output.json").read_text())
     assert document["dis_videos"]["1"]["dis_video_name"] == "baz2.png"

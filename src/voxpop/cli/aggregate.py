@@ -102,8 +102,6 @@ def aggregate(
     true_variance = None if variances is None else read_variances(variances, table.worker_ids)
     talk = console(stderr=True)
     say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
-    for note in table.notes:
-        say(note)
     with progress(talk) as on_sweep:
         result = estimator.fit(table, on_sweep)
     scored = None if true is None else score(result, true, true_variance)

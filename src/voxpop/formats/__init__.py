@@ -147,9 +147,10 @@ def _collect(source: object, format: str, wishes: Wishes) -> Collector:
         if format in _SEVERAL:
             return _SEVERAL[format](paths, wishes)
         return _SINGLE[format](_only(paths, format), wishes)
-    where: object = "the table" if paths is None else _only(paths, format)
-    if format == "wide" and isinstance(where, Path) and _is_text(where) and wide.is_bare(where):
-        return wide.collect_bare(where, wishes)
+    named = getattr(source, "path", "the table")  # a file that is open already, or a frame
+    where: object = named if paths is None else _only(paths, format)
+    if format == "wide" and paths is not None and _is_text(paths[0]) and wide.is_bare(paths[0]):
+        return wide.collect_bare(paths[0], wishes)
     table = source if isinstance(source, Table) else open_table(source if paths is None else where)
     return _TABLES[format](table, where, wishes)
 
