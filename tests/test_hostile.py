@@ -10,17 +10,18 @@ import uuid
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import exports
-from voxpop import Answers, DataError, Result, aggregate, read_answers
+from voxpop import Answers, ConfigError, DataError, Result, aggregate, read_answers
 from voxpop.cli import main
 from voxpop.files import with_apostrophe, without_apostrophe
 
@@ -245,3 +246,53 @@ def test_gzipped_json_lines_and_exports_on_stdin(tmp_path: Path) -> None:
         done = CliRunner().invoke(main, command, input=content)
         assert done.exit_code == 0, (name, done.stderr)
         assert (tmp_path / "o.csv").read_text().startswith("task,worker,"), name
+
+
+DOCUMENTS: dict[str, tuple[str, Any]] = {
+    "label-studio": ("a.json", STUDIO),
+    "coco": ("a.json", exports.coco()),
+    "sureal": ("a.json", exports.SUREAL),
+    "mturk": ("a.csv", exports.mturk()),
+    "toloka": ("a.tsv", exports.toloka()),
+    "zooniverse": ("a.csv", exports.zooniverse()),
+    "cvat": ("a.xml", exports.cvat("bob")),
+    "wide": ("a.csv", "task,u,v,w\na,1,2,3\nb,4,,6\n"),
+}
+WRONG: tuple[Any, ...] = (None, 3, -1e308, "x", "", [], {}, True, [None], {"x": 1})
+
+
+def spoil(document: Any, rng: np.random.Generator) -> str:
+    """Put something wrong in one place: of a JSON document a node, of a text a few characters."""
+    if isinstance(document, str):
+        a = int(rng.integers(len(document)))
+        b = a + int(rng.integers(30))
+        return document[:a] + str(rng.choice(["", "x", ",", '"', "<", "9"])) + document[b:]
+    copy = json.loads(json.dumps(document))
+    node = copy
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        key = keys[int(rng.integers(len(keys)))]
+        inner = node[key]
+        if not isinstance(inner, dict | list) or not inner or rng.random() < 0.15:
+            node[key] = WRONG[int(rng.integers(len(WRONG)))]
+            return json.dumps(copy)
+        node = inner
+
+
+@pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
+@pytest.mark.parametrize("format", DOCUMENTS)
+@settings(max_examples=12)  # a thousand were tried once; a few keep watch
+@given(seed=st.integers(0, 10**6))
+def test_whatever_is_wrong_is_told_in_one_line(format: str, seed: int) -> None:
+    name, document = DOCUMENTS[format]
+    questions = {"label-studio": ["tag", "kp", "age"], "cvat": ["box", "points"]}
+    questions |= {"mturk": ["age", "annotatedResult"], "zooniverse": ["T0", "T1"]}
+    rng = np.random.default_rng(seed)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_text(spoil(document, rng))
+        for question in questions.get(format, [None]):
+            try:
+                read_answers(path, format=format, question=question)
+            except (DataError, ConfigError) as error:
+                assert "\n" not in str(error)  # noqa: PT017

@@ -292,6 +292,15 @@ def corners(left: float, top: float, width: float, height: float) -> tuple[float
     return (left, top, left + width, top + height)
 
 
+def need_columns(table: Table, needed: Sequence[str], path: object) -> None:
+    """Refuse a table that lacks what every export of the tool has."""
+    absent = [name for name in needed if name not in table.columns]
+    if absent:
+        raise DataError(
+            f"{path}: has no column {shorten(absent)}; the columns are {shorten(table.columns, 12)}"
+        )
+
+
 def rows_of(table: Table, columns: Sequence[str]) -> Iterator[tuple[int, list[str | None]]]:
     """Give the rows of some columns as text, numbered from 1."""
     cells = zip(*(table.texts(column) for column in columns), strict=True)

@@ -44,7 +44,7 @@ def collect(paths: Sequence[Path], wishes: Wishes) -> Collector:
         images = _images(document, path)
         categories = (
             {
-                category.get("id"): category
+                str(category.get("id")): category
                 for category in get(document, "categories", list, str(path))
                 if isinstance(category, dict)
             }
@@ -65,7 +65,9 @@ def collect(paths: Sequence[Path], wishes: Wishes) -> Collector:
                 continue
             worker = path.stem if personal else identity(_annotator(item), f"{where}, annotator")
             found.looked.add((name, worker))
-            _take(found, item, categories.get(item.get("category_id"), {}), name, worker, where)
+            _take(
+                found, item, categories.get(str(item.get("category_id")), {}), name, worker, where
+            )
     return found
 
 
@@ -100,7 +102,8 @@ def _take(
         box = corners(*numbers(item["bbox"], 4, f"{where}, bbox"))
         found.add("bbox", "box", Mark(name, worker, box, label))
     points = item.get("keypoints") or []
-    names = category.get("keypoints") or []
+    listed = category.get("keypoints")
+    names = listed if isinstance(listed, list) else []
     if not isinstance(points, list) or len(points) % 3:
         raise DataError(f"{where}: keypoints must be a list of x, y, visibility and so on")
     for k in range(0, len(points), 3):

@@ -56,7 +56,7 @@ def collect(path: Path, wishes: Wishes) -> Collector:
             found.looked.add((task, worker))
         results = get(annotation, "result", list, where)
         labels = _labels(results)
-        shapes = {r.get("id") for r in results if isinstance(r, dict) and _is_shape(r)}
+        shapes = {str(r.get("id")) for r in results if isinstance(r, dict) and _is_shape(r)}
         for region in results:
             _take(found, region, task, worker, gold, labels, shapes, where)
     return found
@@ -115,14 +115,14 @@ def _take(
     worker: Any,
     gold: bool,
     labels: Mapping[str, str],
-    shapes: set[Any],
+    shapes: set[str],
     where: str,
 ) -> None:
     kind = get(region, "type", str, where)
     name = region.get("from_name", kind)
     here = f"{where}, {name!r}"
     if kind in _NUMBERS:
-        if region.get("id") in shapes:
+        if str(region.get("id")) in shapes:
             found.skip("numbers that belong to a region")
             return
         value = get(region, "value", dict, here)

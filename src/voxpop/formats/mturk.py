@@ -18,6 +18,7 @@ from voxpop.formats.base import (
     column_ids,
     corners,
     get,
+    need_columns,
     number,
     parse_json,
     rows_of,
@@ -36,6 +37,7 @@ def fits(columns: list[str]) -> bool:
 
 def collect(table: Table, path: object, wishes: Wishes) -> Collector:
     """Read all assignments but the rejected ones."""
+    need_columns(table, ["HITId", "WorkerId", "AssignmentStatus"], path)
     columns = [name for name in table.columns if name.startswith("Answer.")]
     task_column = _task_column(table, wishes)
     found = Collector(format=NAME, path=path, fields={"task": task_column, "worker": "WorkerId"})
@@ -127,9 +129,7 @@ def review(
         What a worker gets on top for every approved assignment, by worker; written beside ``out``
         as ``NAME_bonus.csv``.
     """
-    for needed in ("WorkerId", "AssignmentId", "AssignmentStatus"):
-        if needed not in table.columns:
-            raise DataError(f"the batch has no column {needed!r}; expected MTurk's batch results")
+    need_columns(table, ["WorkerId", "AssignmentId", "AssignmentStatus"], "the batch")
     cells = {name: table.texts(name) for name in table.columns}
     strangers = (set(reasons) | set(bonuses or {})) - set(cells["WorkerId"])
     if strangers:

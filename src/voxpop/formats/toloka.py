@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from voxpop.errors import DataError, shorten
-from voxpop.formats.base import Collector, Mark, Wishes, column_ids, number, rows_of
+from voxpop.formats.base import Collector, Mark, Wishes, column_ids, need_columns, number, rows_of
 from voxpop.tables import Table
 
 NAME = "toloka"
@@ -19,6 +19,7 @@ def fits(columns: list[str]) -> bool:
 
 def collect(table: Table, path: object, wishes: Wishes) -> Collector:
     """Read all submitted and accepted answers that are numbers."""
+    need_columns(table, [_WORKER], path)
     outputs = [name for name in table.columns if name.startswith("OUTPUT:")]
     goldens = [name.replace("OUTPUT:", "GOLDEN:") for name in outputs]
     task_column = _task_column(table, wishes)

@@ -12,6 +12,7 @@ from voxpop.formats.base import (
     Wishes,
     column_ids,
     corners,
+    need_columns,
     number,
     parse_json,
     rows_of,
@@ -32,9 +33,10 @@ def collect(table: Table, path: object, wishes: Wishes) -> Collector:
     Whoever was not logged in is known by ``user_name`` all the same, or else by ``user_ip``.
     """
     task_column = wishes.task or "subject_ids"
+    need_columns(table, [task_column, "annotations"], path)
     names = [name for name in ("user_name", "user_ip") if name in table.columns]
-    if task_column not in table.columns or not names:
-        raise DataError(f"{path}: has no column {task_column!r}, or no user_name and user_ip")
+    if not names:
+        raise DataError(f"{path}: has neither a column user_name nor user_ip")
     found = Collector(
         format=NAME, path=path, fields={"task": task_column, "worker": " or ".join(names)}
     )
