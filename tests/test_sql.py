@@ -8,6 +8,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -174,6 +175,13 @@ def test_commands_take_a_url(database: str, tmp_path: Path) -> None:
         assert done.exit_code == 0, done.stderr
         assert "secret" not in done.stderr
     assert len(read_query(database, "voxpop_tasks").numbers("x")) == 60
+
+
+def test_a_missing_driver_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "adbc_driver_sqlite.dbapi", None)
+    (tmp_path / "crowd.db").touch()
+    with pytest.raises(ConfigError, match=r"pip install 'voxpop\[sql\]'"):
+        read_answers(f"sqlite:///{tmp_path}/crowd.db", query="answers")
 
 
 def test_what_cannot_be_is_told(tmp_path: Path, crowd: Simulation) -> None:
