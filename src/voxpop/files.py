@@ -156,6 +156,8 @@ class FileTable:
 
 # What a spreadsheet takes for the beginning of a formula, or drops and then looks at the next.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+# First characters of all text that with_apostrophe may change.
+SUSPECT = frozenset((*_FORMULA, "'", ""))
 
 
 def with_apostrophe(text: str) -> str:

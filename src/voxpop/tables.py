@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.errors import DataError, shorten
-from voxpop.files import FileTable, refuse_missing, refuse_text, with_apostrophe
+from voxpop.files import SUSPECT, FileTable, refuse_missing, refuse_text, with_apostrophe
 from voxpop.files import make_folder as make_folder
 from voxpop.files import replacing as replacing
 from voxpop.files import require_folder as require_folder
@@ -232,11 +232,14 @@ def text_frame(columns: Mapping[str, Any], safe: bool = True) -> Any:
         if not isinstance(table[name].dtype, np.dtype) or table[name].dtype.kind not in "iufb":
             # Ids may be any hashable thing; a file holds their text, and nothing for None, which
             # pandas makes NaN of.
-            mark = with_apostrophe if safe else str
-            table[name] = np.array(
-                [None if item is None or item != item else mark(str(item)) for item in table[name]],
-                dtype=object,
-            )
+            absent = table[name].isna().to_numpy()
+            texts = np.array([str(item) for item in table[name].tolist()], dtype=object)
+            if safe:
+                # Few begin with a character that matters: only these are looked into.
+                for row in [r for r, text in enumerate(texts) if text[:1] in SUSPECT]:
+                    texts[row] = with_apostrophe(texts[row])
+            texts[absent] = None
+            table[name] = texts
     return table.rename(columns=with_apostrophe) if safe else table
 
 
