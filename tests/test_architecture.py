@@ -23,7 +23,7 @@ FLOORS = [
     {"io"},
     {"kernels", "assign"},
     {"backends"},
-    {"estimators", "simulation", "metrics"},
+    {"estimators", "simulation", "metrics", "theory"},
     {"demo"},
     {"screen"},
     {"cli"},

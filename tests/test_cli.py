@@ -77,6 +77,8 @@ def test_every_method_that_fits_can_be_asked_for(files: Path) -> None:
     for method in ("auto", "average", "median", "nbi", "bi"):
         ok("aggregate", answers, "--method", method)
     ok("aggregate", answers, "--method", "strong-oracle", "--variances", files / "workers.csv")
+    told = ("--support", "10,100,1000", "--variances", files / "workers.csv")
+    ok("aggregate", answers, "--method", "weak-oracle", *told)
     ok("aggregate", answers, "--method", "bi", "--support", "nbi")
     ok("aggregate", answers, "--support", "10,1000", "--weights", "0.8,0.2")
     ok("aggregate", answers, "--prior-mean", "50", "--prior-variance", "900")

@@ -66,6 +66,17 @@ def test_the_example_and_the_list_of_formats_are_current() -> None:
         assert name.replace("-", " ") in text.lower().replace("mechanical turk", "mturk"), name
 
 
+def test_the_methods_example_runs() -> None:
+    (block,) = FENCE.findall((ROOT / "docs/methods.md").read_text())
+    exec(compile(block, "methods.md", "exec"), {})
+
+
+def test_every_method_has_its_line_on_when_to_use_it() -> None:
+    text = (ROOT / "docs/methods.md").read_text()
+    for name, estimator in ESTIMATORS.items():
+        assert f"| `{name}` {{py:class}}`voxpop.{estimator.__name__}` |" in text
+
+
 def test_every_command_option_and_method_is_documented() -> None:
     text = (ROOT / "docs/commands.md").read_text()
     for name, command in main.commands.items():

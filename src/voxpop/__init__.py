@@ -17,13 +17,28 @@ if TYPE_CHECKING:
     from voxpop.errors import DataWarning as DataWarning
     from voxpop.errors import VoxpopError as VoxpopError
     from voxpop.estimators import BI as BI
+    from voxpop.estimators import CATD as CATD
+    from voxpop.estimators import CRH as CRH
     from voxpop.estimators import ESTIMATORS as ESTIMATORS
+    from voxpop.estimators import GTM as GTM
     from voxpop.estimators import NBI as NBI
+    from voxpop.estimators import P910 as P910
+    from voxpop.estimators import P913 as P913
+    from voxpop.estimators import PG1 as PG1
     from voxpop.estimators import Average as Average
     from voxpop.estimators import Estimator as Estimator
     from voxpop.estimators import Exact as Exact
+    from voxpop.estimators import GeometricMedian as GeometricMedian
+    from voxpop.estimators import GoldFirst as GoldFirst
+    from voxpop.estimators import HodgesLehmann as HodgesLehmann
+    from voxpop.estimators import Huber as Huber
+    from voxpop.estimators import KDEm as KDEm
     from voxpop.estimators import Median as Median
+    from voxpop.estimators import QuantiseClassify as QuantiseClassify
+    from voxpop.estimators import Raykar as Raykar
     from voxpop.estimators import StrongOracle as StrongOracle
+    from voxpop.estimators import TwoWay as TwoWay
+    from voxpop.estimators import WeakOracle as WeakOracle
     from voxpop.estimators import aggregate as aggregate
     from voxpop.formats import FORMATS as FORMATS
     from voxpop.formats import WRITERS as WRITERS
@@ -42,6 +57,12 @@ if TYPE_CHECKING:
     from voxpop.result import Trace as Trace
     from voxpop.simulation import Simulation as Simulation
     from voxpop.simulation import simulate as simulate
+    from voxpop.theory import Theorem1 as Theorem1
+    from voxpop.theory import average_mse as average_mse
+    from voxpop.theory import mse_given as mse_given
+    from voxpop.theory import oracle_mse as oracle_mse
+    from voxpop.theory import theorem1 as theorem1
+    from voxpop.theory import theorem2_holds as theorem2_holds
 
 __version__ = "0.1.0"
 
@@ -50,8 +71,10 @@ _HOMES = {
     "assign": ("Assignment", "assign_degrees", "assign_regular"),
     "errors": ("ConfigError", "ConvergenceWarning", "DataError", "DataWarning", "VoxpopError"),
     "estimators": (
-        *("BI", "ESTIMATORS", "NBI", "Average", "Estimator", "Exact", "Median"),
-        *("StrongOracle", "aggregate"),
+        *("BI", "CATD", "CRH", "ESTIMATORS", "GTM", "NBI", "P910", "P913", "PG1", "Average"),
+        *("Estimator", "Exact", "GeometricMedian", "GoldFirst", "HodgesLehmann", "Huber", "KDEm"),
+        *("Median", "QuantiseClassify", "Raykar", "StrongOracle", "TwoWay", "WeakOracle"),
+        "aggregate",
     ),
     "formats": (
         *("FORMATS", "WRITERS", "export_result", "sniff", "training_columns", "write_result"),
@@ -62,6 +85,7 @@ _HOMES = {
     "objects": ("Matching", "Objects", "match_objects"),
     "result": ("Result", "Trace"),
     "simulation": ("Simulation", "simulate"),
+    "theory": ("Theorem1", "average_mse", "mse_given", "oracle_mse", "theorem1", "theorem2_holds"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--prior-mean", type=float, help="Prior mean of the truths; with --prior-variance.")
 @click.option("--prior-variance", type=float, help="Prior variance of the truths.  [default: flat]")
 @click.option(
-    "--variances", help="File with the workers' true variances: for the oracle, and to score."
+    "--variances", help="File with the workers' true variances: for the oracles, and to score."
 )
 @click.option("--threads", type=int, help="Threads of bi; the result is the same for any number.")
 @click.option("--max-iter", type=int, help="Most sweeps of an iterative method.")
@@ -81,7 +81,7 @@ def aggregate(
         cat answers.csv | voxpop aggregate - > truth.csv
     """
     from voxpop.answers import columns_taken
-    from voxpop.estimators import StrongOracle, make_estimator
+    from voxpop.estimators import StrongOracle, WeakOracle, make_estimator
     from voxpop.io import read_truth, read_variances
     from voxpop.metrics import score
     from voxpop.screen import progress, show_score
@@ -90,7 +90,7 @@ def aggregate(
     options = {name: settings.pop(name) for name in INPUT_NAMES}
     variances = settings.pop("variances")
     given = {name: item for name, item in settings.items() if item is not None}
-    if method == StrongOracle.name and variances is not None:
+    if method in (StrongOracle.name, WeakOracle.name) and variances is not None:
         given["variances"] = variances
     estimator = make_estimator(method, given)
     folder = output or default_folder(answers)

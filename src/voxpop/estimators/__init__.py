@@ -10,14 +10,29 @@ from voxpop.errors import ConfigError
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.bi import BI
+from voxpop.estimators.effects import TwoWay
 from voxpop.estimators.exact import Exact
+from voxpop.estimators.gold import GoldFirst
 from voxpop.estimators.nbi import NBI
+from voxpop.estimators.opinion import P910, P913
 from voxpop.estimators.oracles import StrongOracle
+from voxpop.estimators.pg1 import PG1
+from voxpop.estimators.quantise import QuantiseClassify
+from voxpop.estimators.raykar import Raykar
+from voxpop.estimators.robust import GeometricMedian, HodgesLehmann, Huber
+from voxpop.estimators.truth_discovery import CATD, CRH, GTM, KDEm
+from voxpop.estimators.weak_oracle import WeakOracle
 from voxpop.io import read_answers
 from voxpop.result import Result
 
 ESTIMATORS: dict[str, type[Estimator]] = {
-    estimator.name: estimator for estimator in (Average, Median, NBI, BI, StrongOracle, Exact)
+    estimator.name: estimator
+    for estimator in (
+        *(BI, NBI, Raykar, PG1, GoldFirst),
+        *(Average, Median, GeometricMedian, HodgesLehmann, Huber),
+        *(CATD, CRH, GTM, KDEm, TwoWay, P910, P913, QuantiseClassify),
+        *(StrongOracle, WeakOracle, Exact),
+    )
 }
 """Every estimator by its name on the command line."""
 
@@ -73,13 +88,28 @@ def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -
 
 __all__ = [
     "BI",
+    "CATD",
+    "CRH",
     "ESTIMATORS",
+    "GTM",
     "NBI",
+    "P910",
+    "P913",
+    "PG1",
     "Average",
     "Estimator",
     "Exact",
+    "GeometricMedian",
+    "GoldFirst",
+    "HodgesLehmann",
+    "Huber",
+    "KDEm",
     "Median",
+    "QuantiseClassify",
+    "Raykar",
     "StrongOracle",
+    "TwoWay",
+    "WeakOracle",
     "aggregate",
     "make_estimator",
 ]

@@ -13,6 +13,7 @@ from voxpop.answers import Answers
 from voxpop.backends import Engine, Inference, WorkerSums
 from voxpop.errors import require
 from voxpop.estimators.base import (
+    Estimator,
     OnSweep,
     as_tuples,
     make_result,
@@ -29,7 +30,7 @@ Support = Literal["auto", "nbi"] | Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BI:
+class BI(Estimator):
     """Pass beliefs about the workers' noise between tasks and workers until they settle.
 
     The messages are (M3)-(M4) of ``docs/model.md``, the estimates (M5)-(M9). Exact where the
