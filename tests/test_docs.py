@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from voxpop import ESTIMATORS
+from voxpop import ESTIMATORS, FORMATS, WRITERS
 from voxpop.cli import main
 from voxpop.demo import compare, demo_crowd, demo_methods
 
@@ -53,6 +54,16 @@ def test_the_guides_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     names: dict[str, object] = {"df": df, "predictions": {"img_001.jpg": 30.0, "b": 50.0}}
     for block in FENCE.findall((ROOT / "docs/guide.md").read_text()):
         exec(compile(block, "guide.md", "exec"), names)
+
+
+def test_the_example_and_the_list_of_formats_are_current() -> None:
+    text = (ROOT / "docs/formats.md").read_text()
+    for block in FENCE.findall(text):
+        names: dict[str, Any] = {}
+        exec(compile(block, "formats.md", "exec"), names)
+        assert names["objects"].task_ids == ["a#1"]
+    for name in {*FORMATS, *WRITERS} - {"long"}:
+        assert name.replace("-", " ") in text.lower().replace("mechanical turk", "mturk"), name
 
 
 def test_the_methods_example_runs() -> None:

@@ -40,10 +40,19 @@ if TYPE_CHECKING:
     from voxpop.estimators import TwoWay as TwoWay
     from voxpop.estimators import WeakOracle as WeakOracle
     from voxpop.estimators import aggregate as aggregate
+    from voxpop.formats import FORMATS as FORMATS
+    from voxpop.formats import WRITERS as WRITERS
+    from voxpop.formats import export_result as export_result
+    from voxpop.formats import sniff as sniff
+    from voxpop.formats import training_columns as training_columns
+    from voxpop.formats import write_result as write_result
     from voxpop.io import read_answers as read_answers
     from voxpop.metrics import Score as Score
     from voxpop.metrics import score as score
     from voxpop.model import Model as Model
+    from voxpop.objects import Matching as Matching
+    from voxpop.objects import Objects as Objects
+    from voxpop.objects import match_objects as match_objects
     from voxpop.result import Result as Result
     from voxpop.result import Trace as Trace
     from voxpop.simulation import Simulation as Simulation
@@ -67,9 +76,13 @@ _HOMES = {
         *("Median", "QuantiseClassify", "Raykar", "StrongOracle", "TwoWay", "WeakOracle"),
         "aggregate",
     ),
+    "formats": (
+        *("FORMATS", "WRITERS", "export_result", "sniff", "training_columns", "write_result"),
+    ),
     "io": ("read_answers",),
     "metrics": ("Score", "score"),
     "model": ("Model",),
+    "objects": ("Matching", "Objects", "match_objects"),
     "result": ("Result", "Trace"),
     "simulation": ("Simulation", "simulate"),
     "theory": ("Theorem1", "average_mse", "mse_given", "oracle_mse", "theorem1", "theorem2_holds"),
