@@ -92,9 +92,9 @@ def predict_error(
     """Predict the error of BI for many tasks, with so many answers per task and per worker.
 
     Between two whole numbers ``per_task`` is an average: some tasks get one answer more than the
-    others. Each worker also answers ``gold`` questions whose truth is known. The crowd is the model's, and
-    BI knows its levels and weights. ``size`` messages in each of ``populations`` decide the error
-    bars, which shrink with the root of both together.
+    others. Each worker also answers ``gold`` questions whose truth is known. The crowd is the
+    model's, and BI knows its levels and weights. ``size`` messages in each of ``populations``
+    decide the error bars, which shrink with the root of both together.
     """
     _check(per_task, per_worker, gold)
     require(populations >= 2, f"populations must be at least 2, got {populations}")
@@ -190,9 +190,11 @@ def _prediction(model: Model, per_task: float, found: Floats) -> Prediction:
     excess, half_width = found.mean(axis=0)
     errors = found.std(axis=0, ddof=1) / np.sqrt(len(found))
     oracle = oracle_mse(model, per_task)
+    # With one answer per task there is no excess but rounding, and no error to speak of.
+    rounding = 1e-12 * oracle
     return Prediction(
         mse=oracle + float(excess),
-        mse_error=float(errors[0]),
+        mse_error=float(errors[0]) if errors[0] > rounding else 0.0,
         half_width=float(half_width),
         half_width_error=float(errors[1]),
         oracle_mse=oracle,
@@ -309,7 +311,7 @@ class _Tasks:
                 backend.to_tasks(said_units + heard, model.log_weights)
                 heard, _ = backend.to_workers(0.0)
         backend.to_tasks(said_units + heard, model.log_weights)
-        self.messages = heard * backend.quantum
+        self.messages: Floats = np.asarray(heard * backend.quantum)
 
     def accuracy(self) -> tuple[float, float]:
         """Mean squared distance from the strong oracle's estimates, and mean half-width."""

@@ -9,6 +9,7 @@ import numpy as np
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.backends import Engine
+from voxpop.density import oracle_mse
 from voxpop.estimators import BI
 from voxpop.model import Model
 
@@ -31,6 +32,16 @@ class LearnedCrowd:
     model: Model
     count: Floats
 
+    def describe(self) -> str:
+        """Say in one line who was found."""
+        weights = np.array(self.model.weights)
+        shown = ", ".join(
+            f"{np.sqrt(level):.3g} ({weight:.0%})"
+            for level, weight in zip(self.model.levels, weights, strict=True)
+            if weight >= 0.005
+        )
+        return f"{self.count.sum():.0f} workers in the pilot; noise sd (share): {shown}"
+
     def draw_weights(self, n: int, rng: np.random.Generator) -> Floats:
         """Draw weights that the pilot's workers leave possible, (n, levels)."""
         return np.maximum(rng.dirichlet(self.count + 1.0 / len(self.count), n), _LEAST_WEIGHT)
@@ -50,9 +61,7 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
     found = BI(accuracy=_ACCURACY).fit(answers)
     low, high = found.levels[0] / _MARGIN, found.levels[-1] * _MARGIN
     n_levels = int(np.ceil(np.log(high / low) / np.log(_SPACING))) + 1
-    model = Model(
-        support=np.geomspace(low, high, n_levels).tolist(), dimension=answers.dimension
-    )
+    model = Model(support=np.geomspace(low, high, n_levels).tolist(), dimension=answers.dimension)
     backend = Engine(accuracy=_ACCURACY).open(answers, model)
     weights = np.array(model.weights)
     count = weights * answers.n_workers
@@ -80,8 +89,6 @@ def pilot_error(crowd: LearnedCrowd, per_task: int, rng: np.random.Generator) ->
     From weights drawn as the pilot leaves them, and the strong oracle's RMSE under each: what the
     share of good workers does to it, it does to BI's.
     """
-    from voxpop.density import oracle_mse
-
     mse = [
         oracle_mse(crowd.model.with_levels(crowd.model.support, weights.tolist()), per_task)
         for weights in crowd.draw_weights(_DRAWS, rng)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from voxpop.demo import Contestant
 from voxpop.estimators.base import OnSweep
+from voxpop.frontier import Plan
 from voxpop.metrics import Score
 from voxpop.result import Result
 
@@ -72,9 +74,19 @@ def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
     console.print(table)
 
 
-def show_rows(title: str, columns: Mapping[str, Sequence[str]], console: Console) -> None:
+def show_rows(title: str, columns: Mapping[str, Sequence[Any]], console: Console) -> None:
     """Print a table of texts."""
     console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print what money buys, to the cent, with a mark at the option that was chosen."""
+    columns: dict[str, Any] = dict(plan.columns())
+    columns["cost"] = [Decimal(f"{cost:.2f}") for cost in columns["cost"]]
+    title = f"What money buys: {plan.n_tasks} tasks"
+    if plan.chosen is not None:
+        columns[""] = ["◀" if option == plan.chosen else "" for option in plan.frontier]
+    show_rows(title, columns, console)
 
 
 @contextmanager

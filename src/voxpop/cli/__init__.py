@@ -11,7 +11,9 @@ import click
 from voxpop import __version__
 from voxpop.cli.about import methods, version
 from voxpop.cli.aggregate import aggregate
+from voxpop.cli.assign import assign
 from voxpop.cli.common import Commands
+from voxpop.cli.plan import plan
 from voxpop.cli.simulate import demo, simulate
 
 
@@ -28,5 +30,5 @@ def main() -> None:
     """
 
 
-for command in (aggregate, simulate, demo, methods, version):
+for command in (aggregate, plan, assign, simulate, demo, methods, version):
     main.add_command(command)
