@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxpop import ConfigError, Model, Prediction, measure_error, predict_error
@@ -35,7 +35,7 @@ GRID = [
     (5, 20, (10, 100, 1000), 1, 0),
     (4, 4, (1, 4), 4, 0),
     (3, 4, (10, 100, 1000), 1, 2),
-    (6, 4, (1, 3, 10, 30, 100, 300, 1000, 3000), 1, 0),
+    (5, 4, (1, 10, 100, 1000, 10000), 1, 0),
     (2.5, 4, (10, 1000), 1, 0),
 ]
 
@@ -44,17 +44,17 @@ GRID = [
 def test_large_crowds_have_the_error_predicted(
     per_task: float, per_worker: int, support: tuple[float, ...], dimension: int, gold: int
 ) -> None:
-    """Three crowds of 8,000 answers, four standard errors beside 1 %: one grid in 50 fails."""
+    """Eight crowds of 3,000 answers, four standard errors beside 1 %: one grid in 50 fails."""
     model = Model(support=support, dimension=dimension)
     how: dict[str, Any] = {"per_task": per_task, "per_worker": per_worker, "gold": gold}
     measured = measure_error(
         model,
         np.random.default_rng(1),
-        n_tasks=int(8000 / per_task),
+        n_tasks=int(3000 / per_task),
         per_task=per_task,
         per_worker=per_worker,
         gold=gold,
-        crowds=3,
+        crowds=8,
     )
     assert_agree(predict(model, **how), measured, bias=0.01)
 
@@ -68,7 +68,7 @@ def test_200_tasks_are_nearly_many(per_task: int, per_worker: int, dimension: in
         n_tasks=200,
         per_task=per_task,
         per_worker=per_worker,
-        crowds=60,
+        crowds=40,
     )
     predicted = predict(model, per_task=per_task, per_worker=per_worker)
     assert_agree(predicted, measured, bias=0.02)
@@ -152,6 +152,7 @@ def test_with_much_gold_the_oracle_is_reached() -> None:
     assert found.mse == pytest.approx(found.oracle_mse, rel=1e-3)
 
 
+@settings(max_examples=8)
 @given(scale=st.sampled_from([0.25, 4.0, 1e6]), seed=st.integers(0, 3))
 def test_units_do_not_matter(scale: float, seed: int) -> None:
     """The same seed in units twice as fine: the same numbers, to rounding."""

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxpop import (
@@ -67,8 +67,9 @@ def test_target_and_budget_are_two_sides_of_one_plan() -> None:
     assert back.prediction.rmse == pytest.approx(4.0, rel=0.02)
 
 
+@settings(max_examples=6)
 @given(
-    budget=st.floats(150, 5000),
+    budget=st.floats(150, 400),
     worker=st.sampled_from([0.0, 0.7]),
     capacity=st.integers(1, 9),
     gold=st.integers(0, 2),
@@ -79,7 +80,12 @@ def test_a_budget_is_kept_to_the_last_answer(
     """Never above it; and one more answer, with its worker if need be, would be."""
     prices = Prices(answer=1.0, worker=worker, gold=1.0)
     crowd = Model(support=(5.0,))  # nothing to learn: quick, and gold is never worth it
-    asked = {"n_tasks": 20, "prices": prices, "capacity": capacity + gold, "max_gold": gold}
+    asked: dict[str, Any] = {
+        "n_tasks": 20,
+        "prices": prices,
+        "capacity": capacity + gold,
+        "max_gold": gold,
+    }
     found = plan_for(crowd, budget=budget, **asked).chosen
     assert found is not None
     n = round(found.per_task * 20)
@@ -87,13 +93,13 @@ def test_a_budget_is_kept_to_the_last_answer(
     assert found.n_answers == n + found.n_workers * found.gold
     assert found.cost <= budget * (1 + 1e-6)
     one_more = 1 + worker + found.gold
-    assert found.cost > budget - one_more - 1e-6 or found.per_task == 300
+    assert found.cost > budget - one_more - 1e-6
     assert found.n_workers == -(-n // found.per_worker)
     assert found.per_worker == min(capacity + gold - found.gold, 20)
 
 
 def test_the_frontier_falls() -> None:
-    found = plan_for(capacity=5, max_gold=3)
+    found = plan_for(Model(support=(10, 1000)), capacity=5, max_gold=1)
     cost = [o.cost for o in found.frontier]
     rmse = [o.prediction.rmse for o in found.frontier]
     assert cost == sorted(set(cost))
@@ -145,16 +151,6 @@ def test_gold_is_bought_where_nothing_else_helps() -> None:
     assert options.chosen.gold == 1
 
 
-def test_half_width_is_what_intervals_have() -> None:
-    found = plan_for(half_width=12.0, capacity=5).chosen
-    assert found is not None
-    rng = np.random.default_rng(3)
-    crowd = simulate(CROWD, assign_regular(3000, 3, 5, rng), rng)
-    low, high = BI(support=CROWD.support).fit(crowd.answers).interval(0.95)
-    near = next(o for o in plan_for(half_width=12.0, capacity=5).options if o.per_task == 3)
-    assert near.prediction.half_width == pytest.approx(float((high - low).mean() / 2), rel=0.03)
-
-
 def part(crowd: Simulation, share: float) -> Answers:
     """All answers to the first tasks."""
     a = crowd.answers
@@ -166,14 +162,13 @@ def part(crowd: Simulation, share: float) -> Answers:
 
 @pytest.mark.parametrize(
     ("support", "per_task", "per_worker", "dimension"),
-    [((10, 100, 1000), 5, 20, 1), ((10, 100, 1000), 5, 20, 2), ((1, 4, 16, 64), 4, 10, 1)],
+    [((10, 100, 1000), 5, 20, 1), ((1, 4, 16, 64), 4, 10, 1)],
 )
-@pytest.mark.parametrize("seed", [0, 1])
 def test_a_pilot_of_a_tenth_predicts_the_rest(
-    support: tuple[float, ...], per_task: int, per_worker: int, dimension: int, seed: int
+    support: tuple[float, ...], per_task: int, per_worker: int, dimension: int
 ) -> None:
     """RMSE within 20 %: the crowd of 24 seeds that were tried came within 15 % (see the docs)."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     model = Model(support=support, dimension=dimension)
     crowd = simulate(model, assign_regular(2000, per_task, per_worker, rng), rng)
     learned = learn_crowd(part(crowd, 0.1))
@@ -199,7 +194,7 @@ def test_a_learned_crowd_counts_its_workers() -> None:
     few = learn_crowd(part(crowd, 0.25))
     errors = [pilot_error(c, 5, np.random.default_rng(0)) for c in (learned, few)]
     assert 0 < errors[0] < errors[1] < 0.5
-    found = plan_for(learned, budget=5000).chosen
+    found = plan_for(learned, budget=1000).chosen
     assert found is not None
     assert found.error("rmse") > found.prediction.rmse_error
 
@@ -231,10 +226,26 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_the_command_plans_and_draws(suffix: str, tmp_path: Path) -> None:
+def test_a_plan_can_be_drawn(tmp_path: Path) -> None:
+    options = (make_option(1, 3), make_option(2, 2, gold=1), make_option(3, 1))
+    for criterion, suffix in (("rmse", "png"), ("half_width", "pdf")):
+        made = Plan(
+            model=CROWD,
+            n_tasks=1,
+            criterion=criterion,  # type: ignore[arg-type]
+            options=options,
+            chosen=options[2],
+            target=1.0,
+        )
+        picture = made.plot(tmp_path / f"plan.{suffix}")
+        assert picture.stat().st_size > 1000
+    with pytest.raises(ConfigError, match="a plot is a .png, .svg or .pdf file, got 'plan.gif'"):
+        made.plot(tmp_path / "plan.gif")
+
+
+def test_the_command_plans_and_draws(tmp_path: Path) -> None:
     crowd = ("--support", "10,1000", "--tasks", 100, "--price", "0.1", "--capacity", 8)
-    picture, table = tmp_path / f"plan.{suffix}", tmp_path / "plan.csv"
+    picture, table = tmp_path / "plan.svg", tmp_path / "plan.csv"
     done = run("plan", *map(str, crowd), "--rmse", "6", "--plot", picture, "-o", table)
     assert done.exit_code == 0, done.stderr
     assert done.stderr.startswith("RMSE 6 costs ")
@@ -259,13 +270,9 @@ def test_the_command_learns_from_a_pilot(tmp_path: Path, crowd: Simulation) -> N
     assert len(pd.read_csv(io.StringIO(done.stdout))) >= 3
 
 
-def test_mistakes_are_one_line(tmp_path: Path) -> None:
+def test_mistakes_are_one_line() -> None:
     done = run("plan", "--tasks", "10")
     assert (done.exit_code, done.stderr) == (
         1,
         "Error: give a pilot file, or --support; one of the two\n",
     )
-    picture = tmp_path / "plan.gif"
-    done = run("plan", "--support", "4", "--tasks", "10", "--budget", "20", "--plot", picture)
-    assert done.exit_code == 1
-    assert "a plot is a .png, .svg or .pdf file, got 'plan.gif'" in done.stderr

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import gamma, ndtri, softmax
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
@@ -38,6 +38,7 @@ _INNER_SWEEPS = 3
 _LOWEST = -(2.0**18)
 # One bound of a 95 % interval: the other lies as far on the other side, on average.
 _UPPER = np.array([0.975])
+_NORMAL_95 = float(ndtri(0.975))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,27 +132,32 @@ def measure_error(
 
 
 def oracle_mse(model: Model, per_task: float) -> float:
-    """Expected squared error of the strong oracle, which knows every worker's variance.
+    """Expected squared error of the strong oracle, which knows every worker's variance (D5)."""
+    return model.dimension * _oracle_variance(model, per_task, 1.0)
 
-    The expectation of 1/W over the levels of ``per_task`` workers, by an integral instead of a
-    sum over all configurations::
 
-        d E[1/W] = d ∫_0^∞ exp(-t/tau²) (Σ_k π_k exp(-t/s_k))^l dt                         (D5)
+def _oracle_variance(model: Model, per_task: float, power: float) -> float:
+    """Expectation of 1/W^p over the levels of a task's workers, W their summed precision.
+
+    By an integral instead of a sum over all configurations::
+
+        E[W^-p] = 1/Γ(p) ∫_0^∞ t^(p-1) exp(-t/tau²) (Σ_k π_k exp(-t/s_k))^l dt             (D5)
 
     In log t the trapezoid rule converges exponentially.
     """
     low, share = _split(per_task)
     if share:
-        return (1 - share) * oracle_mse(model, low) + share * oracle_mse(model, low + 1)
+        ends = [_oracle_variance(model, n, power) for n in (low, low + 1)]
+        return (1 - share) * ends[0] + share * ends[1]
     levels, weights = model.levels, np.array(model.weights)
-    # Past the first bound nothing has decayed, past the second everything has.
-    bottom, top = np.log(levels[0] / low) - 40.0, np.log(800.0 * levels[-1])
+    # Below the first bound nothing has decayed, above the second everything has.
+    bottom, top = np.log(levels[0] / low) - 40.0 / power, np.log(800.0 * levels[-1])
     y = np.arange(bottom, top, 0.2)
     t = np.exp(y)
     with np.errstate(under="ignore"):
         decay = (weights * np.exp(-t[:, None] / levels)).sum(axis=1) ** low
-        integral = 0.2 * float((t * decay * np.exp(-t * model.prior_precision)).sum())
-    return model.dimension * integral
+        integral = 0.2 * float((t**power * decay * np.exp(-t * model.prior_precision)).sum())
+    return integral / gamma(power)
 
 
 def average_mse(model: Model, per_task: float) -> float:
@@ -186,8 +192,8 @@ def _default_engine() -> Engine:
 
 
 def _prediction(model: Model, per_task: float, found: Floats) -> Prediction:
-    """Sum up rows of (excess over the oracle, half-width), one per population or crowd."""
-    excess, half_width = found.mean(axis=0)
+    """Sum up rows of (excess MSE, excess half-width over the oracle's), one per population."""
+    excess, wider = found.mean(axis=0)
     errors = found.std(axis=0, ddof=1) / np.sqrt(len(found))
     oracle = oracle_mse(model, per_task)
     # With one answer per task there is no excess but rounding, and no error to speak of.
@@ -195,7 +201,7 @@ def _prediction(model: Model, per_task: float, found: Floats) -> Prediction:
     return Prediction(
         mse=oracle + float(excess),
         mse_error=float(errors[0]) if errors[0] > rounding else 0.0,
-        half_width=float(half_width),
+        half_width=_NORMAL_95 * _oracle_variance(model, per_task, 0.5) + float(wider),
         half_width_error=float(errors[1]),
         oracle_mse=oracle,
         average_mse=average_mse(model, per_task),
@@ -216,7 +222,7 @@ class _Evolution:
         self.first = np.concatenate([[0], np.cumsum(degree)[:-1]])
 
     def run(self, rng: np.random.Generator) -> tuple[float, float]:
-        """Renew a population until it settles; return the excess MSE and the half-width."""
+        """Renew a population until it settles; return what BI has over the oracle."""
         level = self._levels(rng)
         said = np.zeros((len(level), len(self.model.support)))
         if self._gold:
@@ -237,8 +243,8 @@ class _Evolution:
             measured.append(tasks.accuracy())
             if left:
                 level, said = self._listen(level, tasks.messages, rng)
-        excess, half_width = np.mean(measured, axis=0).tolist()
-        return excess, half_width
+        excess, wider = np.mean(measured, axis=0).tolist()
+        return excess, wider
 
     def open(self, value: Floats) -> Backend:
         """Lay out fresh tasks, each answer by a worker of its own."""
@@ -314,13 +320,13 @@ class _Tasks:
         self.messages: Floats = np.asarray(heard * backend.quantum)
 
     def accuracy(self) -> tuple[float, float]:
-        """Mean squared distance from the strong oracle's estimates, and mean half-width."""
+        """Return what BI has over the strong oracle in squared error and in half-width."""
         found = self._backend.moments(_UPPER)
         first = self._evolution.first
         total = np.add.reduceat(self._precision, first) + self._evolution.model.prior_precision
         oracle = np.add.reduceat(self._precision * self._value, first) / total
         half_width = float((found.quantile[:, :, 0] - found.estimate).mean())
-        return _excess(found.estimate, oracle), half_width
+        return _excess(found.estimate, oracle), half_width - _oracle_half_width(total)
 
 
 def _excess(estimate: Floats, oracle: Floats) -> float:
@@ -330,6 +336,11 @@ def _excess(estimate: Floats, oracle: Floats) -> float:
     makes of the answers: so the cross term vanishes, and with it most of the noise (D4).
     """
     return float(((estimate - oracle) ** 2).sum(axis=1).mean())
+
+
+def _oracle_half_width(total_precision: Floats) -> float:
+    """Mean half-width of the oracle's intervals; what luck does to it, it does to BI's."""
+    return _NORMAL_95 * float((1.0 / np.sqrt(total_precision)).mean())
 
 
 def _window_sums(rows: Floats, width: int) -> Floats:
@@ -349,7 +360,7 @@ def _fit_one_crowd(
     gold: int,
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """Return excess MSE over the oracle, half-width, and the plain MSE of one crowd."""
+    """Return what one crowd has over the oracle in MSE and half-width, and its plain MSE."""
     degree = rng.permutation(_degrees(n_tasks, per_task))
     load = _degrees(-(-degree.sum() // per_worker), degree.sum() / -(-degree.sum() // per_worker))
     crowd = simulate(model, assign_degrees(degree, rng.permutation(load), rng), rng)
@@ -360,11 +371,12 @@ def _fit_one_crowd(
     precision = 1.0 / crowd.worker_variance[crowd.answers.worker]
     pulled = np.zeros((n_tasks, model.dimension))
     np.add.at(pulled, crowd.answers.task, precision[:, None] * crowd.answers.value)
-    total = np.bincount(crowd.answers.task, precision, n_tasks) + model.prior_precision
+    total: Floats = np.bincount(crowd.answers.task, precision, n_tasks).astype(np.float64)
+    total += model.prior_precision
     low, high = found.interval(0.95)
-    half_width = float(0.5 * (high - low)[:n_tasks].mean())
+    wider = float(0.5 * (high - low)[:n_tasks].mean()) - _oracle_half_width(total)
     mse = float(((estimate - crowd.truth) ** 2).sum(axis=1).mean())
-    return _excess(estimate, pulled / total[:, None]), half_width, mse
+    return _excess(estimate, pulled / total[:, None]), wider, mse
 
 
 def _with_gold(
