@@ -133,10 +133,10 @@ def measure_error(
 
 def oracle_mse(model: Model, per_task: float) -> float:
     """Expected squared error of the strong oracle, which knows every worker's variance (D5)."""
-    return model.dimension * _oracle_variance(model, per_task, 1.0)
+    return model.dimension * oracle_variance(model, per_task, 1.0)
 
 
-def _oracle_variance(model: Model, per_task: float, power: float) -> float:
+def oracle_variance(model: Model, per_task: float, power: float) -> float:
     """Expectation of 1/W^p over the levels of a task's workers, W their summed precision.
 
     By an integral instead of a sum over all configurations::
@@ -147,7 +147,7 @@ def _oracle_variance(model: Model, per_task: float, power: float) -> float:
     """
     low, share = _split(per_task)
     if share:
-        ends = [_oracle_variance(model, n, power) for n in (low, low + 1)]
+        ends = [oracle_variance(model, n, power) for n in (low, low + 1)]
         return (1 - share) * ends[0] + share * ends[1]
     levels, weights = model.levels, np.array(model.weights)
     # Below the first bound nothing has decayed, above the second everything has.
@@ -201,7 +201,7 @@ def _prediction(model: Model, per_task: float, found: Floats) -> Prediction:
     return Prediction(
         mse=oracle + float(excess),
         mse_error=float(errors[0]) if errors[0] > rounding else 0.0,
-        half_width=_NORMAL_95 * _oracle_variance(model, per_task, 0.5) + float(wider),
+        half_width=_NORMAL_95 * oracle_variance(model, per_task, 0.5) + float(wider),
         half_width_error=float(errors[1]),
         oracle_mse=oracle,
         average_mse=average_mse(model, per_task),

@@ -42,7 +42,8 @@ class Option:
 
     ``per_worker`` counts tasks; the ``gold`` questions that every worker also answers come on
     top, and are paid for. ``crowd_error`` is the relative error of RMSE and half-width that comes
-    from knowing the crowd by a pilot only.
+    from knowing the crowd by a pilot only; ``luck`` how much, relatively, the RMSE of one campaign
+    differs from the next one's, which no prediction can know.
     """
 
     per_task: float
@@ -53,6 +54,7 @@ class Option:
     cost: float
     prediction: Prediction
     crowd_error: float = 0.0
+    luck: float = 0.0
 
     def accuracy(self, criterion: Criterion) -> float:
         """RMSE or half-width."""
@@ -130,6 +132,7 @@ class Plan:
             "answers": [o.n_answers for o in rows],
             "rmse": [o.prediction.rmse for o in rows],
             "rmse_error": [o.error("rmse") for o in rows],
+            "rmse_luck": [o.luck * o.prediction.rmse for o in rows],
             "half_width_95": [o.prediction.half_width for o in rows],
             "average_rmse": [float(np.sqrt(o.prediction.average_mse) / root) for o in rows],
             "oracle_rmse": [float(np.sqrt(o.prediction.oracle_mse) / root) for o in rows],

@@ -10,7 +10,7 @@ from voxpop.density import oracle_mse, predict_error
 from voxpop.errors import ConfigError, require
 from voxpop.frontier import NAMES, Criterion, Option, Plan, Prices
 from voxpop.model import Model
-from voxpop.pilot import LearnedCrowd, pilot_error
+from voxpop.pilot import LearnedCrowd, luck, pilot_error
 
 # Answers per task that a frontier looks at, and gold questions per worker.
 _PER_TASK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300)
@@ -154,6 +154,13 @@ class _Search:
                 cost=cost,
                 prediction=prediction,
                 crowd_error=self._crowd_error(int(per_task)),
+                luck=luck(
+                    self._model,
+                    per_task,
+                    self._n_tasks,
+                    n_workers,
+                    np.random.default_rng([self._seed, *key, 1]),
+                ),
             )
             if self._on_option is not None:
                 self._on_option(self._known[key])

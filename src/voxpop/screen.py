@@ -81,12 +81,18 @@ def show_rows(title: str, columns: Mapping[str, Sequence[Any]], console: Console
 
 def show_plan(plan: Plan, console: Console) -> None:
     """Print what money buys, to the cent, with a mark at the option that was chosen."""
-    columns: dict[str, Any] = dict(plan.columns())
-    columns["cost"] = [Decimal(f"{cost:.2f}") for cost in columns["cost"]]
-    title = f"What money buys: {plan.n_tasks} tasks"
+    rows = plan.columns()
+    columns: dict[str, Sequence[Any]] = {"cost": [Decimal(f"{cost:.2f}") for cost in rows["cost"]]}
+    columns |= {name.replace("_", " "): rows[name] for name in ("per_task", "per_worker")}
+    if any(rows["gold"]):
+        columns["gold each"] = rows["gold"]
+    columns |= {"workers": rows["workers"], "RMSE": rows["rmse"]}
+    for name in ("error", "luck"):
+        columns[name] = [Decimal(f"{error:.2g}") for error in rows[f"rmse_{name}"]]
+    columns |= {"half-width 95 %": rows["half_width_95"], "average's RMSE": rows["average_rmse"]}
     if plan.chosen is not None:
         columns[""] = ["◀" if option == plan.chosen else "" for option in plan.frontier]
-    show_rows(title, columns, console)
+    show_rows(f"What money buys: {plan.n_tasks} tasks", columns, console)
 
 
 @contextmanager
