@@ -9,7 +9,7 @@ import numpy as np
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.backends import Engine
-from voxpop.density import oracle_mse, oracle_variance
+from voxpop.density import oracle_mse, oracle_variance, oracle_variances
 from voxpop.estimators import BI
 from voxpop.model import Model
 
@@ -22,8 +22,10 @@ _STEPS, _MOST_SWEEPS, _SETTLED = 100, 40, 1e-3
 _ACCURACY = 1e-5
 # A weight that no worker supports is kept above zero, for its logarithm.
 _LEAST_WEIGHT = 1e-6
-# Crowds drawn to see what their composition does: the sd comes within 5 %.
-_DRAWS = 200
+# A level that fewer than this many workers use, in expectation, is left out.
+_FEWEST_WORKERS = 0.02
+# Crowds drawn to see what their composition does: the sd comes within 4 %.
+_DRAWS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +83,9 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
         # The first messages know nothing of each other: two more before the weights may rest.
         if sweep > 2 and np.abs(weights - before).max() < _SETTLED:
             break
-    return LearnedCrowd(model.with_levels(model.support, weights.tolist()), count)
+    kept = count >= _FEWEST_WORKERS
+    learned = model.with_levels(model.levels[kept].tolist(), weights[kept].tolist())
+    return LearnedCrowd(learned, count[kept])
 
 
 def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) -> float:
@@ -90,8 +94,9 @@ def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) 
     From weights drawn as the pilot leaves them, and the strong oracle's RMSE under each: what the
     share of good workers does to it, it does to BI's.
     """
-    drawn = _oracle_rmse(crowd.model, crowd.draw_weights(_DRAWS, rng), per_task)
-    return float(np.std(drawn) / np.sqrt(oracle_mse(crowd.model, per_task)))
+    weights = crowd.draw_weights(_DRAWS, rng)
+    drawn = np.sqrt(oracle_variances(crowd.model, weights, per_task, 1.0))
+    return float(np.std(drawn) / np.sqrt(oracle_variance(crowd.model, per_task, 1.0)))
 
 
 def luck(
@@ -107,13 +112,7 @@ def luck(
     f(π) the expected MSE under weights π, and n the multinomial numbers of m workers.
     """
     weights = rng.multinomial(n_workers, np.array(model.weights), _DRAWS) / n_workers
-    of_workers = np.var(_oracle_rmse(model, np.maximum(weights, _LEAST_WEIGHT), per_task) ** 2)
     d, mean = model.dimension, oracle_mse(model, per_task)
+    of_workers = np.var(d * oracle_variances(model, weights, per_task, 1.0))
     of_tasks = (d * (d + 2) * oracle_variance(model, per_task, 2.0) - mean**2) / n_tasks
     return float(np.sqrt(of_workers + of_tasks) / (2.0 * mean))
-
-
-def _oracle_rmse(model: Model, weights: Floats, per_task: float) -> Floats:
-    """RMSE of the strong oracle under each of several weights, up to the dimension."""
-    crowds = (model.with_levels(model.support, row.tolist()) for row in weights)
-    return np.sqrt([oracle_mse(crowd, per_task) for crowd in crowds])

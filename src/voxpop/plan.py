@@ -51,6 +51,8 @@ def make_plan(
         Most answers of one worker, gold questions included.
     max_gold
         Most gold questions per worker to think of.
+    on_option
+        Called with every option as it is predicted: for a progress line.
     """
     given = {"rmse": rmse, "half_width": half_width, "budget": budget}
     asked = {name: item for name, item in given.items() if item is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from voxpop.demo import Contestant
 from voxpop.estimators.base import OnSweep
-from voxpop.frontier import Plan
+from voxpop.frontier import Option, Plan
 from voxpop.metrics import Score
 from voxpop.result import Result
 
@@ -121,6 +121,21 @@ def progress(console: Console) -> Iterator[OnSweep | None]:
             )
 
         yield on_sweep
+
+
+@contextmanager
+def planning(console: Console) -> Iterator[Callable[[Option], None] | None]:
+    """Show on a terminal which option was predicted last, and nothing elsewhere."""
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status("predicting errors") as status:
+
+        def on_option(option: Option) -> None:
+            rmse = option.prediction.rmse
+            status.update(f"{option.per_task:.3g} answers per task: RMSE {rmse:.4g}")
+
+        yield on_option
 
 
 def _table(title: str, columns: Mapping[str, Any], rows: Any) -> Table:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("--support", callback=numbers, help="Noise variances of the workers, for no PILOT.")
 @click.option("--weights", callback=numbers, help="Share of workers at each.  [default: equal]")
 @click.option("--dimension", type=int, default=1, show_default=True, help="Coordinates, likewise.")
+@click.option("--prior-variance", type=float, help="Of the truths, likewise.  [default: flat]")
 @click.option("--task", help="Column of the pilot's task ids.  [default: guessed]")
 @click.option("--worker", help="Column of its worker ids.  [default: guessed]")
 @click.option("--value", "values", multiple=True, help="Column of its values; repeat for vectors.")
@@ -42,6 +43,7 @@ def plan(
     support: tuple[float, ...] | None,
     weights: tuple[float, ...] | None,
     dimension: int,
+    prior_variance: float | None,
     task: str | None,
     worker: str | None,
     values: tuple[str, ...],
@@ -75,27 +77,33 @@ def plan(
     from voxpop.model import Model
     from voxpop.pilot import LearnedCrowd, learn_crowd
     from voxpop.plan import make_plan
+    from voxpop.screen import planning
     from voxpop.tables import write_table
 
     require((pilot is None) != (support is None), "give a pilot file, or --support; one of the two")
+    require(support is not None or not weights, "--weights goes with --support")
     crowd: Model | LearnedCrowd
-    if pilot is None:
-        crowd = Model(support=support or (), weights=weights, dimension=dimension)
+    if support is not None:
+        prior = {} if prior_variance is None else {"prior_variance": prior_variance}
+        crowd = Model(support=support, weights=weights, dimension=dimension, **prior)
     else:
+        assert pilot is not None
         with open_input(pilot) as path:
             crowd = learn_crowd(read_answers(path, task, worker, values or None))
         say(crowd.describe())
-    found = make_plan(
-        crowd,
-        np.random.default_rng(seed),
-        n_tasks=n_tasks,
-        rmse=rmse,
-        half_width=half_width,
-        budget=budget,
-        capacity=capacity,
-        max_gold=gold,
-        prices=Prices(answer=price, worker=price_worker, gold=price_gold),
-    )
+    with planning(console(stderr=True)) as on_option:
+        found = make_plan(
+            crowd,
+            np.random.default_rng(seed),
+            n_tasks=n_tasks,
+            rmse=rmse,
+            half_width=half_width,
+            budget=budget,
+            capacity=capacity,
+            max_gold=gold,
+            prices=Prices(answer=price, worker=price_worker, gold=price_gold),
+            on_option=on_option,
+        )
     say(found.headline())
     if output is not None:
         write_table(found.columns(), output)
