@@ -103,7 +103,8 @@ def predict_error(
     require(populations >= 2, f"populations must be at least 2, got {populations}")
     require(size >= 10 * per_task, f"size must be ten times per_task or more, got {size}")
     centred = replace(model, prior_mean=0.0)
-    evolve = _Evolution(centred, per_task, per_worker, gold, size, engine or _default_engine())
+    engine = engine or Engine(accuracy=_ACCURACY)
+    evolve = _Evolution(centred, per_task, per_worker, gold, size, engine)
     found = [evolve.run(child) for child in rng.spawn(populations)]
     return _prediction(model, per_task, np.array(found))
 
@@ -158,8 +159,7 @@ def oracle_variances(model: Model, weights: Floats, per_task: float, power: floa
         return (1 - share) * ends[0] + share * ends[1]
     levels = model.levels
     # Below the first bound nothing has decayed, above the second everything has.
-    bottom, top = np.log(levels[0] / low) - 40.0 / power, np.log(800.0 * levels[-1])
-    t = np.exp(np.arange(bottom, top, 0.2))
+    t = np.exp(np.arange(np.log(levels[0] / low) - 40.0 / power, np.log(800.0 * levels[-1]), 0.2))
     with np.errstate(under="ignore"):
         decay = (weights @ np.exp(-t / levels[:, None])) ** low
         scale = 0.2 * t**power * np.exp(-t * model.prior_precision) / gamma(power)
@@ -181,7 +181,7 @@ def _split(per_task: float) -> tuple[int, float]:
 
 def _degrees(n_tasks: int, per_task: float) -> Index:
     """Answers of each task, at most one apart, ``per_task`` on average."""
-    low, _ = _split(per_task)
+    low = int(per_task)
     degree = np.full(n_tasks, low, dtype=np.int64)
     degree[: round(n_tasks * per_task) - n_tasks * low] += 1
     return degree
@@ -191,10 +191,6 @@ def _check(per_task: float, per_worker: int, gold: int) -> None:
     require(per_task >= 1, f"per_task must be at least 1, got {per_task}")
     require(per_worker >= 1, f"per_worker must be at least 1, got {per_worker}")
     require(gold >= 0, f"gold must be at least 0, got {gold}")
-
-
-def _default_engine() -> Engine:
-    return Engine(accuracy=_ACCURACY)
 
 
 def _prediction(model: Model, per_task: float, found: Floats) -> Prediction:
@@ -230,9 +226,8 @@ class _Evolution:
     def run(self, rng: np.random.Generator) -> tuple[float, float]:
         """Renew a population until it settles; return what BI has over the oracle."""
         level = self._levels(rng)
-        said = np.zeros((len(level), len(self.model.support)))
-        if self._gold:
-            said += self._gold_messages(level, rng)
+        nothing = np.zeros((len(level), len(self.model.support)))
+        said = self._gold_messages(level, rng) if self._gold else nothing
         best, waited = -np.inf, 0
         for _ in range(_MOST_GENERATIONS):
             known = softmax(said + self.model.log_weights, axis=1)
@@ -249,8 +244,7 @@ class _Evolution:
             measured.append(tasks.accuracy())
             if left:
                 level, said = self._listen(level, tasks.messages, rng)
-        excess, wider = np.mean(measured, axis=0).tolist()
-        return excess, wider
+        return float(np.mean(measured, axis=0)[0]), float(np.mean(measured, axis=0)[1])
 
     def open(self, value: Floats) -> Backend:
         """Lay out fresh tasks, each answer by a worker of its own."""
