@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.backends import Inference, WorkerSums
-from voxpop.backends.costs import enumerates
+from voxpop.backends.costs import choose_way
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
 # Numbers in flight in one block, and numbers kept between sweeps: 8 MB and 256 MB.
 BLOCK_NUMBERS = 1_000_000
 CACHE_NUMBERS = 32_000_000
+# Guesses before the first sweep, where a way makes them: the fourth is as good as they get.
+N_GUESSES = 4
 
 Workers = NDArray[np.int32]
 
@@ -62,6 +64,16 @@ class Way(Protocol):
         """Return what is known of the truths of some rows."""
 
 
+@runtime_checkable
+class GuessingWay(Way, Protocol):
+    """A way that is slow from flat messages, and can guess better ones to start from."""
+
+    def guess(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Do as ``sweep`` does, roughly and quickly (M27)."""
+
+
 class Ways(Protocol):
     """How one backend works out tasks of (n, l, d) values; ``room`` is for what it keeps."""
 
@@ -70,6 +82,9 @@ class Ways(Protocol):
 
     def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
         """Sum over all configurations of the levels."""
+
+    def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
+        """Sum over those configurations that can matter."""
 
     def integration(
         self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
@@ -116,13 +131,27 @@ class Groups:
         self.quantum, self._floor = fixed_point(int(messages))
         self._sums = np.zeros((answers.n_workers, len(model.support)), dtype=np.int64)
         self._log_weights = model.log_weights
+        self._guesses_left = (
+            N_GUESSES if any(isinstance(g.way, GuessingWay) for g in self._groups) else 0
+        )
 
     def to_workers(self, damping: float) -> tuple[WorkerSums, float]:
         """Work out all messages to workers, and add them up."""
+        while self._guesses_left:
+            self._guesses_left -= 1
+            self.to_tasks(self._guess(), self._log_weights)
         new_sums = np.zeros_like(self._sums)
         sweep = self._sweep(damping)
         changes = [g.way.sweep(sweep, g.worker, g.message, new_sums) for g in self._groups]
         return new_sums, max(changes)
+
+    def _guess(self) -> WorkerSums:
+        """Let tasks guess that would be slow to speak from flat messages; the others speak."""
+        new_sums, sweep = np.zeros_like(self._sums), self._sweep(0.0)
+        for g in self._groups:
+            say = g.way.guess if isinstance(g.way, GuessingWay) else g.way.sweep
+            say(sweep, g.worker, g.message, new_sums)
+        return new_sums
 
     def to_tasks(self, sums: WorkerSums, log_weights: Floats) -> None:
         """Keep the workers' sums; a task's own message is taken off when it listens."""
@@ -196,6 +225,7 @@ def _groups(
     prior_mean = model.prior_means(answers.n_tasks)
     everything = slice(0, answers.dimension)
     room = CACHE_NUMBERS
+    per_worker = float(np.median(answers.worker_degree))
     for size in np.unique(degree).tolist():
         gold_tasks = np.flatnonzero((degree == size) & answers.is_gold)
         tasks = np.flatnonzero((degree == size) & ~answers.is_gold)
@@ -208,8 +238,13 @@ def _groups(
         if not len(tasks):
             continue
         worker, value, origin = _gather(answers, tasks, size)
-        if enumerates(inference, model.levels, size, answers.dimension, accuracy):
-            way = ways.enumeration(value, prior_mean[tasks] - origin, model, room)
+        name = choose_way(inference, model.levels, size, answers.dimension, accuracy, per_worker)
+        if name != "integrate":
+            centred = prior_mean[tasks] - origin
+            if name == "active":
+                way = ways.active(value, centred, model, accuracy)
+            else:
+                way = ways.enumeration(value, centred, model, room)
             room -= way.kept
             yield Group(way, tasks, everything, worker, origin, n_levels)
             continue

@@ -13,6 +13,7 @@ from voxpop import _native
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends import portable as in_numpy
+from voxpop.backends.costs import most_free
 from voxpop.backends.groups import Sweep, Way, Workers
 from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
@@ -89,6 +90,92 @@ class Enumeration:
             self._tables,
             self._value[rows],
             self._prior_mean[rows],
+            incoming,
+            probabilities,
+            ndtri(probabilities),
+            found.estimate,
+            found.variance,
+            found.quantile,
+            self._threads,
+            self._instruction_set,
+        )
+        return found
+
+
+class Active:
+    """Tasks of which only those configurations are summed over that can matter."""
+
+    name = "active"
+    kept = 0
+
+    def __init__(
+        self,
+        value: Floats,
+        prior_mean: Floats,
+        model: Model,
+        accuracy: float,
+        threads: int = 1,
+        instruction_set: str = "",
+    ) -> None:
+        self._value, self._prior_mean = map(np.ascontiguousarray, (value, prior_mean))
+        self._threads, self._instruction_set = threads, instruction_set
+        degree, dimension = value.shape[1:]
+        tables = _native.Tables(list(model.support), degree, dimension, model.prior_precision)
+        self._model = tables, model.levels
+        self._prior_precision, self._accuracy = model.prior_precision, accuracy
+        self._most_free = most_free(len(model.support), degree)
+        self.numbers_per_task = 4 * degree * len(model.support)
+
+    def _speak(
+        self,
+        guess: bool,
+        sweep: Sweep,
+        worker: Workers,
+        message: WorkerSums,
+        new_sums: WorkerSums,
+    ) -> float:
+        return _native.active_sweep(
+            *self._model,
+            self._value,
+            self._prior_mean,
+            self._prior_precision,
+            self._accuracy,
+            self._most_free,
+            guess,
+            worker,
+            sweep.sums,
+            sweep.log_weights,
+            sweep.quantum,
+            sweep.floor,
+            sweep.damping,
+            message,
+            new_sums,
+            self._threads,
+            self._instruction_set,
+        )
+
+    def sweep(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        return self._speak(False, sweep, worker, message, new_sums)
+
+    def guess(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Do as ``sweep`` does, roughly and quickly."""
+        return self._speak(True, sweep, worker, message, new_sums)
+
+    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+        """Return the mixture over those configurations."""
+        found = _room_for(len(incoming), self._value.shape[2], len(probabilities))
+        _native.active_posterior(
+            *self._model,
+            self._value[rows],
+            self._prior_mean[rows],
+            self._prior_precision,
+            self._accuracy,
+            self._most_free,
             incoming,
             probabilities,
             ndtri(probabilities),
@@ -180,6 +267,10 @@ class NativeWays:
     def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
         """Sum over all configurations of the levels."""
         return Enumeration(value, prior_mean, model, room, self._threads, self._instruction_set)
+
+    def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
+        """Sum over those configurations that can matter."""
+        return Active(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
 
     def integration(
         self,
