@@ -81,7 +81,7 @@ def most_free(n_levels: int, degree: int) -> int:
     """How many workers of a task may be free before enumerating all of it is cheaper."""
     pairs = max(1.0, 0.5 * ((n_levels - 1) * degree) ** 2)
     spare = degree * log(n_levels) - log(4.0 * pairs)
-    return max(0, min(degree, int(spare / log(max(n_levels, 2)))))
+    return max(0, min(degree, int(spare / log(2.0))))
 
 
 def enumeration_cost(n_levels: int, degree: int, dimension: int) -> float:

@@ -1,11 +1,12 @@
 """Enumeration where most workers have settled on a level: only what can matter is summed.
 
 Once messages are sharp nearly all of a task's K^l configurations weigh nothing. A worker whose
-incoming message leaves little but its best level is *settled* there; the few others are *free*.
-Summed are all levels of the free workers, with every settled one at its best level but for one
-(for two, in the message to one of them). What is left out is bounded beforehand, for certain
-(M26); a task that the bound does not clear is left to plain enumeration. And because the first
-messages of all are flat, so that nobody has settled yet, there is a cheap guess to start from.
+incoming message leaves little but its best level is *settled* there; the few others are *free*
+to have either of their two best. Summed are all configurations of the free workers, and those in
+which one worker has yet another level (or two, in the message to one of them). What is left out
+is bounded beforehand, for certain (M26); a task that the bound does not clear is left to plain
+enumeration. And because the first messages of all are flat, so that nobody has settled yet, there
+is a cheap guess to start from.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 
-# What is left out may weigh this share of the accuracy asked for.
-_SAFETY = 1e-3
 # Squares (Q/2) beyond which no task is settled: levels do not explain its answers.
 _MOST_SQUARES = 600.0
 # Weights of changes are cut here: beyond it their configuration is far below all accuracy, and
@@ -74,11 +73,12 @@ def choose_free(
 
     With b the best levels, Q their weighted sum of squares, and for every worker::
 
-        R_v = Σ_{k≠b} m_v(k) / m_v(b) max(1, (s_b / s_k)^(d/2))
+        r_v(k) = m_v(k) / m_v(b) max(1, (s_b / s_k)^(d/2))
 
-    all that is left out weighs at most this much of what is kept, and must be next to nothing::
+    all that is left out weighs at most this much of what is kept, and must be below ``accuracy``.
+    R_v is the sum of r_v over all levels but the best, or but the best two of a free worker::
 
-        1/2 (Σ_settled R_v)² Π_free (1 + R_v) e^(Q/2)                                      (M26)
+        1/2 (Σ R_v)² Π_free (1 + r_v(second best)) e^(Q/2)                                 (M26)
     """  # fmt: skip
     n, degree, n_levels = incoming.shape
     best = incoming.argmax(axis=2)
@@ -86,20 +86,24 @@ def choose_free(
     gain = np.maximum(root[best][:, :, None] / root, 1.0)
     doubt = np.exp(incoming - incoming.max(axis=2, keepdims=True)) * gain
     doubt[np.arange(n_levels) == best[:, :, None]] = 0.0
+    second = np.take_along_axis(doubt, np.argsort(-incoming, axis=2, kind="stable"), axis=2)[
+        :, :, 1
+    ]
     doubt = doubt.sum(axis=2)
     _, _, _, squares = _fit(value, prior_mean, prior_precision, 1.0 / levels[best])
     order = np.argsort(-doubt, axis=1, kind="stable")
-    doubt = np.take_along_axis(doubt, order, axis=1)
+    doubt, second = (np.take_along_axis(part, order, axis=1) for part in (doubt, second))
     n_free = np.full(n, -1)
     bound = 0.5 * np.exp(np.minimum(0.5 * squares, _MOST_SQUARES))
     bound[0.5 * squares > _MOST_SQUARES] = np.inf
     # Doubts may underflow; what they stand for is then still smaller than this.
     doubt = np.maximum(doubt, 1e-300)
     for f in range(min(most_free, degree) + 1):
-        left_out = doubt[:, f:].sum(axis=1) ** 2 * bound
-        n_free[(n_free < 0) & (left_out <= _SAFETY * accuracy)] = f
+        left_out = doubt.sum(axis=1) ** 2 * bound
+        n_free[(n_free < 0) & (left_out <= accuracy)] = f
         if f < degree:
-            bound = bound * (1.0 + doubt[:, f])
+            doubt[:, f] = np.maximum(doubt[:, f] - second[:, f], 0.0)
+            bound = bound * (1.0 + second[:, f])
     return n_free, order
 
 
@@ -133,46 +137,42 @@ def _expand(
     levels: Floats,
     n_free: int,
 ) -> Floats:
-    """Sum over the levels of the first ``n_free`` workers; the rest are settled but for one or two.
+    """Sum over the two best levels of the first ``n_free`` workers, and one or two other changes.
 
-    In one configuration of the free workers, with t_v(k) the weight of settled worker v at level k
-    instead of its best one b, and E the interaction of two such changes::
+    In one configuration of the free workers, with t_v(k) the weight of worker v at level k instead
+    of its best one b, and E the interaction of two such changes::
 
         m(u, b) = 1 + Σ_{v≠u,k'} t_v(k'),                                                  (M25)
         m(u, k) = t_u(k) / m_u(k) [1 + Σ_{v≠u,k'} t_v(k') E_uv(k, k')]
-    """
-    n, degree, n_levels = incoming.shape
-    best = incoming.argmax(axis=2)
-    level = (best[:, :, None] + np.arange(n_levels)) % n_levels
+
+    A free worker changes only from its best level, and not to its second.
+    """  # fmt: skip
+    degree, n_levels = incoming.shape[1:]
+    level = np.argsort(-incoming, axis=2, kind="stable")
     said = np.take_along_axis(incoming, level, axis=2)
     out = np.full(incoming.shape, -np.inf)
-    settled = slice(n_free, None)
-    for chosen in product(range(n_levels), repeat=n_free):
-        log_weight = np.zeros(n)
-        for i, k in enumerate(chosen):
-            best[:, i] = k
-            log_weight += incoming[:, i, k]
-        s = levels[best]
+    for chosen in product((0, 1), repeat=n_free):
+        at = np.array(chosen + (0,) * (degree - n_free))
+        s = levels[level[:, np.arange(degree), at]]
         total, away, squared, squares = _fit(value, prior_mean, prior_precision, 1.0 / s)
+        log_weight = said[:, np.arange(degree), at].sum(axis=1)
         log_weight -= 0.5 * (value.shape[2] * (np.log(total) + np.log(s).sum(axis=1)) + squares)
-        change = _changes(
-            levels[level[:, settled, 1:]], s[:, settled], total, away[:, settled],
-            squared[:, settled], value.shape[2],
-        )  # fmt: skip
-        weight = np.exp(np.minimum(said[:, settled, 1:] + change[0], _HIGHEST))
-        per_worker = weight.sum(axis=2)
-        others = ~np.eye(degree - n_free, dtype=bool)
+        to = levels[level[:, :, 1:]]
+        one, two = _changes(to, s, total, away, squared, value.shape[2])
+        may = np.ones((degree, n_levels - 1), dtype=bool)
+        may[:n_free, 0] = False
+        may[at == 1] = False
+        exponent = np.where(may, said[:, :, 1:] - said[:, :, :1] + one, -np.inf)
+        weight = np.exp(np.minimum(exponent, _HIGHEST))
+        others = ~np.eye(degree, dtype=bool)
         found = np.full(incoming.shape, -np.inf)
-        for i, k in enumerate(chosen):
-            found[:, i, k] = log_weight - incoming[:, i, k] + np.log1p(per_worker.sum(axis=1))
-        own = np.empty((n, degree - n_free, n_levels))
-        own[:, :, 0] = np.log1p((per_worker[:, None] * others).sum(axis=2))
-        own[:, :, 1:] = change[0] + np.log1p(
-            np.einsum("nvg,nufvg->nuf", weight, change[1], optimize=False)
+        found[:, :, 1:] = np.where(
+            may, one + np.log1p(np.einsum("nvg,nufvg->nuf", weight, two, optimize=False)), -np.inf
         )
-        np.put_along_axis(
-            found[:, settled], level[:, settled], own + log_weight[:, None, None], axis=2
-        )
+        found[:, np.arange(degree), at] = np.log1p((weight.sum(axis=2)[:, None] * others).sum(2))
+        # The own message is not part of what is said.
+        found += log_weight[:, None, None] - said[:, np.arange(degree), at][:, :, None]
+        np.put_along_axis(found, level, found.copy(), axis=2)
         np.logaddexp(out, found, out=out)
     return out
 

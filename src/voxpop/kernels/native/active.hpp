@@ -1,15 +1,13 @@
 // Enumeration where most workers have settled on a level; see kernels/active.py. One task per lane.
 //
 // Arrays of a task's workers are in an order of its own, the free ones first, so that lanes do the
-// same. Logs are to base 2. Level number f of a settled worker is the f-th after its best one.
+// same. Logs are to base 2. A worker's levels are numbered from the likeliest down.
 #pragma once
 
 #include "enumerate_logs.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// What is left out may weigh this share of the accuracy asked for.
-constexpr double active_safety = 1e-3;
 // Squares (Q/2) beyond which no task is settled, and the least doubt counted; see choose_free.
 constexpr double most_squares = 600.0, least_doubt = 1e-300;
 // Weights of changes are cut here: products of two of them must not overflow.
@@ -26,8 +24,8 @@ struct ActiveArrays {
     LevelTable level;
     vec *value, *prior_mean, *incoming, *out;
     ivec* old;
-    vec *doubt, *best, *squares;            // of classify
-    vec *said, *to_precision, *to_log;      // (l, K): of level f
+    vec *doubt, *second, *bound;            // of doubt_workers
+    vec *said, *to_precision, *to_log, *rank;  // (l, K): of level f; number of level k
     vec *precision, *away, *squared, *sum;  // (l, ...)
     vec *delta, *after, *share, *step, *cost, *change, *weight, *total;  // (l, K)
     vec *top, *scratch;
@@ -35,7 +33,7 @@ struct ActiveArrays {
 
 inline ActiveArrays carve(const Active& a, int64_t degree, int64_t K, Workspace& workspace) {
     const int64_t d = a.dense.dimension, each = degree * K;
-    const int64_t n = 2 * degree * d + d + 15 * each + 5 * degree + 1 + 2 * K;
+    const int64_t n = 2 * degree * d + d + 16 * each + 5 * degree + 1 + 2 * K;
     double* memory = workspace.slot(5, lanes * n + 3 * K);
     vec* next = (vec*)memory;
     auto take = [&next](int64_t n) {
@@ -46,11 +44,11 @@ inline ActiveArrays carve(const Active& a, int64_t degree, int64_t K, Workspace&
     ActiveArrays s;
     s.value = take(degree * d), s.away = take(degree * d), s.prior_mean = take(d);
     s.incoming = take(each), s.out = take(each), s.old = (ivec*)take(each), s.said = take(each);
-    s.to_precision = take(each), s.to_log = take(each), s.delta = take(each);
+    s.rank = take(each), s.to_precision = take(each), s.to_log = take(each), s.delta = take(each);
     s.after = take(each), s.share = take(each), s.step = take(each), s.cost = take(each);
     s.change = take(each), s.weight = take(each), s.total = take(each), s.top = take(each);
-    s.doubt = take(degree), s.best = take(degree), s.precision = take(degree);
-    s.squared = take(degree), s.sum = take(degree), s.squares = take(1);
+    s.doubt = take(degree), s.second = take(degree), s.precision = take(degree);
+    s.squared = take(degree), s.sum = take(degree), s.bound = take(1);
     s.scratch = take(2 * K);
     s.level.precision = (double*)next, s.level.log_level = s.level.precision + K;
     s.level.root = s.level.log_level + K;
@@ -97,9 +95,9 @@ inline vec fit(const Active& a, int64_t degree, ActiveArrays& s, vec& total) {
 
 // M26: the best levels, the doubts that remain, and what they could do.
 //
-//     R_v = Σ_{k≠b} m_v(k) max(1, (s_b / s_k)^(d/2)),   1/2 (Σ R_v)² e^(Q/2) <= allowed
+//     R_v = Σ_{k≠b} m_v(k) max(1, (s_b / s_k)^(d/2)),   1/2 (Σ R_v)² e^(Q/2) <= accuracy
 //
-// Returns the largest weight of what would be left out if nobody were free.
+// Returns the largest weight of what is left out if nobody is free.
 template <int D>
 inline vec doubt_workers(const Active& a, int64_t degree, int64_t K, ActiveArrays& s) {
     vec sum = all(0.0), total;
@@ -113,39 +111,45 @@ inline vec doubt_workers(const Active& a, int64_t degree, int64_t K, ActiveArray
             precision = where_above(mine[k], top, all(s.level.precision[k]), precision);
             top = max(top, mine[k]);
         }
-        vec doubt = all(0.0);
+        vec doubt = all(0.0), second = all(0.0), next = all(log_of_nothing);
         for (int64_t k = 0; k < K; ++k) {
             const vec gain = max(root * all(1.0 / s.level.root[k]), all(1.0));
-            doubt = doubt + where_level(best, k, all(0.0), exp(mine[k]) * gain);
+            const vec other = where_level(best, k, all(log_of_nothing), mine[k]);
+            const vec term = exp(other) * gain;
+            doubt = doubt + term;
+            second = where_above(other, next, term, second);
+            next = max(next, other);
         }
-        s.best[u] = best, s.precision[u] = precision, s.doubt[u] = max(doubt, all(least_doubt));
+        s.precision[u] = precision, s.second[u] = second;
+        s.doubt[u] = max(doubt, all(least_doubt));
         sum = sum + s.doubt[u];
     }
     const vec squares = all(0.5) * fit<D>(a, degree, s, total);
-    vec bound = all(0.5) * exp(min(squares, all(most_squares)));
-    bound = where_above(squares, all(most_squares), all(1e300), bound);
-    s.squares[0] = bound;
-    return sum * sum * bound;
+    const vec bound = all(0.5) * exp(min(squares, all(most_squares)));
+    s.bound[0] = where_above(squares, all(most_squares), all(1e300), bound);
+    return sum * sum * s.bound[0];
 }
 
 // How many workers of one task stay free, or -1; `order` gets all workers, those first.
 inline int64_t choose_free(
     const Active& a, int64_t degree, const ActiveArrays& s, int lane, int64_t* order) {
-    double bound = s.squares[0][lane];
+    double bound = s.bound[0][lane], of_free = 0.0;
     for (int64_t u = 0; u < degree; ++u) order[u] = u;
     for (int64_t f = 0;; ++f) {
-        double rest = 0.0;
+        double rest = of_free;
         int64_t largest = f;
         for (int64_t u = f; u < degree; ++u) {
             rest += s.doubt[order[u]][lane];
             if (s.doubt[order[u]][lane] > s.doubt[order[largest]][lane]) largest = u;
         }
-        if (rest * rest * bound <= a.accuracy * active_safety) return f;
+        if (rest * rest * bound <= a.accuracy) return f;
         if (f == a.most_free || f == degree) return -1;
         const int64_t chosen = order[largest];
         for (int64_t u = largest; u > f; --u) order[u] = order[u - 1];
         order[f] = chosen;
-        bound *= 1.0 + s.doubt[chosen][lane];
+        const double doubt = s.doubt[chosen][lane], second = s.second[chosen][lane];
+        of_free += doubt > second ? doubt - second : 0.0;
+        bound *= 1.0 + second;
     }
 }
 
@@ -162,22 +166,41 @@ inline void reorder(
         }
 }
 
-// Precision, log and message of the levels of settled workers, the best one first.
-inline void line_up(int64_t degree, int64_t K, int64_t n_free, ActiveArrays& s) {
-    for (int64_t u = n_free; u < degree; ++u)
+// Precision, log and message of the levels of all workers, the likeliest first.
+inline void line_up(int64_t degree, int64_t K, ActiveArrays& s) {
+    for (int64_t u = 0; u < degree; ++u) {
+        const vec* mine = s.incoming + u * K;
+        for (int64_t k = 0; k < K; ++k) {
+            vec rank = all(0.0);
+            for (int64_t i = 0; i < k; ++i)
+                rank = rank + where_above(mine[k], mine[i], all(0.0), all(1.0));
+            for (int64_t i = k + 1; i < K; ++i)
+                rank = rank + where_above(mine[i], mine[k], all(1.0), all(0.0));
+            s.rank[u * K + k] = rank;
+        }
         for (int64_t f = 0; f < K; ++f) {
-            vec level = s.best[u] + all((double)f);
-            level = where_above(level, all((double)K - 0.5), level - all((double)K), level);
-            vec said = s.incoming[u * K], precision = all(s.level.precision[0]);
+            vec said = mine[0], precision = all(s.level.precision[0]);
             vec log_level = all(s.level.log_level[0]);
             for (int64_t k = 1; k < K; ++k) {
-                said = where_level(level, k, s.incoming[u * K + k], said);
-                precision = where_level(level, k, all(s.level.precision[k]), precision);
-                log_level = where_level(level, k, all(s.level.log_level[k]), log_level);
+                const vec rank = s.rank[u * K + k];
+                said = where_level(rank, f, mine[k], said);
+                precision = where_level(rank, f, all(s.level.precision[k]), precision);
+                log_level = where_level(rank, f, all(s.level.log_level[k]), log_level);
             }
             s.said[u * K + f] = said * all(log2_e);
             s.to_precision[u * K + f] = precision, s.to_log[u * K + f] = log_level;
         }
+    }
+}
+
+// Whether free worker u is at its second level in a configuration of the free ones.
+inline bool at_second(int64_t number, int64_t u, int64_t n_free) {
+    return u < n_free && (number >> u & 1);
+}
+
+// The first level that worker u may change to; none where a free one is at its second.
+inline int64_t first_change(int64_t number, int64_t u, int64_t n_free, int64_t K) {
+    return u >= n_free ? 1 : at_second(number, u, n_free) ? K : 2;
 }
 
 // Settle on one configuration of the free workers' levels: its weight, and that of single changes.
@@ -188,29 +211,25 @@ inline vec settle(
     const Active& a, int64_t degree, int64_t K, int64_t n_free, int64_t number, ActiveArrays& s) {
     const double half_d = 0.5 * (double)(D ? D : a.dense.dimension);
     vec log_weight = all(0.0), total;
-    for (int64_t u = 0; u < n_free; ++u, number /= K) {
-        const int64_t k = number % K;
-        s.precision[u] = all(s.level.precision[k]);
-        log_weight = fma(s.incoming[u * K + k], all(log2_e), log_weight);
-        log_weight = log_weight - all(half_d * s.level.log_level[k]);
-    }
-    for (int64_t u = n_free; u < degree; ++u) {
-        s.precision[u] = s.to_precision[u * K];
-        log_weight = log_weight - all(half_d) * s.to_log[u * K];
+    for (int64_t u = 0; u < degree; ++u) {
+        const int64_t j = u * K + at_second(number, u, n_free);
+        s.precision[u] = s.to_precision[j];
+        log_weight = log_weight + s.said[j] - all(half_d) * s.to_log[j];
     }
     const vec squares = fit<D>(a, degree, s, total);
     log_weight = log_weight - all(half_d) * log2(total) - all(0.5 * log2_e) * squares;
     const vec per_total = all(1.0) / total;
-    for (int64_t u = n_free; u < degree; ++u) {
+    for (int64_t u = 0; u < degree; ++u) {
         s.sum[u] = all(0.0);
-        for (int64_t j = u * K + 1; j < (u + 1) * K; ++j) {
+        for (int64_t j = u * K + first_change(number, u, n_free, K); j < (u + 1) * K; ++j) {
             const vec delta = s.to_precision[j] - s.precision[u], after = total + delta;
             s.delta[j] = delta, s.after[j] = after, s.share[j] = after * per_total;
             s.step[j] = delta / after;
             s.cost[j] = all(0.5 * log2_e) * s.step[j] * total * s.squared[u];
             const vec ratio = log2(s.share[j]) + s.to_log[j] - s.to_log[u * K];
             s.change[j] = fma(ratio, all(-half_d), -s.cost[j]);
-            s.weight[j] = exp2(min(s.said[j] + s.change[j], all(highest_change)));
+            const vec weight = s.said[j] - s.said[u * K] + s.change[j];
+            s.weight[j] = exp2(min(weight, all(highest_change)));
             s.sum[u] = s.sum[u] + s.weight[j];
         }
     }
@@ -220,15 +239,20 @@ inline vec settle(
 // M25: add up the changes of two settled workers, each seen from the other.
 //
 //     total[u, f] = 1 + Σ_{v≠u} Σ_g weight[v, g] E,   E = (W_u W_v / (W W_uv))^(d/2) 2^(cost_v - cost_v|u)
+//
+// total[u, 0] is what u sees where it stays.
 template <int D>
-inline void add_pairs(int64_t degree, int64_t dimension, int64_t K, int64_t n_free, ActiveArrays& s) {
+inline void add_pairs(
+    int64_t degree, int64_t dimension, int64_t K, int64_t n_free, int64_t number,
+    ActiveArrays& s) {
     const int64_t d = D ? D : dimension;
-    for (int64_t j = n_free * K; j < degree * K; ++j) s.total[j] = all(1.0);
-    for (int64_t u = n_free; u < degree; ++u)
+    for (int64_t j = 0; j < degree * K; ++j) s.total[j] = all(1.0);
+    for (int64_t u = 0; u < degree; ++u)
         for (int64_t v = u + 1; v < degree; ++v) {
             s.total[u * K] = s.total[u * K] + s.sum[v];
             s.total[v * K] = s.total[v * K] + s.sum[u];
-            for (int64_t f = u * K + 1; f < (u + 1) * K; ++f) {
+            const int64_t first = v * K + first_change(number, v, n_free, K);
+            for (int64_t f = u * K + first_change(number, u, n_free, K); f < (u + 1) * K; ++f) {
                 const vec step = s.step[f], after = s.after[f], weight = s.weight[f];
                 vec squared = all(0.0), seen = s.total[f];
                 for (int64_t j = 0; j < d; ++j) {
@@ -236,7 +260,7 @@ inline void add_pairs(int64_t degree, int64_t dimension, int64_t K, int64_t n_fr
                     squared = fma(away, away, squared);
                 }
                 squared = squared * after * all(0.5 * log2_e);
-                for (int64_t g = v * K + 1; g < (v + 1) * K; ++g) {
+                for (int64_t g = first; g < (v + 1) * K; ++g) {
                     const vec per_both = all(1.0) / (after + s.delta[g]);
                     const vec ratio = after * s.share[g] * per_both;
                     vec exponent = s.cost[g] - s.delta[g] * squared * per_both, e;
@@ -263,20 +287,23 @@ inline void add_in_logs(vec exponent, vec factor, vec& top, vec& sum) {
 // Write the log messages (natural, not normalised) of a block to `out`.
 template <int D>
 inline void expand(const Active& a, int64_t degree, int64_t K, int64_t n_free, ActiveArrays& s) {
-    int64_t n_configurations = 1;
-    for (int64_t u = 0; u < n_free; ++u) n_configurations *= K;
-    // Sums over configurations: in `top` and `out`; in a single one there is nothing to add up.
+    // Sums over configurations of the free workers: in `top` and `out`.
     for (int64_t j = 0; j < degree * K; ++j) s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
-    line_up(degree, K, n_free, s);
-    for (int64_t c = 0; c < n_configurations; ++c) {
-        const vec log_weight = settle<D>(a, degree, K, n_free, c, s);
-        add_pairs<D>(degree, a.dense.dimension, K, n_free, s);
-        vec everyone = all(1.0);
-        for (int64_t u = n_free; u < degree; ++u) {
-            everyone = everyone + s.sum[u];
-            s.change[u * K] = all(0.0);
-            for (int64_t j = u * K; j < (u + 1) * K; ++j) {
-                const vec exponent = log_weight + s.change[j];
+    line_up(degree, K, s);
+    for (int64_t number = 0; number < 1 << n_free; ++number) {
+        const vec log_weight = settle<D>(a, degree, K, n_free, number, s);
+        add_pairs<D>(degree, a.dense.dimension, K, n_free, number, s);
+        for (int64_t u = 0; u < degree; ++u) {
+            // The own message is not part of what is said.
+            const int64_t stays = u * K + at_second(number, u, n_free);
+            const vec others = log_weight - s.said[stays];
+            if (n_free == 0) {
+                s.top[stays] = others, s.out[stays] = s.total[u * K];
+            } else {
+                add_in_logs(others, s.total[u * K], s.top[stays], s.out[stays]);
+            }
+            for (int64_t j = u * K + first_change(number, u, n_free, K); j < (u + 1) * K; ++j) {
+                const vec exponent = others + s.change[j];
                 if (n_free == 0) {
                     s.top[j] = exponent, s.out[j] = s.total[j];
                 } else {
@@ -284,21 +311,13 @@ inline void expand(const Active& a, int64_t degree, int64_t K, int64_t n_free, A
                 }
             }
         }
-        int64_t rest = c;
-        for (int64_t u = 0; u < n_free; ++u, rest /= K) {
-            const int64_t j = u * K + rest % K;
-            add_in_logs(log_weight - s.incoming[j] * all(log2_e), everyone, s.top[j], s.out[j]);
-        }
     }
     for (int64_t j = 0; j < degree * K; ++j) s.top[j] = (s.top[j] + log2(s.out[j])) * all(ln_2);
-    for (int64_t j = 0; j < n_free * K; ++j) s.out[j] = s.top[j];
-    for (int64_t u = n_free; u < degree; ++u)
+    for (int64_t u = 0; u < degree; ++u)
         for (int64_t k = 0; k < K; ++k) {
-            // Level k is number k - best, counted round.
-            vec number = all((double)k) - s.best[u];
-            number = where_above(all(-0.5), number, number + all((double)K), number);
             vec found = s.top[u * K];
-            for (int64_t f = 1; f < K; ++f) found = where_level(number, f, s.top[u * K + f], found);
+            for (int64_t f = 1; f < K; ++f)
+                found = where_level(s.rank[u * K + k], f, s.top[u * K + f], found);
             s.out[u * K + k] = found;
         }
 }

@@ -19,16 +19,14 @@ inline Components find_components(
     const Active& a, int64_t degree, int64_t K, int64_t n_free, ActiveArrays& s,
     Workspace& workspace) {
     const int64_t d = D ? D : a.dense.dimension;
-    int64_t n_configurations = 1;
-    for (int64_t u = 0; u < n_free; ++u) n_configurations *= K;
     Components c;
-    c.n = n_configurations * (1 + (degree - n_free) * (K - 1));
+    c.n = (1 + degree * (K - 1)) << n_free;
     c.share = (vec*)workspace.slot(6, (lanes + 1) * c.n * (2 + d));
     c.variance = c.share + c.n, c.mean = c.variance + c.n;
     c.weight = (double*)(c.mean + c.n * d), c.sd = c.weight + c.n, c.centre = c.sd + c.n;
-    line_up(degree, K, n_free, s);
+    line_up(degree, K, s);
     int64_t at = 0;
-    for (int64_t number = 0; number < n_configurations; ++number) {
+    for (int64_t number = 0; number < 1 << n_free; ++number) {
         const vec log_weight = settle<D>(a, degree, K, n_free, number, s);
         vec total = all(a.prior_precision);
         for (int64_t u = 0; u < degree; ++u) total = total + s.precision[u];
@@ -36,14 +34,16 @@ inline Components find_components(
         const vec* mean = c.mean + at * d;
         for (int64_t j = 0; j < d; ++j) c.mean[at * d + j] = s.value[j] - s.away[j];
         ++at;
-        for (int64_t u = n_free; u < degree; ++u)
-            for (int64_t f = u * K + 1; f < (u + 1) * K; ++f, ++at) {
-                c.share[at] = log_weight + s.said[f] + s.change[f];
+        for (int64_t u = 0; u < degree; ++u)
+            for (int64_t f = u * K + first_change(number, u, n_free, K); f < (u + 1) * K;
+                 ++f, ++at) {
+                c.share[at] = log_weight + s.said[f] - s.said[u * K] + s.change[f];
                 c.variance[at] = all(1.0) / s.after[f];
                 for (int64_t j = 0; j < d; ++j)
                     c.mean[at * d + j] = fma(s.step[f], s.away[u * d + j], mean[j]);
             }
     }
+    c.n = at;
     vec top = all(log_of_nothing), sum = all(0.0);
     for (int64_t i = 0; i < c.n; ++i) top = max(top, c.share[i]);
     for (int64_t i = 0; i < c.n; ++i) sum = sum + (c.share[i] = exp2(c.share[i] - top));

@@ -47,7 +47,6 @@ static double active_blocks(
             choose_free(a, m.degree, s, lane, mine);
             reorder(s.value, d, m.degree, lane, mine, false, s.top);
             reorder(s.incoming, K, m.degree, lane, mine, false, s.top);
-            reorder(s.best, 1, m.degree, lane, mine, false, s.top);
         }
         expand<D>(a, m.degree, K, n_free, s);
         for (int lane = 0; lane < lanes; ++lane) {
@@ -62,7 +61,7 @@ static double active_blocks(
         const vec left_out = open(block);
         bool any = false;
         for (int lane = 0; lane < block.n_rows; ++lane) {
-            if (left_out[lane] <= a.accuracy * active_safety) {
+            if (left_out[lane] <= a.accuracy) {
                 any = true;
                 continue;
             }
@@ -147,7 +146,6 @@ static void active_posterior(
             choose_free(a, degree, s, lane, waiting.order);
             reorder(s.value, d, degree, lane, waiting.order, false, s.top);
             reorder(s.incoming, K, degree, lane, waiting.order, false, s.top);
-            reorder(s.best, 1, degree, lane, waiting.order, false, s.top);
         }
         tell_all(n_free, block);
     };
@@ -155,7 +153,7 @@ static void active_posterior(
         Block block(number, t.n_tasks);
         const vec left_out = open(block);
         for (int lane = 0; lane < block.n_rows; ++lane) {
-            if (left_out[lane] <= a.accuracy * active_safety) continue;
+            if (left_out[lane] <= a.accuracy) continue;
             waiting.add(choose_free(a, degree, s, lane, waiting.order), block.row[lane]);
             block.drop(lane);
         }
