@@ -41,8 +41,16 @@ class Sweep:
 
     def incoming(self, worker: Workers, message: WorkerSums) -> Floats:
         """M4: the workers' beliefs, each without the message of the task it goes to."""
-        log_message = (self.sums[worker] - message) * self.quantum + self.log_weights
-        return np.asarray(log_message - log_message.max(axis=2, keepdims=True))
+        units = self.sums.take(worker, axis=0)
+        units -= message
+        log_message = units * self.quantum
+        log_message += self.log_weights
+        # Level by level: numpy is slow to find the largest of a few numbers.
+        top = log_message[:, :, 0]
+        for k in range(1, log_message.shape[2]):
+            top = np.maximum(top, log_message[:, :, k])
+        log_message -= top[:, :, None]
+        return log_message
 
 
 class Way(Protocol):
@@ -265,8 +273,13 @@ def _gather(
     answers: Answers, tasks: NDArray[np.int64], size: int
 ) -> tuple[Workers, Floats, Floats]:
     """Collect workers and centred values of tasks with ``size`` answers each."""
-    edge = answers.task_ptr[tasks][:, None] + np.arange(size)
-    value = answers.value[edge]
+    if len(tasks) * size == answers.n_edges:
+        # Edges are sorted by task: all of them are there as they are.
+        worker = answers.worker.reshape(-1, size)
+        value = answers.value.reshape(-1, size, answers.dimension)
+    else:
+        edge = answers.task_ptr[tasks][:, None] + np.arange(size)
+        worker, value = answers.worker.take(edge), answers.value.take(edge, axis=0)
     # The middle answer: its difference from any other is exact where that matters.
-    origin = np.sort(value, axis=1)[:, size // 2, :]
-    return answers.worker[edge], value - origin[:, None, :], origin
+    origin = np.partition(value, size // 2, axis=1)[:, size // 2, :]
+    return worker, value - origin[:, None, :], origin

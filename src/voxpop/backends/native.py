@@ -6,6 +6,8 @@ whether its factor is kept, to the last bit.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from scipy.special import ndtri
 
@@ -24,6 +26,14 @@ from voxpop.model import Model
 _IN_CACHE, _MOSTLY_FACTOR = 2**20, 2000
 
 
+@lru_cache(maxsize=16)
+def _tables(
+    levels: tuple[float, ...], degree: int, dimension: int, prior_precision: float
+) -> _native.Tables:
+    """Tables depend on the model and the degree only."""
+    return _native.Tables(list(levels), degree, dimension, prior_precision)
+
+
 class Enumeration:
     """Tasks whose levels are summed over jointly, all coordinates together."""
 
@@ -40,8 +50,8 @@ class Enumeration:
     ) -> None:
         self._value, self._prior_mean = map(np.ascontiguousarray, (value, prior_mean))
         self._threads, self._instruction_set = threads, instruction_set
-        self._tables = _native.Tables(
-            list(model.support), value.shape[1], value.shape[2], model.prior_precision
+        self._tables = _tables(
+            tuple(model.support), value.shape[1], value.shape[2], model.prior_precision
         )
         self.numbers_per_task = 4 * value.shape[1] * len(model.support)
         # Whole blocks of tasks are kept, one task per lane.
@@ -120,7 +130,7 @@ class Active:
         self._value, self._prior_mean = map(np.ascontiguousarray, (value, prior_mean))
         self._threads, self._instruction_set = threads, instruction_set
         degree, dimension = value.shape[1:]
-        tables = _native.Tables(list(model.support), degree, dimension, model.prior_precision)
+        tables = _tables(tuple(model.support), degree, dimension, model.prior_precision)
         self._model = tables, model.levels
         self._prior_precision, self._accuracy = model.prior_precision, accuracy
         self._most_free = most_free(len(model.support), degree)

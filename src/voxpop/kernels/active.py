@@ -25,7 +25,7 @@ _MOST_SQUARES = 600.0
 _HIGHEST = 277.0
 # A message below the first log contradicts a level that the worker's others leave above the
 # second: it is then wanted more precisely than this way can.
-_CONTRADICTING, _STILL_POSSIBLE = -27.0, -50.0
+_CONTRADICTING, _STILL_POSSIBLE = -40.0, -50.0
 
 
 def guess(

@@ -14,7 +14,7 @@ constexpr double most_squares = 600.0, least_doubt = 1e-300;
 constexpr double highest_change = 400.0;
 // A message below the first log contradicts a level that the worker's others leave above the
 // second: it is then wanted more precisely than this way can.
-constexpr double contradicting = -27.0, still_possible = -50.0;
+constexpr double contradicting = -40.0, still_possible = -50.0;
 
 struct LevelTable {
     double *precision, *log_level, *root;  // 1/s, log2 s, s^(d/2)
@@ -241,18 +241,21 @@ inline vec settle(
 //     total[u, f] = 1 + Σ_{v≠u} Σ_g weight[v, g] E,   E = (W_u W_v / (W W_uv))^(d/2) 2^(cost_v - cost_v|u)
 //
 // total[u, 0] is what u sees where it stays.
-template <int D>
+template <int D, int LEVELS, bool FREE>
 inline void add_pairs(
-    int64_t degree, int64_t dimension, int64_t K, int64_t n_free, int64_t number,
+    int64_t degree, int64_t dimension, int64_t n_levels, int64_t n_free, int64_t number,
     ActiveArrays& s) {
-    const int64_t d = D ? D : dimension;
+    // Without free workers all loops over levels are equally long, and unroll.
+    const int64_t d = D ? D : dimension, K = LEVELS ? LEVELS : n_levels;
     for (int64_t j = 0; j < degree * K; ++j) s.total[j] = all(1.0);
     for (int64_t u = 0; u < degree; ++u)
         for (int64_t v = u + 1; v < degree; ++v) {
             s.total[u * K] = s.total[u * K] + s.sum[v];
             s.total[v * K] = s.total[v * K] + s.sum[u];
-            const int64_t first = v * K + first_change(number, v, n_free, K);
-            for (int64_t f = u * K + first_change(number, u, n_free, K); f < (u + 1) * K; ++f) {
+            const int64_t first_u = FREE ? first_change(number, u, n_free, K) : 1;
+            const int64_t first_v = FREE ? first_change(number, v, n_free, K) : 1;
+#pragma GCC unroll 2
+            for (int64_t f = u * K + first_u; f < (u + 1) * K; ++f) {
                 const vec step = s.step[f], after = s.after[f], weight = s.weight[f];
                 vec squared = all(0.0), seen = s.total[f];
                 for (int64_t j = 0; j < d; ++j) {
@@ -260,7 +263,8 @@ inline void add_pairs(
                     squared = fma(away, away, squared);
                 }
                 squared = squared * after * all(0.5 * log2_e);
-                for (int64_t g = first; g < (v + 1) * K; ++g) {
+#pragma GCC unroll 2
+                for (int64_t g = v * K + first_v; g < (v + 1) * K; ++g) {
                     const vec per_both = all(1.0) / (after + s.delta[g]);
                     const vec ratio = after * s.share[g] * per_both;
                     vec exponent = s.cost[g] - s.delta[g] * squared * per_both, e;
@@ -285,14 +289,19 @@ inline void add_in_logs(vec exponent, vec factor, vec& top, vec& sum) {
 }
 
 // Write the log messages (natural, not normalised) of a block to `out`.
-template <int D>
-inline void expand(const Active& a, int64_t degree, int64_t K, int64_t n_free, ActiveArrays& s) {
+template <int D, int LEVELS>
+inline void expand(
+    const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, ActiveArrays& s) {
+    const int64_t K = LEVELS ? LEVELS : n_levels;
     // Sums over configurations of the free workers: in `top` and `out`.
     for (int64_t j = 0; j < degree * K; ++j) s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
     line_up(degree, K, s);
     for (int64_t number = 0; number < 1 << n_free; ++number) {
         const vec log_weight = settle<D>(a, degree, K, n_free, number, s);
-        add_pairs<D>(degree, a.dense.dimension, K, n_free, number, s);
+        if (n_free)
+            add_pairs<D, LEVELS, true>(degree, a.dense.dimension, K, n_free, number, s);
+        else
+            add_pairs<D, LEVELS, false>(degree, a.dense.dimension, K, n_free, number, s);
         for (int64_t u = 0; u < degree; ++u) {
             // The own message is not part of what is said.
             const int64_t stays = u * K + at_second(number, u, n_free);
@@ -337,9 +346,11 @@ inline vec contradicts(int64_t degree, int64_t K, const ActiveArrays& s) {
 }
 
 // M27: rough messages from the others' average and its variance.
+template <int D>
 inline void guess(const Active& a, int64_t degree, int64_t K, ActiveArrays& s) {
-    const int64_t d = a.dense.dimension;
-    vec total = all(a.prior_precision), noise = all(a.prior_precision);
+    const int64_t d = D ? D : a.dense.dimension;
+    const vec one = all(1.0);
+    vec total = all(a.prior_precision), noise = total;
     for (int64_t u = 0; u < degree; ++u) {
         vec sum = all(0.0), precision = all(0.0), variance = all(0.0);
         for (int64_t k = 0; k < K; ++k) {
@@ -348,28 +359,30 @@ inline void guess(const Active& a, int64_t degree, int64_t K, ActiveArrays& s) {
             precision = fma(share, all(s.level.precision[k]), precision);
             variance = fma(share, all(a.levels[k]), variance);
         }
-        s.precision[u] = precision / sum;
-        s.sum[u] = s.precision[u] * s.precision[u] * (variance / sum);
-        s.squared[u] = all(0.0);
+        const vec per_sum = one / sum;
+        s.precision[u] = precision * per_sum;
+        s.sum[u] = s.precision[u] * s.precision[u] * variance * per_sum;
         total = total + s.precision[u], noise = noise + s.sum[u];
     }
+    vec* pull = s.top;
     for (int64_t j = 0; j < d; ++j) {
-        vec pull = a.prior_precision > 0.0 ? all(a.prior_precision) * s.prior_mean[j] : all(0.0);
-        for (int64_t u = 0; u < degree; ++u) pull = fma(s.precision[u], s.value[u * d + j], pull);
-        for (int64_t u = 0; u < degree; ++u) {
-            const vec rest = max(total - s.precision[u], all(1e-12) * total);
-            const vec mean = (pull - s.precision[u] * s.value[u * d + j]) / rest;
-            const vec away = s.value[u * d + j] - mean;
-            s.squared[u] = fma(away, away, s.squared[u]);
-        }
+        pull[j] = a.prior_precision > 0.0 ? all(a.prior_precision) * s.prior_mean[j] : all(0.0);
+        for (int64_t u = 0; u < degree; ++u)
+            pull[j] = fma(s.precision[u], s.value[u * d + j], pull[j]);
     }
     for (int64_t u = 0; u < degree; ++u) {
-        const vec rest = max(total - s.precision[u], all(1e-12) * total);
-        const vec spread = max(noise - s.sum[u], all(0.0)) / (rest * rest);
+        // What one worker leaves of a sum is never all lost to rounding.
+        const vec per_rest = one / max(total - s.precision[u], all(1e-12) * total);
+        const vec spread = max(noise - s.sum[u], all(0.0)) * per_rest * per_rest;
+        vec squared = all(0.0);
+        for (int64_t j = 0; j < d; ++j) {
+            const vec value = s.value[u * d + j];
+            const vec away = value - (pull[j] - s.precision[u] * value) * per_rest;
+            squared = fma(away, away, squared);
+        }
         for (int64_t k = 0; k < K; ++k) {
             const vec variance = all(a.levels[k]) + spread;
-            s.out[u * K + k] =
-                all(-0.5) * (s.squared[u] / variance + all((double)d) * log(variance));
+            s.out[u * K + k] = all(-0.5) * fma(log(variance), all((double)d), squared / variance);
         }
     }
 }

@@ -48,7 +48,7 @@ static double active_blocks(
             reorder(s.value, d, m.degree, lane, mine, false, s.top);
             reorder(s.incoming, K, m.degree, lane, mine, false, s.top);
         }
-        expand<D>(a, m.degree, K, n_free, s);
+        expand<D, LEVELS>(a, m.degree, K, n_free, s);
         for (int lane = 0; lane < lanes; ++lane) {
             const int64_t* mine = waiting.order + lane * m.degree;
             reorder(s.out, K, m.degree, lane, mine, true, s.top);
@@ -69,7 +69,7 @@ static double active_blocks(
             block.drop(lane);
         }
         if (any) {
-            expand<D>(a, m.degree, K, 0, s);
+            expand<D, LEVELS>(a, m.degree, K, 0, s);
             say(block);
         }
         waiting.answer_full(answer);
@@ -99,18 +99,23 @@ static double active(
     }
 }
 
+// The change of a guess is of no use to anybody: none is larger than 1.
 static double guess(
     const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
     const int64_t K = m.n_levels, d = a.dense.dimension;
     ActiveArrays s = carve(a, m.degree, K, workspace);
     Change change;
+    change.raise(1.0, K);
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
         listen(m, K, block, s.old, s.incoming);
         gather(a.dense.value, m.degree * d, block, (double*)s.value);
         gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
-        guess(a, m.degree, K, s);
+        if (d == 2)
+            guess<2>(a, m.degree, K, s);
+        else
+            guess<0>(a, m.degree, K, s);
         speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
     }
     return change.largest;

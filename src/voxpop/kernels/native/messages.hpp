@@ -205,7 +205,7 @@ struct Change {
             for (int lane = 0; lane < block.n_rows; ++lane)
                 for (int64_t k = 0; k < K && !block.wanted[lane]; ++k)
                     after[k][lane] = before[k][lane];
-        if (!changes_less(before, after, K, m.quantum, change))
+        if (change.largest < 1.0 && !changes_less(before, after, K, m.quantum, change))
             change.raise(exact_change(before, after, K, m.quantum, scratch), K);
     }
     with_levels(
