@@ -25,6 +25,9 @@ BLOCK_NUMBERS = 1_000_000
 CACHE_NUMBERS = 32_000_000
 # Guesses before the first sweep, where a way makes them: the fourth is as good as they get.
 N_GUESSES = 4
+# Lowest log message of a guess: it does not know which answer of a task is the odd one, so one
+# task must not outweigh all others of a worker.
+GUESS_FLOOR = -10.0
 
 Workers = NDArray[np.int32]
 
@@ -155,7 +158,8 @@ class Groups:
 
     def _guess(self) -> WorkerSums:
         """Let tasks guess that would be slow to speak from flat messages; the others speak."""
-        new_sums, sweep = np.zeros_like(self._sums), self._sweep(0.0)
+        new_sums = np.zeros_like(self._sums)
+        sweep = replace(self._sweep(0.0), floor=GUESS_FLOOR)
         for g in self._groups:
             say = g.way.guess if isinstance(g.way, GuessingWay) else g.way.sweep
             say(sweep, g.worker, g.message, new_sums)

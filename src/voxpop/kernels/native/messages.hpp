@@ -202,7 +202,7 @@ struct Change {
             after[k] = round_to_int(x * all(1.0 / m.quantum));
         }
         if (!block.all_wanted)
-            for (int lane = 0; lane < block.n_rows; ++lane)
+            for (int lane = 0; lane < lanes; ++lane)
                 for (int64_t k = 0; k < K && !block.wanted[lane]; ++k)
                     after[k][lane] = before[k][lane];
         if (change.largest < 1.0 && !changes_less(before, after, K, m.quantum, change))
