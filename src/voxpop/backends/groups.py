@@ -52,8 +52,7 @@ class Sweep:
         top = log_message[:, :, 0]
         for k in range(1, log_message.shape[2]):
             top = np.maximum(top, log_message[:, :, k])
-        log_message -= top[:, :, None]
-        return log_message
+        return np.asarray(log_message - top[:, :, None])
 
 
 class Way(Protocol):
