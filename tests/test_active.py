@@ -95,6 +95,21 @@ def test_messages_are_as_accurate_as_asked(
         np.testing.assert_allclose(found, theirs, rtol=1e-9, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", SETS)
+def test_answers_that_no_level_explains_are_enumerated(kind: str) -> None:
+    """However sure the workers are of their levels: doubts and squares both beyond float64."""
+    rng = np.random.default_rng(5)
+    model, mean = Model(support=LEVELS, dimension=2), np.zeros((16, 2))
+    value = rng.normal(0, 3, (16, 5, 2))
+    # Two odd answers: what one changed level makes good is summed over anyway.
+    value[:, 0] += np.geomspace(100, 3000, 16)[:, None]
+    value[:, 1] += np.geomspace(100, 3000, 16)[:, None]
+    incoming = np.broadcast_to([0.0, -900.0, -2000.0], (16, 5, 3)).copy()
+    found = said(make(kind, value, mean, model, 1e-9), incoming)
+    exact = said(Enumeration(value, mean, model, 0), incoming)
+    np.testing.assert_allclose(np.exp(found), np.exp(exact), atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", SETS[1:])
 def test_guesses_and_posteriors_are_those_of_numpy(kind: str) -> None:
     rng = np.random.default_rng(3)

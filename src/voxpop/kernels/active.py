@@ -95,12 +95,12 @@ def choose_free(
     doubt, second = (np.take_along_axis(part, order, axis=1) for part in (doubt, second))
     n_free = np.full(n, -1)
     bound = 0.5 * np.exp(np.minimum(0.5 * squares, _MOST_SQUARES))
-    bound[0.5 * squares > _MOST_SQUARES] = np.inf
+    bounded = 0.5 * squares <= _MOST_SQUARES
     # Doubts may underflow; what they stand for is then still smaller than this.
     doubt = np.maximum(doubt, 1e-300)
     for f in range(min(most_free, degree) + 1):
         left_out = doubt.sum(axis=1) ** 2 * bound
-        n_free[(n_free < 0) & (left_out <= accuracy)] = f
+        n_free[(n_free < 0) & bounded & (left_out <= accuracy)] = f
         if f < degree:
             doubt[:, f] = np.maximum(doubt[:, f] - second[:, f], 0.0)
             bound = bound * (1.0 + second[:, f])

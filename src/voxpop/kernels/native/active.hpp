@@ -10,6 +10,8 @@ namespace voxpop::VOXPOP_VARIANT {
 
 // Squares (Q/2) beyond which no task is settled, and the least doubt counted; see choose_free.
 constexpr double most_squares = 600.0, least_doubt = 1e-300;
+// Stands for a bound that does not bound.
+constexpr double unbounded = 1e300;
 // Weights of changes are cut here: products of two of them must not overflow.
 constexpr double highest_change = 400.0;
 // A message below the first log contradicts a level that the worker's others leave above the
@@ -126,14 +128,15 @@ inline vec doubt_workers(const Active& a, int64_t degree, int64_t K, ActiveArray
     }
     const vec squares = all(0.5) * fit<D>(a, degree, s, total);
     const vec bound = all(0.5) * exp(min(squares, all(most_squares)));
-    s.bound[0] = where_above(squares, all(most_squares), all(1e300), bound);
-    return sum * sum * s.bound[0];
+    s.bound[0] = where_above(squares, all(most_squares), all(unbounded), bound);
+    return where_above(squares, all(most_squares), all(unbounded), sum * sum * bound);
 }
 
 // How many workers of one task stay free, or -1; `order` gets all workers, those first.
 inline int64_t choose_free(
     const Active& a, int64_t degree, const ActiveArrays& s, int lane, int64_t* order) {
     double bound = s.bound[0][lane], of_free = 0.0;
+    if (bound == unbounded) return -1;
     for (int64_t u = 0; u < degree; ++u) order[u] = u;
     for (int64_t f = 0;; ++f) {
         double rest = of_free;
