@@ -52,10 +52,11 @@ class BI(Estimator):
         probability.
     inference
         How a task's messages are worked out: by summing over all configurations of levels
-        (``"enumerate"``), by integrating over the truth (``"integrate"``, coordinates apart), or
-        whichever suits the task (``"auto"``).
+        (``"enumerate"``), over those that can matter (``"active"``, from a guess instead of flat
+        messages), by integrating over the truth (``"integrate"``, coordinates apart), or whichever
+        suits the task (``"auto"``).
     accuracy
-        Error aimed at by the integration.
+        Error aimed at by the integration, and most that ``"active"`` leaves out.
     backend
         Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy), or
         the best one installed (``"auto"``).
