@@ -10,15 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, ndtr, stdtr, stdtrit
+from scipy.special import expit, ndtr, ndtri, stdtr, stdtrit
+from scipy.stats import rankdata
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
 
-# Median of the square of a standard Gaussian: what robust spreads are measured against.
-_MEDIAN_CHI2 = 0.454936423119573
+# Bias and noise often come in clumps (a tenth of the crowd is worse, and no offender): the spread
+# must also explain all but a fifth of those on the side in question, a tenth of the crowd.
+_OUTER = 0.8
 # What a spread taken from medians is worth, against one taken from squares, for Gaussians.
 _EFFICIENCY = 0.37
+# Ways of dealing a worker's distances out over its tasks: the error of the mean over them is small
+# beside that of the worker's own answers, which are dealt one way.
+_DEALS = 8
 # Where workers differ, the tail is an integral over how they do; this grid reaches past 1e-15.
 _GRID = np.linspace(-8.0, 8.0, 321)
 _GRID_WEIGHT = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2).sum()
@@ -110,33 +115,70 @@ def _variance_in_task(answers: Answers, value: Floats) -> Floats:
 def following(crowd: Comparison, j: int, needed: int) -> Standing:
     """Test whether a worker's answers rise and fall with the others': low is bad.
 
-    The figure is the slope ``g`` of the worker's answers on the others' medians ``c`` (centred
-    over the worker's tasks, so that a bias does not count)::
+    Answers are replaced by their ranks among all answers of the table, from -1/2 to 1/2, so that
+    neither the units nor a wild answer counts. With the worker's ranks ``y`` and the mean ranks
+    ``c`` of the others on the same tasks, both centred over the worker's tasks (a bias does not
+    count), the figure is a ratio of slopes::
 
-        g = sum c y / sum c^2
+        g = (sum c y / sum c^2) / (sum c h / sum c^2)
 
-    An honest worker's is the crowd's, times a factor of its own (some use less of a scale), plus
-    noise. A noisy worker's slope is uncertain, that of one who gives the same value always is
-    certainly 0: the first is not found by this, the second is.
+    where ``h`` are the ranks an honest worker of this noise would give: the others' medians plus
+    the worker's own distances from them, dealt out over its tasks anew. An honest worker's
+    figure is the crowd's, times a factor of its own (some use less of a scale), plus noise. That
+    of a noisy worker is uncertain, that of one who gives one value always is certainly 0: the
+    first is not found by this, the second is.
     """
-    own, other = crowd.value[:, j], crowd.other[:, j]
+    answers = crowd.answers
+    rank = rankdata(answers.value[:, j]) / answers.n_edges - 0.5
+    total = np.bincount(answers.task, rank, minlength=answers.n_tasks)[answers.task]
+    others = (total - rank) / np.maximum(answers.task_degree[answers.task] - 1, 1)
+    own, other = rank[crowd.edge], others[crowd.edge]
     c = other - crowd.mean(other)[crowd.worker]
     y = own - crowd.mean(own)[crowd.worker]
-    energy = crowd.sum(c**2)
-    judged = (crowd.count >= needed) & (energy > 0)
-    safe = np.where(judged, energy, 1.0)
-    slope = np.where(judged, crowd.sum(c * y) / safe, np.nan)
-    usual = float(np.median(slope[judged])) if judged.any() else 0.0
+    honest = crowd.sum(c * _dealt_anew(crowd, j, c))
+    judged = (crowd.count >= needed) & (honest > 1e-9 * crowd.count)
+    safe = np.where(judged, honest, 1.0)
+    ratio = np.where(judged, crowd.sum(c * y) / safe, np.nan)
+    usual = float(np.median(ratio[judged])) if judged.any() else 0.0
     if usual <= 0:  # the crowd itself follows nothing
-        return Standing(found=slope, usual=usual, p=np.ones(len(slope)))
-    x = c * (y - usual * c)
-    by_chance = crowd.sum(c**2 * _variance_in_task(crowd.answers, crowd.answers.value[:, j])[crowd.edge])
-    se = np.sqrt(np.maximum(_square_error(crowd, x), by_chance)) / safe
-    ratio, se = slope / usual, se / usual
-    tau = _spread(ratio[judged] - 1.0, se[judged])
-    p = np.ones(len(slope))
-    p[judged] = _tail(ratio[judged], se[judged], crowd.count[judged], tau, factor=True)
-    return Standing(found=slope, usual=usual, p=p)
+        return Standing(found=ratio, usual=usual, p=np.ones(len(ratio)))
+    slope = usual * safe / np.where(judged, crowd.sum(c**2), 1.0)
+    x = c * (y - slope[crowd.worker] * c)
+    by_chance = crowd.sum(c**2 * _variance_in_task(answers, rank)[crowd.edge])
+    se = np.sqrt(np.maximum(_square_error(crowd, x), by_chance)) / (usual * safe)
+    relative = ratio / usual
+    tau = _spread(relative[judged] - 1.0, se[judged])
+    p = np.ones(len(ratio))
+    p[judged] = _tail(
+        relative[judged], se[judged], crowd.count[judged], tau, int(judged.sum()), factor=True
+    )
+    return Standing(found=ratio, usual=usual, p=p)
+
+
+def _dealt_anew(crowd: Comparison, j: int, c: Floats) -> Floats:
+    """Ranks of the others' medians plus the worker's distances from them, from other tasks.
+
+    Averaged over several ways of dealing: steps of the golden section through the worker's sorted
+    distances spread them evenly over its tasks sorted by the others' answers. No chance is needed,
+    and the order of the rows does not show.
+    """
+    own, other = crowd.value[:, j], crowd.other[:, j]
+    residual = own - other
+    by_task = np.lexsort((residual, c, other, crowd.worker))
+    by_size = np.lexsort((residual, crowd.worker))
+    first = np.concatenate([[0], np.cumsum(crowd.count)[:-1]])[crowd.worker]
+    place, n = np.arange(len(own)) - first, crowd.count[crowd.worker]
+    ordered = np.sort(crowd.answers.value[:, j])
+    mean = np.zeros(len(own))
+    golden = (np.sqrt(5.0) - 1) / 2
+    for k in range(_DEALS):
+        taken = ((place * golden + (k + 0.5) / _DEALS) % 1.0 * n).astype(np.int64)
+        made = other[by_task] + residual[by_size[first + np.minimum(taken, n - 1)]]
+        # Nobody answers beyond the ends of the scale, and there many do.
+        made = np.clip(made, ordered[0], ordered[-1])
+        ends = (np.searchsorted(ordered, made, side=side) for side in ("left", "right"))
+        mean[by_task] += sum(ends) / (2 * len(ordered) * _DEALS) - 0.5 / _DEALS
+    return mean
 
 
 def bias(crowd: Comparison, j: int, needed: int) -> Standing:
@@ -150,14 +192,15 @@ def bias(crowd: Comparison, j: int, needed: int) -> Standing:
 
 
 def noise(crowd: Comparison, j: int, needed: int) -> Standing:
-    """Test the size of the distances from the others' medians, the bias apart: large is bad.
+    """Test the size of the distances from the others' medians: large is bad.
 
+    A bias and a use of the scale, which a line through the worker's answers shows, do not count.
     With ``a`` an answer's distance and ``b`` the mean distance of the others on the same task,
     the figure is the logit of the mean of ``a / (a + b)``: about the log of how many times as far
     off the worker is, yet one slip, however large, counts as one.
     """
     answers = crowd.answers
-    residual = crowd.value[:, j] - crowd.other[:, j]
+    residual = _about_own_line(crowd, crowd.value[:, j], crowd.other[:, j])
     middle = _median_by_worker(residual, crowd.worker, crowd.count)
     size = np.zeros(answers.n_edges)
     size[crowd.edge] = np.abs(residual - middle[crowd.worker])
@@ -178,6 +221,15 @@ def noise(crowd: Comparison, j: int, needed: int) -> Standing:
     return _stand(crowd, np.log(mean / (1 - mean)), se, needed, both=False)
 
 
+def _about_own_line(crowd: Comparison, own: Floats, other: Floats) -> Floats:
+    """Distances of the answers from the worker's own line over the others' medians."""
+    c = other - crowd.mean(other)[crowd.worker]
+    y = own - crowd.mean(own)[crowd.worker]
+    square = crowd.sum(c**2)
+    slope = crowd.sum(c * y) / np.where(square > 0, square, 1.0)
+    return np.asarray(y - slope[crowd.worker] * c)
+
+
 def times_as_far(logit: float, usual: float) -> float:
     """Turn the figure of :func:`noise` into how many times as far off as usual."""
     share, of_all = expit(logit), expit(usual)
@@ -188,12 +240,15 @@ def _stand(crowd: Comparison, found: Floats, se: Floats, needed: int, both: bool
     judged = crowd.count >= needed
     p = np.ones(len(found))
     usual = float(np.median(found[judged])) if judged.any() else 0.0
-    if judged.any():
-        away, error = (found - usual)[judged], se[judged]
-        tau = _spread(away, error)
-        above = _tail(-away, error, crowd.count[judged], tau)
-        below = _tail(away, error, crowd.count[judged], tau) if both else np.ones(len(away))
-        p[judged] = np.minimum(1.0, (2 if both else 1) * np.minimum(above, below))
+    away, error = (found - usual)[judged], se[judged]
+    for sign in (1, -1) if both else (1,):
+        # Crowds are lopsided: how far honest workers stand out is learned on the side in question.
+        side = sign * away >= 0
+        tau = max(_spread(away[side], error[side], share) for share in (0.5, _OUTER))
+        tail = _tail(
+            -sign * away, error, crowd.count[judged], tau, int(side.sum()), long_tail=not both
+        )
+        p[judged] = np.minimum(p[judged], (2 if both else 1) * tail)
     return Standing(found=np.where(judged, found, np.nan), usual=usual, p=p)
 
 
@@ -213,39 +268,60 @@ def _median_by_worker(x: Floats, worker: Index, count: Index) -> Floats:
     return np.where(count > 0, (low + high) / 2, 0.0)
 
 
-def _spread(away: Floats, se: Floats) -> float:
+def _spread(away: Floats, se: Floats, share: float = 0.5) -> float:
     """Learn how much honest workers differ, beyond the error with which each is known.
 
-    The spread at which the median of ``away^2 / (se^2 + spread^2)`` is a Gaussian's; medians, so
-    that the workers who are looked for do not hide themselves by widening it.
+    The spread at which a ``share`` of ``away^2 / (se^2 + spread^2)`` lies below where it would for
+    a Gaussian. Quantiles, so that the workers who are looked for do not hide by widening it.
     """
-    square, error = away**2, se**2
-    safe = np.maximum(error, 1e-300)
-    if len(away) == 0 or np.median(square / safe) <= _MEDIAN_CHI2:
+    if len(away) == 0:
         return 0.0
-    low, high = 0.0, float(square.max()) / _MEDIAN_CHI2
+    square, error = away**2, se**2
+    target = float(ndtri((1 + share) / 2)) ** 2
+
+    def too_small(spread: float) -> bool:
+        scaled = square / np.maximum(error + spread, 1e-300)
+        return bool(np.quantile(scaled, share, method="lower") > target)
+
+    low, high = 0.0, float(square.max()) / target
+    if not too_small(low):
+        return 0.0
     for _ in range(60):
         middle = (low + high) / 2
-        above = np.median(square / np.maximum(error + middle, 1e-300)) > _MEDIAN_CHI2
-        low, high = (middle, high) if above else (low, middle)
+        low, high = (middle, high) if too_small(middle) else (low, middle)
     return float(np.sqrt(high))
 
 
-def _tail(found: Floats, se: Floats, count: Index, tau: float, factor: bool = False) -> Floats:
+def _tail(
+    found: Floats,
+    se: Floats,
+    count: Index,
+    tau: float,
+    n_crowd: int,
+    factor: bool = False,
+    long_tail: bool = False,
+) -> Floats:
     """Probability that an honest worker is at or below ``found``.
 
     Honest workers stand at 0 plus ``tau`` t, or, as a ``factor``, at exp(tau t): t is Student's,
-    as the spread is only known from so many workers. The noise about that is Student's, too, as
-    every error is known from so many answers.
+    as the spread is only known from ``n_crowd`` workers. The noise about that is Student's, too, as
+    every error is known from so many answers. Where honest crowds have a ``long_tail``, as in their
+    noise, t falls off no faster than an exponential.
     """
     p = np.ones(len(found))
-    freedom = max(_EFFICIENCY * (len(found) - 1), 1.0)
+    freedom = max(_EFFICIENCY * (n_crowd - 1), 1.0)
     # Within two standard deviations nobody is flagged: spare the integral.
     near = 1.0 - 2 * se if factor else -2 * np.sqrt(se**2 + tau**2)
     where = found < near
     if not where.any():
         return p
-    differ = tau * np.asarray(stdtrit(freedom, ndtr(_GRID)))
+    differ = np.asarray(stdtrit(freedom, ndtr(_GRID)))
+    if long_tail:
+        # The double exponential with as much beyond the outer quantile as the Gaussian has.
+        outer = ndtri((1 + _OUTER) / 2) / -np.log(1 - _OUTER)
+        reach = outer * -np.log(2 * ndtr(-np.abs(_GRID)))
+        differ = np.sign(differ) * np.maximum(np.abs(differ), reach)
+    differ = tau * differ
     honest = np.exp(np.minimum(differ, 700.0)) if factor else differ
     for u in np.flatnonzero(where):
         z = (found[u] - honest) / max(se[u], 1e-300)

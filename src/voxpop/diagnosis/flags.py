@@ -134,7 +134,7 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     crowd = compare(answers)
     tests = _TESTS * answers.n_workers * answers.dimension
     needed = max(4, int(np.ceil(np.log2(_TESTS * answers.n_workers / error_rate))))
-    words = _Words(crowd, result, tests)
+    words = _Words(crowd, result, tests, error_rate)
     flags: list[Flag] = []
     for test, found in ((following, words.following), (bias, words.bias), (noise, words.noise)):
         standing = [test(crowd, j, needed) for j in range(answers.dimension)]
@@ -159,8 +159,9 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
 class _Words:
     """Turns findings into flags; computes what only the words need."""
 
-    def __init__(self, crowd: Comparison, result: Result, tests: int) -> None:
-        self._crowd, self._result, self._tests = crowd, result, tests
+    def __init__(self, crowd: Comparison, result: Result, tests: int, error_rate: float) -> None:
+        self._crowd, self._result = crowd, result
+        self._tests, self._error_rate = tests, error_rate
         self._ends = np.append(0, np.cumsum(crowd.count))
 
     def _flag(self, u: int, kind: str, evidence: str, p: float) -> Flag:
@@ -190,8 +191,8 @@ class _Words:
         edges = self._crowd.edge[rows]
         others = [np.delete(*pair) for pair in self._answers_of(edges, j)]
         share = float(np.mean([(found == value).mean() for found in others]))
-        # Were the others like this, and did as many of them give that value by chance?
-        if times > n * share and times > 1 and bdtrc(times - 1, n, share) * self._tests <= 0.05:
+        # Most answers are one value, and more than would be if the worker answered like the others.
+        if 2 * times > n and bdtrc(times - 1, n, share) * self._tests <= self._error_rate:
             where = np.concatenate([found for found, mine in zip(others, own, strict=True) if mine == value])
             kind = "constant" if times == n else "straight-liner"
             count = f"all {n} tasks" if times == n else f"{times} of {n} tasks"
@@ -201,10 +202,14 @@ class _Words:
             )
         else:
             kind = "unrelated"
+            medians = self._crowd.other[rows, j]
+            order = np.argsort(medians, kind="stable")
+            low, high = order[: n // 2], order[n - n // 2 :]
             evidence = (
-                f"answers do not follow the tasks: where the others' median rises by 10, this "
-                f"worker's answers rise by {10 * slope:.2g} on average over {n} tasks (usual here: "
-                f"{10 * usual:.2g})"
+                f"answers do not follow the tasks: {own[high].mean():.3g} on average over the "
+                f"{n // 2} tasks where the others answered highest, and {own[low].mean():.3g} over "
+                f"the {n // 2} where they answered lowest (medians of the others: "
+                f"{medians[high].mean():.3g} and {medians[low].mean():.3g})"
             )
         return self._flag(u, kind, self._of(j) + evidence, p)
 
