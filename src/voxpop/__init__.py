@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from voxpop.assign import Assignment as Assignment
     from voxpop.assign import assign_degrees as assign_degrees
     from voxpop.assign import assign_regular as assign_regular
+    from voxpop.diagnosis import Diagnosis as Diagnosis
+    from voxpop.diagnosis import EffectOfRemoving as EffectOfRemoving
+    from voxpop.diagnosis import Flag as Flag
+    from voxpop.diagnosis import diagnose as diagnose
+    from voxpop.diagnosis import effect_of_removing as effect_of_removing
     from voxpop.errors import ConfigError as ConfigError
     from voxpop.errors import ConvergenceWarning as ConvergenceWarning
     from voxpop.errors import DataError as DataError
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
     from voxpop.metrics import Score as Score
     from voxpop.metrics import score as score
     from voxpop.model import Model as Model
+    from voxpop.reliability import Agreement as Agreement
+    from voxpop.reliability import agreement as agreement
     from voxpop.result import Result as Result
     from voxpop.result import Trace as Trace
     from voxpop.simulation import Simulation as Simulation
@@ -39,6 +46,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "answers": ("Answers",),
     "assign": ("Assignment", "assign_degrees", "assign_regular"),
+    "diagnosis": ("Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"),
     "errors": ("ConfigError", "ConvergenceWarning", "DataError", "DataWarning", "VoxpopError"),
     "estimators": (
         *("BI", "ESTIMATORS", "NBI", "Average", "Estimator", "Exact", "Median"),
@@ -47,6 +55,7 @@ _HOMES = {
     "io": ("read_answers",),
     "metrics": ("Score", "score"),
     "model": ("Model",),
+    "reliability": ("Agreement", "agreement"),
     "result": ("Result", "Trace"),
     "simulation": ("Simulation", "simulate"),
 }

@@ -152,9 +152,10 @@ class _Search:
         make them precise, and at the lower end of what it may be; where nothing is left of it,
         any agreement is possible.
         """
+        enough = self.answers.task_degree[self.answers.task[e]] >= 4
+        e, f = e[enough], f[enough]
         task = self.answers.task[e]
         n = self.answers.task_degree[task] - 2
-        e, f, task, n = (array[n >= 2] for array in (e, f, task, n))
         if len(e) < 2:
             return 1.0
         mine, theirs, count = self._value[e], self._value[f], n[:, None]

@@ -69,7 +69,8 @@ class Comparison:
 
     def sum(self, per_edge: Floats) -> Floats:
         """Add up by worker."""
-        return np.bincount(self.worker, per_edge, minlength=self.answers.n_workers)
+        total = np.bincount(self.worker, per_edge, minlength=self.answers.n_workers)
+        return total.astype(np.float64)
 
     def mean(self, per_edge: Floats) -> Floats:
         """Average by worker; 0 where a worker has no edge here."""
@@ -176,8 +177,10 @@ def _dealt_anew(crowd: Comparison, j: int, c: Floats) -> Floats:
         made = other[by_task] + residual[by_size[first + np.minimum(taken, n - 1)]]
         # Nobody answers beyond the ends of the scale, and there many do.
         made = np.clip(made, ordered[0], ordered[-1])
-        ends = (np.searchsorted(ordered, made, side=side) for side in ("left", "right"))
-        mean[by_task] += sum(ends) / (2 * len(ordered) * _DEALS) - 0.5 / _DEALS
+        # In order, the search through a long table stays within the processor's cache.
+        rising = np.argsort(made)
+        ends = [np.searchsorted(ordered, made[rising], side=side) for side in ("left", "right")]
+        mean[by_task[rising]] += (ends[0] + ends[1]) / (2 * len(ordered) * _DEALS) - 0.5 / _DEALS
     return mean
 
 
@@ -327,4 +330,3 @@ def _tail(
         z = (found[u] - honest) / max(se[u], 1e-300)
         p[u] = min(1.0, float(_GRID_WEIGHT @ stdtr(count[u] - 1.0, z)))
     return p
-

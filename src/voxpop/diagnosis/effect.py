@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats, Ids
+from voxpop.arrays import Codes, Floats, Ids
 from voxpop.errors import ConfigError, shorten
 from voxpop.estimators import Estimator
 from voxpop.result import Result
@@ -54,7 +56,7 @@ class EffectOfRemoving:
         return float(np.median(np.abs(self.change_in_sd)))
 
     @property
-    def tasks(self) -> object:
+    def tasks(self) -> Any:
         """Data frame: task, and of every value the estimate before, after, and the change in sd."""
         after, kept = self.after, _places(self.before.task_ids, self.task_ids)
         columns: dict[str, object] = {"task": self.task_ids}
@@ -79,17 +81,32 @@ class EffectOfRemoving:
             )
         return said
 
+    def to_json(self) -> dict[str, Any]:
+        """What changes as plain numbers; a change of what was certain is None."""
+        finite = np.isfinite(self.largest)
+        return {
+            "removed": self.removed.tolist(),
+            "typical_change_in_sd": self.typical if np.isfinite(self.typical) else None,
+            "largest_change_in_sd": self.largest if finite else None,
+            "left_without_answers": self.left_without_answers.tolist(),
+        }
+
     def __repr__(self) -> str:
         return f"EffectOfRemoving({self.summary()})"
 
 
 def effect_of_removing(
-    answers: Answers, estimator: Estimator, workers: Iterable[object]
+    answers: Answers,
+    estimator: Estimator,
+    workers: Iterable[object],
+    *,
+    before: Result | None = None,
 ) -> EffectOfRemoving:
     """Fit again without some workers, given by their ids, and say how far the estimates move.
 
     Large changes mean that the workers matter, not that the estimates get better: that takes
-    gold, or a look at the tasks that move most.
+    gold, or a look at the tasks that move most. ``before`` is the estimator's result on all the
+    answers, where it is at hand.
     """
     known = {identity: u for u, identity in enumerate(answers.worker_ids.tolist())}
     named = list(dict.fromkeys(workers))
@@ -103,7 +120,8 @@ def effect_of_removing(
     if removed.all():
         raise ConfigError("all workers are to be removed; leave some to fit")
     fewer, kept = _without(answers, removed)
-    before, after = estimator.fit(answers), estimator.fit(fewer)
+    before = estimator.fit(answers) if before is None else before
+    after = estimator.fit(fewer)
     change = after.estimate - before.estimate[kept]
     sd = before.sd[kept]
     # A known truth, gold, has no sd and does not move.
@@ -119,7 +137,7 @@ def effect_of_removing(
     )
 
 
-def _without(answers: Answers, removed: np.ndarray) -> tuple[Answers, np.ndarray]:
+def _without(answers: Answers, removed: NDArray[np.bool_]) -> tuple[Answers, Codes]:
     """Answers less those of some workers, and the numbers of the tasks that have any left."""
     edges = ~removed[answers.worker]
     task, worker = answers.task[edges], answers.worker[edges]

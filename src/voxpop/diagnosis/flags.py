@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,15 @@ from scipy.special import bdtrc
 from voxpop.answers import Answers
 from voxpop.arrays import Ids
 from voxpop.diagnosis.copies import Pair, find_copies
-from voxpop.diagnosis.crowd import Comparison, bias, compare, following, noise, times_as_far
+from voxpop.diagnosis.crowd import (
+    Comparison,
+    Standing,
+    bias,
+    compare,
+    following,
+    noise,
+    times_as_far,
+)
 from voxpop.errors import DataError, require, shorten
 from voxpop.result import Result
 from voxpop.tables import frame
@@ -101,6 +109,16 @@ class Diagnosis:
         """The flags as a data frame."""
         return frame(self.columns(), self.frame_kind)
 
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain lists, for a program on the other end of a pipe."""
+        return {
+            "flags": [asdict(flag) for flag in self.flags],
+            "n_workers": self.n_workers,
+            "unjudged": self.unjudged.tolist(),
+            "answers_needed": self.answers_needed,
+            "error_rate": self.error_rate,
+        }
+
     def summary(self) -> str:
         """Say in one line how many are flagged, and how many cannot be judged."""
         said = f"{len(self.workers)} of {self.n_workers} workers flagged"
@@ -128,7 +146,7 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     A worker is judged from ``log2(4 n_workers / error_rate)`` answers on: with fewer, even a run
     of answers all to one side would come up by coin tosses somewhere in such a crowd.
     """
-    require(0 < error_rate < 1, f"error_rate must be between 0 and 1, got {error_rate}")
+    require(0 < error_rate <= 1, f"error_rate must be above 0 and at most 1, got {error_rate}")
     if not np.array_equal(answers.worker_ids, result.worker_ids):
         raise DataError("the result is not of these answers: its workers differ")
     crowd = compare(answers)
@@ -141,8 +159,7 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
         p = np.stack([each.p for each in standing])
         for u in np.flatnonzero(p.min(axis=0) * tests <= error_rate):
             j = int(p[:, u].argmin())
-            own, usual = float(standing[j].found[u]), standing[j].usual
-            flags.append(found(int(u), j, own, usual, float(p[j, u])))
+            flags.append(found(int(u), j, standing[j], float(p[j, u])))
     for pair in find_copies(answers, error_rate / _TESTS):
         flags += words.copies(pair)
     few = crowd.count < needed
@@ -182,7 +199,7 @@ class _Words:
         names = self._crowd.answers.value_names
         return f"{names[j]}: " if len(names) > 1 else ""
 
-    def following(self, u: int, j: int, slope: float, usual: float, p: float) -> Flag:
+    def following(self, u: int, j: int, _: Standing, p: float) -> Flag:
         """A straight-liner where one value is given too often, else unrelated."""
         rows = self._rows(u)
         own = self._crowd.value[rows, j]
@@ -193,7 +210,8 @@ class _Words:
         share = float(np.mean([(found == value).mean() for found in others]))
         # Most answers are one value, and more than would be if the worker answered like the others.
         if 2 * times > n and bdtrc(times - 1, n, share) * self._tests <= self._error_rate:
-            where = np.concatenate([found for found, mine in zip(others, own, strict=True) if mine == value])
+            there = [found for found, mine in zip(others, own, strict=True) if mine == value]
+            where = np.concatenate(there)
             kind = "constant" if times == n else "straight-liner"
             count = f"all {n} tasks" if times == n else f"{times} of {n} tasks"
             evidence = (
@@ -220,7 +238,9 @@ class _Words:
             start, end = answers.task_ptr[answers.task[e] : answers.task[e] + 2]
             yield answers.value[start:end, j], int(e - start)
 
-    def bias(self, u: int, j: int, shift: float, usual: float, p: float) -> Flag:
+    def bias(self, u: int, j: int, standing: Standing, p: float) -> Flag:
+        """How far to one side, and how often."""
+        shift, usual = float(standing.found[u]), standing.usual
         rows = self._rows(u)
         residual = self._crowd.value[rows, j] - self._crowd.other[rows, j]
         up = shift > usual
@@ -232,7 +252,9 @@ class _Words:
         )
         return self._flag(u, "bias", self._of(j) + evidence, p)
 
-    def noise(self, u: int, j: int, size: float, usual: float, p: float) -> Flag:
+    def noise(self, u: int, j: int, standing: Standing, p: float) -> Flag:
+        """How far away, and against what is usual."""
+        size, usual = float(standing.found[u]), standing.usual
         rows = self._rows(u)
         apart = np.abs(self._crowd.value[rows, j] - self._crowd.other[rows, j])
         evidence = (
@@ -243,6 +265,7 @@ class _Words:
         return self._flag(u, "noise", self._of(j) + evidence, p)
 
     def copies(self, pair: Pair) -> list[Flag]:
+        """One flag for each of the two: who copied from whom cannot be seen."""
         ids, n = self._result.worker_ids, len(self._result.worker_ids)
         found = []
         for u, v in ((pair.first, pair.second), (pair.second, pair.first)):

@@ -1,16 +1,16 @@
-"""Agreement: how much the answers of a crowd say of the tasks, and how much of the workers."""
+"""Reliability: how much the answers of a crowd say of the tasks, and how much of the workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats, Index
+from voxpop.arrays import Codes, Floats
 
 OVERALL = "overall"
 
@@ -91,7 +91,7 @@ class Agreement:
     coordinates: dict[str, Figures]
     reading: str
 
-    def columns(self) -> dict[str, list[str | float]]:
+    def columns(self) -> dict[str, list[Any]]:
         """One row per coordinate and coefficient: of, coefficient, value, lower_95, upper_95."""
         parts = {OVERALL: self.overall} | (self.coordinates if len(self.coordinates) > 1 else {})
         rows = [
@@ -172,7 +172,7 @@ def _sums(answers: Answers, y: Floats) -> _Sums:
     mean_u, within_u = _within(y, answers.worker, answers.n_workers)
     # Without task i, each of its workers loses one answer: (y - mean)^2 n / (n - 1) of its sum.
     lost = (y - mean_u[answers.worker]) ** 2 * n_u / np.maximum(n_u - 1, 1)
-    lost_i = np.bincount(answers.task, lost, minlength=n_tasks)
+    lost_i = _sum_by(answers.task, lost, n_tasks)
     pairs = n_i > 1
     weighted = np.where(pairs, n_i / np.maximum(n_i - 1, 1), 0.0) * within
     return _Sums(
@@ -184,9 +184,13 @@ def _sums(answers: Answers, y: Floats) -> _Sums:
     )
 
 
-def _within(y: Floats, owner: Index, n: int) -> tuple[Floats, Floats]:
+def _within(y: Floats, owner: Codes, n: int) -> tuple[Floats, Floats]:
     mean = np.bincount(owner, y, minlength=n) / np.bincount(owner, minlength=n)
-    return mean, np.bincount(owner, (y - mean[owner]) ** 2, minlength=n)
+    return mean, _sum_by(owner, (y - mean[owner]) ** 2, n)
+
+
+def _sum_by(owner: Codes, numbers: Floats, n: int) -> Floats:
+    return np.bincount(owner, numbers, minlength=n).astype(np.float64)
 
 
 def _without_each(n_i: Floats, mean_i: Floats, within: Floats) -> Floats:
@@ -203,8 +207,9 @@ def _without_each(n_i: Floats, mean_i: Floats, within: Floats) -> Floats:
 def _counts(answers: Answers) -> _Counts:
     n_i = answers.task_degree.astype(np.float64)
     n_u = answers.worker_degree.astype(np.float64)
-    last = np.bincount(answers.task, n_u[answers.worker] == 1, minlength=answers.n_tasks)
-    squares = np.bincount(answers.task, 2 * n_u[answers.worker] - 1, minlength=answers.n_tasks)
+    of_edge = n_u[answers.worker]
+    last = _sum_by(answers.task, (of_edge == 1).astype(np.float64), answers.n_tasks)
+    squares = _sum_by(answers.task, 2 * of_edge - 1, answers.n_tasks)
     paired = np.where(n_i > 1, n_i, 0.0)
 
     def less(whole: float, part: Floats | float) -> Floats:
@@ -214,9 +219,9 @@ def _counts(answers: Answers) -> _Counts:
         n=less(answers.n_edges, n_i),
         tasks=less(answers.n_tasks, 1.0),
         workers=less(answers.n_workers, last),
-        task_squares=less(n_i @ n_i, n_i**2),
-        worker_squares=less(n_u @ n_u, squares),
-        paired=less(paired.sum(), paired),
+        task_squares=less(float(n_i @ n_i), n_i**2),
+        worker_squares=less(float(n_u @ n_u), squares),
+        paired=less(float(paired.sum()), paired),
     )
 
 
@@ -287,8 +292,8 @@ def _reading(figures: Figures, k: float) -> str:
             "nothing of the tasks that chance would not."
         )
     said = [
-        f"{one:.0%} of the variance of one answer comes from the tasks; the mean of {k:.3g} answers "
-        f"is reliable to {mean:.2f}."
+        f"{one:.0%} of the variance of one answer comes from the tasks; the mean of {k:.3g} "
+        f"answers is reliable to {mean:.2f}."
     ]
     agreed, consistent = figures.icc_agreement.value, figures.icc_consistency.value
     if 0 < agreed < consistent <= 1:
