@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import bdtrc, chdtri, ndtr
 
 from voxpop.answers import Answers
@@ -112,18 +113,25 @@ class _Search:
         )
         e, f = mine[at_u], theirs[at_v]
         same = self.code[e] == self.code[f]
-        chance = np.full(len(tasks), self._by_noise(e, f))
+        chance = np.zeros(len(tasks))
         for one, other, who in ((e, f, v), (f, e, u)):
             # One more case of either kind (Laplace), so that the unseen is not the impossible.
             third = self._given_by_third(one, other)
             chance = np.maximum(chance, (third + 1) / answers.task_degree[tasks])
             times = self._times_given(who, self.code[one]) - same
             chance = np.maximum(chance, (times + 1) / (answers.worker_degree[who] + 1))
-        n, equal, p = len(tasks), int(same.sum()), float(min(1.0, chance.mean()))
-        # Among tasks with this mean chance, equally likely ones have the longest tail beyond the
-        # mean and one (Hoeffding 1956).
-        odds = float(bdtrc(equal - 1, n, p)) if equal > n * p + 1 else 1.0
-        return Pair(first=u, second=v, shared=n, equal=equal, chance=n * p, p=odds)
+        odds = _tail(same, chance)
+        if odds <= self.threshold:  # the noise costs most to find, and can only add to the chance
+            chance = np.maximum(chance, self._by_noise(e, f))
+            odds = _tail(same, chance)
+        return Pair(
+            first=u,
+            second=v,
+            shared=len(tasks),
+            equal=int(same.sum()),
+            chance=float(chance.sum()),
+            p=odds,
+        )
 
     def _edges(self, worker: int) -> Index:
         pointer = self.answers.worker_ptr
@@ -171,6 +179,16 @@ class _Search:
         step = np.max([_steps(self.answers.value[self._edges(w)]) for w in workers], axis=0)
         # The coordinates need not be independent: the rarest agreement bounds that of all.
         return float((1 - 2 * ndtr(-step / 2 / np.sqrt(lowest))).min())
+
+
+def _tail(same: NDArray[np.bool_], chance: Floats) -> float:
+    """Bound the probability of as many equal answers.
+
+    Among tasks with this mean chance, equally likely ones have the longest tail beyond the mean
+    and one (Hoeffding 1956).
+    """
+    n, equal, p = len(same), int(same.sum()), float(chance.mean())
+    return float(bdtrc(equal - 1, n, p)) if equal > n * p + 1 else 1.0
 
 
 def _number_values(value: Floats) -> Index:

@@ -170,6 +170,8 @@ def _dealt_anew(crowd: Comparison, j: int, c: Floats) -> Floats:
     first = np.concatenate([[0], np.cumsum(crowd.count)[:-1]])[crowd.worker]
     place, n = np.arange(len(own)) - first, crowd.count[crowd.worker]
     ordered = np.sort(crowd.answers.value[:, j])
+    # 0.7 + 0.1 is the step 0.8 of a scale, whatever its last bit.
+    same = 1e-9 * (ordered[-1] - ordered[0])
     mean = np.zeros(len(own))
     golden = (np.sqrt(5.0) - 1) / 2
     for k in range(_DEALS):
@@ -179,8 +181,9 @@ def _dealt_anew(crowd: Comparison, j: int, c: Floats) -> Floats:
         made = np.clip(made, ordered[0], ordered[-1])
         # In order, the search through a long table stays within the processor's cache.
         rising = np.argsort(made)
-        ends = [np.searchsorted(ordered, made[rising], side=side) for side in ("left", "right")]
-        mean[by_task[rising]] += (ends[0] + ends[1]) / (2 * len(ordered) * _DEALS) - 0.5 / _DEALS
+        low = np.searchsorted(ordered, made[rising] - same, side="left")
+        high = np.searchsorted(ordered, made[rising] + same, side="right")
+        mean[by_task[rising]] += (low + high) / (2 * len(ordered) * _DEALS) - 0.5 / _DEALS
     return mean
 
 
@@ -203,10 +206,15 @@ def noise(crowd: Comparison, j: int, needed: int) -> Standing:
     off the worker is, yet one slip, however large, counts as one.
     """
     answers = crowd.answers
-    residual = _about_own_line(crowd, crowd.value[:, j], crowd.other[:, j])
-    middle = _median_by_worker(residual, crowd.worker, crowd.count)
+    own, other = crowd.value[:, j], crowd.other[:, j]
+    choices = [
+        _about_median(crowd, part) for part in (own - other, _about_own_line(crowd, own, other))
+    ]
+    # One wild answer turns a line: whichever fits the worker's answers better in the middle.
+    middles = [_median_by_worker(part, crowd.worker, crowd.count) for part in choices]
+    distance = np.where((middles[1] < middles[0])[crowd.worker], choices[1], choices[0])
     size = np.zeros(answers.n_edges)
-    size[crowd.edge] = np.abs(residual - middle[crowd.worker])
+    size[crowd.edge] = distance
     total = np.bincount(answers.task, size, minlength=answers.n_tasks)[answers.task]
     others = (total - size) / np.maximum(answers.task_degree[answers.task] - 1, 1)
     a, b = size[crowd.edge], np.maximum(others[crowd.edge], 0.0)
@@ -217,15 +225,28 @@ def noise(crowd: Comparison, j: int, needed: int) -> Standing:
     mean = (n * mean + 0.5) / (n + 1)
     by_chance = np.zeros(answers.n_edges)
     by_chance[crowd.edge] = share
-    variance = np.maximum(
-        _square_error(crowd, share), crowd.sum(_variance_in_task(answers, by_chance)[crowd.edge])
-    )
-    se = np.sqrt(variance) / n / (mean * (1 - mean))
-    return _stand(crowd, np.log(mean / (1 - mean)), se, needed, both=False)
+    judged = crowd.count >= needed
+    usual = float(np.median(mean[judged])) if judged.any() else 0.5
+    chance = crowd.sum(_variance_in_task(answers, by_chance)[crowd.edge])
+    away = mean - usual
+    # Shares are bounded, not Gaussian, and few large ones make a long tail: by Bernstein's
+    # inequality a third of the excess comes on top of the variance of the sum.
+    excess = np.maximum(n * away, 0.0)
+    error = np.sqrt(np.maximum(_square_error(crowd, share), chance) + excess / 3) / n
+    # From the usual share to the worker's, the error grows as the logit does.
+    logit, steep = np.log(mean / (1 - mean)), 1 / (mean * (1 - mean))
+    rise = logit - np.log(usual / (1 - usual))
+    se = error * np.divide(rise, away, out=steep, where=np.abs(away) > 1e-6)
+    return _stand(crowd, logit, se, needed, both=False)
+
+
+def _about_median(crowd: Comparison, x: Floats) -> Floats:
+    """Distances from the median of the worker's own."""
+    return np.asarray(np.abs(x - _median_by_worker(x, crowd.worker, crowd.count)[crowd.worker]))
 
 
 def _about_own_line(crowd: Comparison, own: Floats, other: Floats) -> Floats:
-    """Distances of the answers from the worker's own line over the others' medians."""
+    """Differences of the answers from the worker's own line over the others' medians."""
     c = other - crowd.mean(other)[crowd.worker]
     y = own - crowd.mean(own)[crowd.worker]
     square = crowd.sum(c**2)
