@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from rich.console import Console
 
 from voxpop import (
     Answers,
@@ -15,9 +18,12 @@ from voxpop import (
     DataError,
     Diagnosis,
     StrongOracle,
+    agreement,
     diagnose,
     effect_of_removing,
 )
+from voxpop.screen import show_diagnosis
+from voxpop.tables import write_table
 
 Table = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 Draw = Callable[[np.random.Generator, NDArray[np.float64], NDArray[np.int64], int], object]
@@ -329,3 +335,27 @@ def test_only_workers_who_answered_can_be_removed() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             effect_of_removing(answers, Average(), workers)
+
+
+def test_the_pages_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (task, worker, value), _ = plant("equal", "constant")
+    write_table({"task": task, "worker": worker, "value": value}, tmp_path / "answers.csv")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parent.parent / "docs/diagnosis.md").read_text()
+    exec(compile(page.split("```python\n")[1].split("```")[0], "diagnosis.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert "of the variance of one answer comes from the tasks" in said
+    assert "3 of 30 workers flagged" in said
+    assert "half of the estimates move by less than" in said
+
+
+def test_a_terminal_shows_figures_and_flags() -> None:
+    (task, worker, value), _ = plant("equal", "constant")
+    answers = Answers.from_arrays(task, worker, value)
+    console = Console(file=StringIO(), width=200)
+    show_diagnosis(agreement(answers), find(task, worker, value), console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Krippendorff's alpha" in shown
+    assert "constant" in shown
