@@ -263,7 +263,7 @@ def test_too_few_answers_are_remarked_not_flagged() -> None:
     assert found.unjudged.tolist() == [4]
     assert 4 not in found.workers
     assert found.answers_needed == 12  # 2^-12 is the first power below .05 / (4 x 30)
-    assert "1 have too few answers to judge (fewer than 12" in repr(found)
+    assert "too few answers to judge: 1 (fewer than 12" in repr(found)
 
 
 @pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
@@ -308,7 +308,7 @@ def test_removing_is_refitting_without() -> None:
     assert effect.change_in_sd[1:] == pytest.approx(change / effect.before.sd[1:150])
     assert effect.change_in_sd[0] == 0.0
     assert effect.largest == pytest.approx(np.abs(effect.change_in_sd).max())
-    assert "1 tasks are left without answers: 'x'" in repr(effect)
+    assert "left without any answer: task 'x'" in repr(effect)
     assert list(effect.tasks.columns) == [
         "task",
         "value_before",

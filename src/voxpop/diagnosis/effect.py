@@ -75,10 +75,7 @@ class EffectOfRemoving:
             f"(task {shorten(self.task_ids[where : where + 1])})"
         )
         if len(self.left_without_answers):
-            said += (
-                f"; {len(self.left_without_answers)} tasks are left without answers: "
-                f"{shorten(self.left_without_answers)}"
-            )
+            said += f"; left without any answer: task {shorten(self.left_without_answers)}"
         return said
 
     def to_json(self) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class Diagnosis:
         said = f"{len(self.workers)} of {self.n_workers} workers flagged"
         if len(self.unjudged):
             said += (
-                f"; {len(self.unjudged)} have too few answers to judge (fewer than "
+                f"; too few answers to judge: {len(self.unjudged)} (fewer than "
                 f"{self.answers_needed} on tasks with two others)"
             )
         return said
