@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from voxpop.density import Prediction as Prediction
     from voxpop.density import measure_error as measure_error
     from voxpop.density import predict_error as predict_error
+    from voxpop.diagnosis import Diagnosis as Diagnosis
+    from voxpop.diagnosis import EffectOfRemoving as EffectOfRemoving
+    from voxpop.diagnosis import Flag as Flag
+    from voxpop.diagnosis import diagnose as diagnose
+    from voxpop.diagnosis import effect_of_removing as effect_of_removing
     from voxpop.errors import ConfigError as ConfigError
     from voxpop.errors import ConvergenceWarning as ConvergenceWarning
     from voxpop.errors import DataError as DataError
@@ -63,6 +68,8 @@ if TYPE_CHECKING:
     from voxpop.pilot import LearnedCrowd as LearnedCrowd
     from voxpop.pilot import learn_crowd as learn_crowd
     from voxpop.plan import make_plan as make_plan
+    from voxpop.reliability import Agreement as Agreement
+    from voxpop.reliability import agreement as agreement
     from voxpop.result import Result as Result
     from voxpop.result import Trace as Trace
     from voxpop.roster import assign_table as assign_table
@@ -82,6 +89,7 @@ _HOMES = {
     "assign": ("Assignment", "assign_degrees", "assign_regular"),
     "balance": ("assign_balanced",),
     "density": ("Prediction", "measure_error", "predict_error"),
+    "diagnosis": ("Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"),
     "errors": ("ConfigError", "ConvergenceWarning", "DataError", "DataWarning", "VoxpopError"),
     "estimators": (
         *("BI", "CATD", "CRH", "ESTIMATORS", "GTM", "NBI", "P910", "P913", "PG1", "Average"),
@@ -99,6 +107,7 @@ _HOMES = {
     "objects": ("Matching", "Objects", "match_objects"),
     "pilot": ("LearnedCrowd", "learn_crowd"),
     "plan": ("make_plan",),
+    "reliability": ("Agreement", "agreement"),
     "result": ("Result", "Trace"),
     "roster": ("assign_table",),
     "simulation": ("Simulation", "simulate"),

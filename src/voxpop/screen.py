@@ -14,9 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from voxpop.demo import Contestant
+from voxpop.diagnosis import Diagnosis
 from voxpop.estimators.base import OnSweep
 from voxpop.frontier import Option, Plan
 from voxpop.metrics import Score
+from voxpop.reliability import Agreement
 from voxpop.result import Result
 
 _FEW = 8
@@ -40,6 +42,16 @@ def show_result(result: Result, console: Console) -> None:
     ends = np.arange(n) if n <= _FEW else np.r_[0 : _FEW // 2, n - _FEW // 2 : n]
     console.print(_table("Workers, most trusted first", workers, ends))
     _say_more(console, n - len(ends), "workers in between")
+
+
+def show_diagnosis(agreed: Agreement, found: Diagnosis, console: Console) -> None:
+    """Print the figures of agreement and, where there are any, the flags."""
+    figures = agreed.columns()
+    console.print(_table("Agreement", figures, np.arange(len(figures["of"]))))
+    if found.flags:
+        shown = ("worker", "kind", "evidence", "false_alarms", "weight")
+        flags = {name: column for name, column in found.columns().items() if name in shown}
+        console.print(_table("Flags", flags, np.arange(len(found.flags))))
 
 
 def show_score(score: Score, console: Console) -> None:

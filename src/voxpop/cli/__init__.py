@@ -14,6 +14,7 @@ from voxpop.cli.aggregate import aggregate
 from voxpop.cli.assign import assign
 from voxpop.cli.common import Commands
 from voxpop.cli.convert import convert, export, formats
+from voxpop.cli.diagnose import diagnose
 from voxpop.cli.plan import plan
 from voxpop.cli.simulate import demo, simulate
 
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 COMMANDS = (
-    *(aggregate, plan, assign, convert, export, formats),
+    *(aggregate, diagnose, plan, assign, convert, export, formats),
     *(simulate, demo, methods, version),
 )
 for command in COMMANDS:

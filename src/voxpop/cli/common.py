@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from voxpop.answers import Answers
     from voxpop.objects import Objects
 
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+
 
 class Commands(click.Group):
     """Turns errors into one line, and warnings into one line each, for every command."""
@@ -75,16 +78,18 @@ def levels(context: click.Context, parameter: click.Parameter, text: str | None)
         ) from None
 
 
-seed_option = click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the random numbers.",
-)
+def _together(*options: Decorator) -> Decorator:
+    """Several options as one decorator, shown in this order."""
+
+    def decorate(command: Function) -> Function:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
-_INPUT_OPTIONS = (
+reading_options = _together(
     click.option(
         "--from", "format", help="Format of the input; see `voxpop formats`.  [default: found out]"
     ),
@@ -112,17 +117,43 @@ _INPUT_OPTIONS = (
     click.option("--looked", help="File of task and worker: who looked but may have seen nothing."),
     click.option("--query", help="SELECT or table, where the input is the URL of a database."),
 )
-INPUT_NAMES = (
-    *("format", "task", "worker", "values", "gold", "duplicates", "question", "missing", "match"),
-    *("iou_threshold", "distance_threshold", "quorum", "looked", "query"),
+"""How answers are read; see :func:`take_reading` and :func:`read_table`."""
+
+estimator_options = _together(
+    click.option(
+        "--method", default="auto", show_default=True, help="Estimator; see `voxpop methods`."
+    ),
+    click.option("--support", callback=levels, help="Noise variances: auto, nbi, or 10,100,1000."),
+    click.option(
+        "--weights", callback=numbers, help="Share of workers at each level of --support."
+    ),
+    click.option(
+        "--prior-mean", type=float, help="Prior mean of the truths; with --prior-variance."
+    ),
+    click.option(
+        "--prior-variance", type=float, help="Prior variance of the truths.  [default: flat]"
+    ),
+    click.option(
+        "--threads", type=int, help="Threads of bi; the result is the same for any number."
+    ),
+    click.option("--max-iter", type=int, help="Most sweeps of an iterative method."),
+    click.option("--tol", type=float, help="Change at which an iterative method stops."),
+)
+"""Which estimator, and its arguments."""
+
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the random numbers.",
 )
 
 
-def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say how its input is read."""
-    for option in reversed(_INPUT_OPTIONS):
-        command = option(command)
-    return command
+_READING_NAMES = (
+    *("format", "task", "worker", "values", "gold", "duplicates", "question", "missing", "match"),
+    *("iou_threshold", "distance_threshold", "quorum", "looked", "query"),
+)
 
 
 def read_input(source: object, options: Mapping[str, Any]) -> tuple[Answers, Objects | None]:
@@ -184,6 +215,21 @@ def _ending(content: bytes) -> str:
         first, _, rest = text.partition(b"\n")
         return ".jsonl" if first.rstrip().endswith(b"}") and rest.strip() else ".json"
     return {b"[": ".json", b"<": ".xml"}.get(text[:1], ".csv")
+
+
+def take_reading(settings: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of :data:`reading_options` out of a command's."""
+    return {name: settings.pop(name) for name in _READING_NAMES}
+
+
+def read_table(name: str, reading: Mapping[str, Any]) -> Answers:
+    """Read the answers as the options say, and tell which columns were taken."""
+    from voxpop.answers import columns_taken
+
+    with open_input(name) as source:
+        table, _ = read_input(source, reading)
+    say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
+    return table
 
 
 def default_folder(answers: str) -> Path:

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from voxpop.cli.common import input_options, open_input, read_input, say
+from voxpop.cli.common import open_input, read_input, reading_options, say
 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="IN...")
 @click.argument("out", type=click.Path(path_type=Path))
-@input_options
+@reading_options
 @click.option(
     "--workers",
     type=click.Path(path_type=Path),
