@@ -97,8 +97,6 @@ def test_arguments_are_checked() -> None:
         theorem1(SMALL, 5, 5, 5, separation=100.0)
     with pytest.raises(ConfigError, match="two levels"):
         theorem1(Model(support=(1.0,)), 5, 5, 5)
-    with pytest.raises(ConfigError, match="can be mixed"):
-        oracle_mse(Model(support=tuple(range(1, 13))), 40)
 
 
 def test_the_condition_of_theorem_2() -> None:

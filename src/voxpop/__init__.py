@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from voxpop.assign import Assignment as Assignment
     from voxpop.assign import assign_degrees as assign_degrees
     from voxpop.assign import assign_regular as assign_regular
+    from voxpop.balance import assign_balanced as assign_balanced
+    from voxpop.density import Prediction as Prediction
+    from voxpop.density import measure_error as measure_error
+    from voxpop.density import predict_error as predict_error
+    from voxpop.diagnosis import Diagnosis as Diagnosis
+    from voxpop.diagnosis import EffectOfRemoving as EffectOfRemoving
+    from voxpop.diagnosis import Flag as Flag
+    from voxpop.diagnosis import diagnose as diagnose
+    from voxpop.diagnosis import effect_of_removing as effect_of_removing
     from voxpop.errors import ConfigError as ConfigError
     from voxpop.errors import ConvergenceWarning as ConvergenceWarning
     from voxpop.errors import DataError as DataError
@@ -40,12 +49,30 @@ if TYPE_CHECKING:
     from voxpop.estimators import TwoWay as TwoWay
     from voxpop.estimators import WeakOracle as WeakOracle
     from voxpop.estimators import aggregate as aggregate
+    from voxpop.formats import FORMATS as FORMATS
+    from voxpop.formats import WRITERS as WRITERS
+    from voxpop.formats import export_result as export_result
+    from voxpop.formats import sniff as sniff
+    from voxpop.formats import training_columns as training_columns
+    from voxpop.formats import write_result as write_result
+    from voxpop.frontier import Option as Option
+    from voxpop.frontier import Plan as Plan
+    from voxpop.frontier import Prices as Prices
     from voxpop.io import read_answers as read_answers
     from voxpop.metrics import Score as Score
     from voxpop.metrics import score as score
     from voxpop.model import Model as Model
+    from voxpop.objects import Matching as Matching
+    from voxpop.objects import Objects as Objects
+    from voxpop.objects import match_objects as match_objects
+    from voxpop.pilot import LearnedCrowd as LearnedCrowd
+    from voxpop.pilot import learn_crowd as learn_crowd
+    from voxpop.plan import make_plan as make_plan
+    from voxpop.reliability import Agreement as Agreement
+    from voxpop.reliability import agreement as agreement
     from voxpop.result import Result as Result
     from voxpop.result import Trace as Trace
+    from voxpop.roster import assign_table as assign_table
     from voxpop.simulation import Simulation as Simulation
     from voxpop.simulation import simulate as simulate
     from voxpop.theory import Theorem1 as Theorem1
@@ -60,6 +87,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "answers": ("Answers",),
     "assign": ("Assignment", "assign_degrees", "assign_regular"),
+    "balance": ("assign_balanced",),
+    "density": ("Prediction", "measure_error", "predict_error"),
+    "diagnosis": ("Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"),
     "errors": ("ConfigError", "ConvergenceWarning", "DataError", "DataWarning", "VoxpopError"),
     "estimators": (
         *("BI", "CATD", "CRH", "ESTIMATORS", "GTM", "NBI", "P910", "P913", "PG1", "Average"),
@@ -67,10 +97,19 @@ _HOMES = {
         *("Median", "QuantiseClassify", "Raykar", "StrongOracle", "TwoWay", "WeakOracle"),
         "aggregate",
     ),
+    "formats": (
+        *("FORMATS", "WRITERS", "export_result", "sniff", "training_columns", "write_result"),
+    ),
+    "frontier": ("Option", "Plan", "Prices"),
     "io": ("read_answers",),
     "metrics": ("Score", "score"),
     "model": ("Model",),
+    "objects": ("Matching", "Objects", "match_objects"),
+    "pilot": ("LearnedCrowd", "learn_crowd"),
+    "plan": ("make_plan",),
+    "reliability": ("Agreement", "agreement"),
     "result": ("Result", "Trace"),
+    "roster": ("assign_table",),
     "simulation": ("Simulation", "simulate"),
     "theory": ("Theorem1", "average_mse", "mse_given", "oracle_mse", "theorem1", "theorem2_holds"),
 }

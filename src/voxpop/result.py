@@ -18,7 +18,16 @@ from voxpop.answers import columns_taken
 from voxpop.arrays import Floats, Ids
 from voxpop.audit import Audit
 from voxpop.errors import DataError, require
-from voxpop.tables import frame, make_folder, matrix, open_table, replacing, write_table
+from voxpop.tables import (
+    frame,
+    id_kind,
+    make_folder,
+    matrix,
+    open_table,
+    replacing,
+    restore_ids,
+    write_table,
+)
 
 # The quantiles every result carries, and the intervals that they bound, by position.
 PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
@@ -123,7 +132,7 @@ class Result:
     @cached_property
     def workers(self) -> Any:
         """Data frame: worker, number of answers, variance with interval, weight, level shares."""
-        return frame(self._worker_columns(), self.frame_kind)
+        return frame(self.worker_columns(), self.frame_kind)
 
     def task_columns(self) -> dict[str, Any]:
         """Return the columns of :attr:`tasks` as arrays."""
@@ -146,7 +155,8 @@ class Result:
         columns["n_answers"] = self.task_answers
         return columns
 
-    def _worker_columns(self) -> dict[str, Any]:
+    def worker_columns(self) -> dict[str, Any]:
+        """Return the columns of :attr:`workers` as arrays."""
         columns: dict[str, Any] = {
             "worker": self.worker_ids,
             "n_answers": self.worker_answers,
@@ -172,7 +182,7 @@ class Result:
         folder = Path(directory)
         make_folder(folder)
         write_table(self.task_columns(), folder / f"tasks.{format}")
-        write_table(self._worker_columns(), folder / f"workers.{format}")
+        write_table(self.worker_columns(), folder / f"workers.{format}")
         with replacing(folder / "result.json") as temporary:
             temporary.write_text(json.dumps(self._facts(format), indent=2) + "\n")
         # An earlier result in the other format would stand there as if it belonged to this one.
@@ -205,8 +215,8 @@ class Result:
         bounds = ("lower_95", "lower_90", "upper_90", "upper_95")  # as PROBABILITIES
         posterior = _level_columns(levels)
         return cls(
-            task_ids=_restore(tasks.ids("task")[1], facts["text_ids"]["task"]),
-            worker_ids=_restore(workers.ids("worker")[1], facts["text_ids"]["worker"]),
+            task_ids=restore_ids(tasks.ids("task")[1], facts["id_kinds"]["task"]),
+            worker_ids=restore_ids(workers.ids("worker")[1], facts["id_kinds"]["worker"]),
             value_names=names,
             task_answers=tasks.numbers("n_answers").astype(np.int64),
             worker_answers=workers.numbers("n_answers").astype(np.int64),
@@ -238,7 +248,7 @@ class Result:
         return {
             "format": format,
             "value_names": list(self.value_names),
-            "text_ids": {"task": _is_text(self.task_ids), "worker": _is_text(self.worker_ids)},
+            "id_kinds": {"task": id_kind(self.task_ids), "worker": id_kind(self.worker_ids)},
             "levels": self.levels.tolist(),
             "level_weights": self.level_weights.tolist(),
             "has_bias": bool(self.worker_bias.size),
@@ -257,11 +267,11 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Everything in one document of plain lists, for a program on the other end of a pipe."""
         facts = self._facts("json")
-        for name in ("format", "text_ids", "has_bias", "has_difficulty"):
+        for name in ("format", "id_kinds", "has_bias", "has_difficulty"):
             del facts[name]
         return {
             "tasks": _records(self.task_columns()),
-            "workers": _records(self._worker_columns()),
+            "workers": _records(self.worker_columns()),
             **facts,
         }
 
@@ -300,7 +310,7 @@ class Result:
     def trusted_workers(self) -> dict[str, Any]:
         """Return the worker columns, heaviest weight first."""
         order = np.argsort(-self.worker_weight, kind="stable")
-        return {name: np.asarray(column)[order] for name, column in self._worker_columns().items()}
+        return {name: np.asarray(column)[order] for name, column in self.worker_columns().items()}
 
 
 def _suffixes(names: tuple[str, ...]) -> list[str]:
@@ -327,15 +337,6 @@ def versions() -> dict[str, str]:
     packages = ("voxpop", "numpy", "scipy", "pandas", "duckdb", "narwhals")
     found = {"python": platform.python_version()}
     return found | {name: metadata.version(name) for name in packages}
-
-
-def _is_text(ids: Ids) -> bool:
-    return ids.dtype.kind not in "iu"
-
-
-def _restore(ids: Ids, text: bool) -> Ids:
-    """Undo the reader's taste for integers where the ids were text that looks like them."""
-    return np.array([str(identity) for identity in ids], dtype=object) if text else ids
 
 
 def _records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:

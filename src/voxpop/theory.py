@@ -2,41 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from math import comb, factorial, prod
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import gamma
 
-from voxpop.arrays import Index
+from voxpop.arrays import Floats
 from voxpop.errors import require
 from voxpop.model import Model
 
-# Ways to deal the levels among a task's workers that are summed over.
-_MOST_COUNTS = 2_000_000
 
-
-def oracle_mse(model: Model, per_task: int) -> float:
+def oracle_mse(model: Model, per_task: float) -> float:
     """Expected squared error of a task for whoever knows all variances: the strong oracle's.
 
     ``d E[ 1 / (1/tau² + sum_u 1/s_u) ]``, the harmonic mean of the variances of the workers and
-    the prior, over the number of answers. The expectation is over the levels of ``per_task``
-    workers; it does not matter who has which, so the sum is over how many have each. No estimator
-    has a smaller error: this is (a) of Theorem 1.
+    the prior, over the number of answers. Between two whole numbers ``per_task`` is an average:
+    some tasks get one answer more than the others. No estimator has a smaller error: this is (a)
+    of Theorem 1.
     """
-    _check_count("per_task", per_task)
-    precision = 1.0 / model.levels
-    total = 0.0
-    for probability, count in _levels_of(model, per_task):
-        total += probability / (model.prior_precision + float(precision @ count))
-    return model.dimension * total
+    return model.dimension * oracle_variance(model, per_task, 1.0)
 
 
-def average_mse(model: Model, per_task: int) -> float:
-    """Expected squared error of the plain average: ``d E[s] / per_task``, the arithmetic mean."""
-    _check_count("per_task", per_task)
-    return float(model.dimension * (np.array(model.weights) @ model.levels) / per_task)
+def oracle_variance(model: Model, per_task: float, power: float) -> float:
+    """Expectation of 1/W^p over the levels of a task's workers, W their summed precision (D5)."""
+    return float(oracle_variances(model, np.array([model.weights]), per_task, power)[0])
+
+
+def oracle_variances(model: Model, weights: Floats, per_task: float, power: float) -> Floats:
+    """Do the same for several weights, (n, levels), in the place of the model's.
+
+    By an integral instead of a sum over all configurations::
+
+        E[W^-p] = 1/Γ(p) ∫_0^∞ t^(p-1) exp(-t/tau²) (Σ_k π_k exp(-t/s_k))^l dt             (D5)
+
+    In log t the trapezoid rule converges exponentially.
+    """
+    low, share = _split(per_task)
+    if share:
+        ends = [oracle_variances(model, weights, n, power) for n in (low, low + 1)]
+        return (1 - share) * ends[0] + share * ends[1]
+    levels = model.levels
+    # Below the first bound nothing has decayed, above the second everything has.
+    t = np.exp(np.arange(np.log(levels[0] / low) - 40.0 / power, np.log(800.0 * levels[-1]), 0.2))
+    with np.errstate(under="ignore"):
+        decay = (weights @ np.exp(-t / levels[:, None])) ** low
+        scale = 0.2 * t**power * np.exp(-t * model.prior_precision) / gamma(power)
+        return np.asarray(decay @ scale)
+
+
+def average_mse(model: Model, per_task: float) -> float:
+    """Expected squared error of the plain average: ``d E[s] / l``, the arithmetic mean (D6)."""
+    low, share = _split(per_task)
+    inverse = (1 - share) / low + share / (low + 1)
+    return model.dimension * float(model.levels @ np.array(model.weights)) * inverse
 
 
 def mse_given(variances: ArrayLike, dimension: int = 1) -> tuple[float, float]:
@@ -146,26 +165,8 @@ def _check_count(name: str, number: int, least: int = 1) -> None:
     require(number >= least, f"{name} must be at least {least}, got {number}")
 
 
-def _levels_of(model: Model, n_workers: int) -> Iterator[tuple[float, Index]]:
-    """How many of n workers have each level, with the probability of that (multinomial)."""
-    k, weights = len(model.support), model.weights
-    assert weights is not None
-    ways = comb(n_workers + k - 1, k - 1)
-    require(
-        ways <= _MOST_COUNTS,
-        f"{n_workers} workers of {k} levels can be mixed in {ways} ways, more than {_MOST_COUNTS}",
-    )
-    for count in _compositions(n_workers, k):
-        arrangements = factorial(n_workers) // prod(factorial(c) for c in count)
-        chance = prod(weight**c for weight, c in zip(weights, count, strict=True))
-        yield arrangements * chance, np.array(count)
-
-
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as an ordered sum of so many numbers, zeros among them."""
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
-            yield (first, *rest)
+def _split(per_task: float) -> tuple[int, float]:
+    """Return the whole answers per task, and the share of tasks with one more."""
+    require(per_task >= 1, f"per_task must be at least 1, got {per_task}")
+    low = int(np.floor(per_task))
+    return low, float(per_task - low)

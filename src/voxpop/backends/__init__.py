@@ -20,7 +20,7 @@ from voxpop.errors import require
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
-Inference = Literal["auto", "enumerate", "integrate"]
+Inference = Literal["auto", "enumerate", "active", "integrate"]
 WorkerSums = NDArray[np.int64]
 
 
@@ -70,8 +70,9 @@ class Engine:
             "package; use backend='auto', or install it again where a C++ compiler is found",
         )
         require(
-            self.inference in ("auto", "enumerate", "integrate"),
-            f"inference must be 'auto', 'enumerate' or 'integrate', got {self.inference!r}",
+            self.inference in ("auto", "enumerate", "active", "integrate"),
+            "inference must be 'auto', 'enumerate', 'active' or 'integrate', "
+            f"got {self.inference!r}",
         )
         require(
             1e-14 <= self.accuracy <= 1e-2,

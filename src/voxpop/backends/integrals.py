@@ -1,7 +1,7 @@
 """Messages under a rich noise model: the state of every edge, and one sweep over all tasks.
 
 Workers tell tasks about their level and bias, tasks tell workers, coordinates of a task tell each
-other how hard it is. All tasks are integrated, coordinate by coordinate (M25)-(M29).
+other how hard it is. All tasks are integrated, coordinate by coordinate (M28)-(M32).
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Integrals:
     def _hear_bias(
         self, edge: NDArray[np.int64], j: int, block: Block, heard: Heard, damping: float
     ) -> None:
-        """Divide what is believed with the answer by what was believed without (M28)."""
+        """Divide what is believed with the answer by what was believed without (M31)."""
         before = block.spread
         variance = np.clip(heard.shift_variance, 1e-12 * before, before)
         precision = np.maximum(1.0 / variance - 1.0 / before, 1e-9 / before)
@@ -176,7 +176,7 @@ class Integrals:
         return Posterior(estimate, variance, quantile), classes
 
     def audit(self, law: Law, beliefs: Beliefs) -> Audit:
-        """Predict every answer from the others, in units of this data set (M29)."""
+        """Predict every answer from the others, in units of this data set (M32)."""
         found = [np.zeros(self._value.shape) for _ in range(6)]
         for rows in self._rows:
             for (edge, _), block, j in self._blocks(rows, law, beliefs):

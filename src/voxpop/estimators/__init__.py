@@ -46,7 +46,7 @@ def aggregate(
     worker: str | None = None,
     values: str | Sequence[str] | None = None,
     gold: object = None,
-    duplicates: Duplicates = "error",
+    duplicates: Duplicates | None = None,
     on_sweep: OnSweep | None = None,
 ) -> Result:
     """Estimate the truth of every task, from answers, a path, or a data frame.

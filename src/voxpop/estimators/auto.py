@@ -61,7 +61,7 @@ class Auto(Estimator):
     squared error, than the best by more than chance (over workers and tasks, all comparisons taken
     together); of the rest the highest log density wins, or the simplest within a standard error
     of it. At last the winner is held against the plain mean and the median: where one of those
-    would have improved its predictions, the estimates go that far towards it (M35)-(M36).
+    would have improved its predictions, the estimates go that far towards it (M38)-(M39).
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Hedge:
     share: float
 
     def apply(self, answers: Answers, result: Result) -> Result:
-        """Mix the two posteriors: mean, variance, quantiles stretched to that variance (M36)."""
+        """Mix the two posteriors: mean, variance, quantiles stretched to that variance (M39)."""
         if not self.share:
             return result
         simple = (Average() if self.name == "mean" else Median()).fit(answers)
@@ -288,7 +288,7 @@ class _Contest:
         return len(np.unique(self.answers.task[self.usable]))
 
     def hedge(self, winner: Candidate) -> Hedge:
-        """How far moving to mean or median improves the winner's predictions, less an error (M36).
+        """How far moving to mean or median improves the winner's predictions, less an error (M39).
 
         The share lambda of the simple method minimises the weighted squared error of the mixed
         prediction; a standard error below it is what is shown.

@@ -187,7 +187,7 @@ def make_result(
         worker_posterior=workers.posterior,
         settings=settings | ({"columns": answers.columns} if answers.columns else {}),
         trace=trace or Trace(),
-        notes=notes,
+        notes=(*answers.notes, *notes),
     )
 
 

@@ -49,7 +49,7 @@ class BI(Estimator):
         Share of workers at each level of an explicit support; equal by default.
     noise
         What answers do beside scattering: heavy tails, worker bias, task difficulty, a learned
-        prior or bounds of the truths (M25); none of it by default, as in the paper.
+        prior or bounds of the truths (M28); none of it by default, as in the paper.
     prior_mean, prior_variance
         Gaussian prior of the truths: a number or vector for all tasks, or a mapping, table or
         path with one per task. Flat by default.
@@ -58,10 +58,11 @@ class BI(Estimator):
         probability.
     inference
         How a task's messages are worked out: by summing over all configurations of levels
-        (``"enumerate"``), by integrating over the truth (``"integrate"``, coordinates apart), or
-        whichever suits the task (``"auto"``).
+        (``"enumerate"``), over those that can matter (``"active"``, from a guess instead of flat
+        messages), by integrating over the truth (``"integrate"``, coordinates apart), or whichever
+        suits the task (``"auto"``).
     accuracy
-        Error aimed at by the integration.
+        Error aimed at by the integration, and most that ``"active"`` leaves out.
     backend
         Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy), or
         the best one installed (``"auto"``).

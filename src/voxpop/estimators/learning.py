@@ -1,7 +1,7 @@
 """What a noise model learns beside the messages: one EM step for each of its parts.
 
 Levels' weights, degrees of freedom, classes of difficulty, spread of the biases, prior of the
-truths: each is updated from what the last sweep counted (M30)-(M34).
+truths: each is updated from what the last sweep counted (M33)-(M37).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def begin(noise: Noise, levels: Floats, log_weights: Floats, task_means: Floats)
 
 @lru_cache(maxsize=64)
 def make_grid(levels: tuple[float, ...], freedom: float, n_classes: int) -> Grid:
-    """Lay levels, tails and classes of difficulty out over one grid of variances (M25).
+    """Lay levels, tails and classes of difficulty out over one grid of variances (M28).
 
     No variance is below the lowest level: rounding, which bounds that, bounds all.
     """
@@ -130,7 +130,7 @@ def class_steps(n_classes: int) -> Index:
 
 @lru_cache(maxsize=64)
 def tail_shares(freedom: float) -> Floats:
-    """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M25)."""
+    """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M28)."""
     if not np.isfinite(freedom):
         return np.ones(1)
     edges = STEP ** (_TAIL_STEPS[:-1] + 0.5)
@@ -164,7 +164,7 @@ def learn_counts(learned: Learned, noise: Noise, counts: Counts, n_tasks: int) -
 
 
 def _best_freedom(learned: Learned, counts: Counts) -> float:
-    """The degrees of freedom under which the tail steps that answers took are most likely (M31)."""
+    """The degrees of freedom under which the tail steps that answers took are most likely (M34)."""
     n_classes = len(learned.log_class)
     where, _ = _layout(tuple(learned.levels.tolist()), True, n_classes)
     grid = make_grid(tuple(learned.levels.tolist()), learned.freedom, n_classes)
@@ -199,7 +199,7 @@ def believe_bias(
     crowd: Codes,
     anchored: NDArray[np.bool_],
 ) -> BiasBelief:
-    """Put together the messages about each bias with its prior, and set the zero (M33).
+    """Put together the messages about each bias with its prior, and set the zero (M36).
 
     A common shift of all biases cannot be seen in the answers: all that tells of it is that biases
     are drawn about zero. Whether the noisy workers' are drawn wider shows in the spread of the
@@ -245,7 +245,7 @@ def shift_truths(learned: Learned, bias: BiasBelief) -> Learned:
 def learn_bias(
     learned: Learned, precision: Floats, pull: Floats, log_level: Floats, floor: float
 ) -> Learned:
-    """Spread of the biases, and how it goes with noise, from the messages about them (M34).
+    """Spread of the biases, and how it goes with noise, from the messages about them (M37).
 
     With the messages' mean b and variance e, b_u ~ N(c, omega² exp(exponent z_u) + e_u): for every
     exponent the spread is improved by a step of EM, and exponents are averaged by likelihood.

@@ -1,9 +1,9 @@
 """One integral carries all of a noise model: tails, bias, difficulty, prior and bounds of a truth.
 
-Every answer is a mixture of Gaussians about the truth (M25): level times tail times difficulty, all
+Every answer is a mixture of Gaussians about the truth (M28): level times tail times difficulty, all
 on one grid of variances, wider by what is not known of the worker's bias. So a task's messages
 about levels, bias and difficulty, its posterior, and the leave-one-out prediction of each answer
-come from the same few sums over nodes (M26)-(M29).
+come from the same few sums over nodes (M29)-(M32).
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Integrand:
 
     With v_g the variances and gamma_u the spread of an answer, and the mixing of class c::
 
-        N_ug(x) = N(a_u | x, v_g + gamma_u),  F_uc(x) = Σ_kg m_u(k) mixing[c, k, g] N_ug(x)   (M26)
+        N_ug(x) = N(a_u | x, v_g + gamma_u),  F_uc(x) = Σ_kg m_u(k) mixing[c, k, g] N_ug(x)   (M29)
         P_c(x) = prior(x) Π_u F_uc(x),        cavity_uc(x) = P_c(x) / F_uc(x)
     """
 
@@ -247,7 +247,7 @@ def send(block: Block, grid: Grid) -> Heard:
     """Work out what rows say to their workers about level and bias, and about their class.
 
     The message about the level is the integral of what the others say times the answer's density
-    there (M27); that about the bias is its mean and variance with the answer known (M28), given x
+    there (M30); that about the bias is its mean and variance with the answer known (M31), given x
     and g a Gaussian, mixed over both::
 
         m(k) ∝ Σ_c p(c) Σ_g mixing[c, k, g] ∫ cavity_uc(x) N_ug(x) dx
@@ -295,7 +295,7 @@ def send(block: Block, grid: Grid) -> Heard:
 
 
 def predict(block: Block, grid: Grid) -> Prediction:
-    """Predict each answer from all others of its row (M29): density, PIT, and where they see x."""
+    """Predict each answer from all others of its row (M32): density, PIT, and where they see x."""
     f = Integrand(block, grid)
     _, cavities = f.cavities()
     mass, density, below, noise = (np.zeros(block.centre.shape) for _ in range(4))
