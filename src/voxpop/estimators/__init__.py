@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 
 from voxpop.answers import Duplicates
 from voxpop.errors import ConfigError
@@ -69,12 +69,17 @@ def aggregate(
 
 
 def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -> Estimator:
-    """Make the estimator of that name; say which argument it lacks or does not take."""
+    """Make the estimator of that name; say which argument it lacks or does not take.
+
+    ``"auto"`` with an argument that only BI has is BI: who states the noise wants no contest.
+    """
     if method not in ESTIMATORS:
         raise ConfigError(f"no method {method!r}; choose one of {', '.join(ESTIMATORS)}")
     kind = ESTIMATORS[method]
     given = dict(arguments or {})
-    known = {argument.name: argument for argument in fields(kind)}  # type: ignore[arg-type]
+    known = _arguments(kind)
+    if kind is Auto and given.keys() - known.keys() and given.keys() <= _arguments(BI).keys():
+        kind, known = BI, _arguments(BI)
     for name in given:
         if name not in known:
             raise ConfigError(f"method {method!r} takes no {name}")
@@ -82,6 +87,10 @@ def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -
         if name not in given and argument.default is argument.default_factory is MISSING:
             raise ConfigError(f"method {method!r} needs {name}")
     return kind(**given)
+
+
+def _arguments(kind: type[Estimator]) -> dict[str, Field[object]]:
+    return {argument.name: argument for argument in fields(kind)}  # type: ignore[arg-type]
 
 
 __all__ = [
