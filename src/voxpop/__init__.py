@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from voxpop.assign import Assignment as Assignment
     from voxpop.assign import assign_degrees as assign_degrees
     from voxpop.assign import assign_regular as assign_regular
+    from voxpop.audit import Audit as Audit
     from voxpop.balance import assign_balanced as assign_balanced
     from voxpop.density import Prediction as Prediction
     from voxpop.density import measure_error as measure_error
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from voxpop.estimators import P910 as P910
     from voxpop.estimators import P913 as P913
     from voxpop.estimators import PG1 as PG1
+    from voxpop.estimators import Auto as Auto
     from voxpop.estimators import Average as Average
     from voxpop.estimators import Estimator as Estimator
     from voxpop.estimators import Exact as Exact
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from voxpop.metrics import Score as Score
     from voxpop.metrics import score as score
     from voxpop.model import Model as Model
+    from voxpop.noise import Noise as Noise
     from voxpop.objects import Matching as Matching
     from voxpop.objects import Objects as Objects
     from voxpop.objects import match_objects as match_objects
@@ -87,12 +90,25 @@ __version__ = "0.1.0"
 _HOMES = {
     "answers": ("Answers",),
     "assign": ("Assignment", "assign_degrees", "assign_regular"),
+    "audit": ("Audit",),
     "balance": ("assign_balanced",),
     "density": ("Prediction", "measure_error", "predict_error"),
     "diagnosis": ("Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"),
     "errors": ("ConfigError", "ConvergenceWarning", "DataError", "DataWarning", "VoxpopError"),
     "estimators": (
-        *("BI", "CATD", "CRH", "ESTIMATORS", "GTM", "NBI", "P910", "P913", "PG1", "Average"),
+        *(
+            "BI",
+            "CATD",
+            "CRH",
+            "ESTIMATORS",
+            "GTM",
+            "NBI",
+            "P910",
+            "P913",
+            "PG1",
+            "Auto",
+            "Average",
+        ),
         *("Estimator", "Exact", "GeometricMedian", "GoldFirst", "HodgesLehmann", "Huber", "KDEm"),
         *("Median", "QuantiseClassify", "Raykar", "StrongOracle", "TwoWay", "WeakOracle"),
         "aggregate",
@@ -104,6 +120,7 @@ _HOMES = {
     "io": ("read_answers",),
     "metrics": ("Score", "score"),
     "model": ("Model",),
+    "noise": ("Noise",),
     "objects": ("Matching", "Objects", "match_objects"),
     "pilot": ("LearnedCrowd", "learn_crowd"),
     "plan": ("make_plan",),

@@ -147,7 +147,7 @@ def learn_shares(learned: Learned, level_posterior: Floats) -> Learned:
 
 
 def learn_counts(learned: Learned, noise: Noise, counts: Counts, n_tasks: int) -> Learned:
-    """Degrees of freedom, classes and the truths' prior from what the last sweep counted."""
+    """Degrees of freedom, classes (M33) and the truths' prior (M35) from the last sweep's counts."""
     if noise.tails == "learn":
         learned = replace(learned, freedom=_best_freedom(learned, counts))
     if noise.difficulty:
