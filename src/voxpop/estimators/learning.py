@@ -23,8 +23,11 @@ STEP = 2.5
 # Student-t noise is a Gaussian whose variance is drawn anew for each answer; multiples further off
 # than these steps are so rare that leaving them out changes no estimate (below 1e-3 for 2 degrees).
 _TAIL_STEPS = np.arange(-2, 7)
-FREEDOMS = (2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0)
+_MOST_FREEDOM = 128.0
+FREEDOMS = np.geomspace(2.0, _MOST_FREEDOM, 73)
 _FIRST_FREEDOM = 4.0
+# Most of what tells the tails is hidden, and EM creeps; this many of its steps are taken at once.
+_FREEDOM_STEPS = 4
 # Harder and easier tasks: noise variance times 1/39, 1/6.25, 1, 6.25, 39.
 _CLASS_STEPS = np.arange(-4, 5, 2)
 # The prior of the truths, narrow to wide, as multiples of the spread of the tasks' means.
@@ -59,7 +62,7 @@ class Learned:
         changes = [
             np.abs(np.exp(self.log_weights) - np.exp(other.log_weights)).max(),
             np.abs(np.exp(self.log_class) - np.exp(other.log_class)).max(),
-            float(self.freedom != other.freedom),
+            0.1 * abs(np.log(min(self.freedom, _MOST_FREEDOM) / min(other.freedom, _MOST_FREEDOM))),
             abs(self.exponent - other.exponent),
         ]
         if self.bias_variance.size:
@@ -147,7 +150,7 @@ def learn_shares(learned: Learned, level_posterior: Floats) -> Learned:
 
 
 def learn_counts(learned: Learned, noise: Noise, counts: Counts, n_tasks: int) -> Learned:
-    """Degrees of freedom, classes (M33) and the truths' prior (M35) from the last sweep's counts."""
+    """Tails, classes (M33) and the truths' prior (M35) from what the last sweep counted."""
     if noise.tails == "learn":
         learned = replace(learned, freedom=_best_freedom(learned, counts))
     if noise.difficulty:
@@ -173,8 +176,10 @@ def _best_freedom(learned: Learned, counts: Counts) -> float:
     )
     steps = np.take_along_axis(per_share, where, axis=2).sum(axis=(0, 1))
     steps *= tail_shares(learned.freedom)
-    likelihood = [steps @ np.log(np.maximum(tail_shares(f), 1e-12)) for f in FREEDOMS]
-    return FREEDOMS[int(np.argmax(likelihood))]
+    likelihood = [steps @ np.log(np.maximum(tail_shares(f), 1e-12)) for f in FREEDOMS.tolist()]
+    now = int(np.argmin(np.abs(np.log(FREEDOMS / learned.freedom))))
+    step = int(np.argmax(likelihood)) - now
+    return float(FREEDOMS[np.clip(now + _FREEDOM_STEPS * step, 0, len(FREEDOMS) - 1)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,7 +46,7 @@ _FIRST_SWEEPS, _LEARNING_SWEEPS = 4, 40
 _MORE_BELOW, _MORE_ABOVE = 3, 1
 # Messages about biases push all answers of a task to and fro; half a step at a time settles them.
 _BIAS_DAMPING = 0.5
-_FINEST_TOL = 1e-5
+_FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,14 +126,12 @@ class NoisyFit:
         """
         learned = self._start(levels, on_sweep)
         self._integrals.start(len(learned.levels), len(learned.log_class))
-        n_learning = min(max_iter, _LEARNING_SWEEPS)
-
-        n_learned = 0
+        n_learning, n_learned = min(max_iter, _LEARNING_SWEEPS), 0
 
         def learn(damping: float) -> float:
             nonlocal learned, n_learned
             before = learned
-            beliefs, bias = self._believe(learned, self._anchored)
+            beliefs, bias = self._believe(learned)
             level = softmax(beliefs.log_level, axis=1)
             if not self._common and self._explicit is None:
                 learned = learn_shares(learned, level)
@@ -162,13 +160,14 @@ class NoisyFit:
             dampings=(0.0, 0.3),
             warn=False,
         )
-        law = learned.law(max(self._engine.accuracy, 1e-7))
-
-        # Once the truths' prior is fixed, it fixes the zero of the biases too.
-        anchored = self._anchored | (self._noise.truths == "learn")
+        accuracy = max(self._engine.accuracy, _FINEST_ACCURACY)
 
         def settle(damping: float) -> float:
-            beliefs, _ = self._believe(learned, anchored)
+            nonlocal learned
+            beliefs, bias = self._believe(learned)
+            if bias is not None:
+                learned = shift_truths(learned, bias)
+            law = learned.law(accuracy)
             return self._integrals.sweep(law, beliefs, damping, max(damping, _BIAS_DAMPING))[0]
 
         trace = repeat(
@@ -190,9 +189,7 @@ class NoisyFit:
             levels = starting_levels(self._answers, self._engine, on_sweep)
         return begin(self._noise, levels, np.full(len(levels), -np.log(len(levels))), means)
 
-    def _believe(
-        self, learned: Learned, anchored: NDArray[np.bool_]
-    ) -> tuple[Beliefs, BiasBelief | None]:
+    def _believe(self, learned: Learned) -> tuple[Beliefs, BiasBelief | None]:
         """What the workers believe of themselves after the last sweep."""
         sums = self._integrals.level_sums()
         if self._common:
@@ -208,7 +205,7 @@ class NoisyFit:
             pull,
             self._log_level(learned, softmax(log_level, axis=1)),
             self._crowd,
-            anchored,
+            self._anchored,
         )
         self._integrals.recentre(bias.shift)
         return Beliefs(log_level, bias.mean, bias.precision), bias
@@ -220,8 +217,8 @@ class NoisyFit:
 
     def _sum_up(self, learned: Learned, trace: Trace, learning_sweeps: int) -> Fitted:
         answers, scale = self._answers, self._scale
-        law = learned.law(max(self._engine.accuracy, 1e-7))
-        beliefs, bias = self._believe(learned, self._anchored)
+        law = learned.law(max(self._engine.accuracy, _FINEST_ACCURACY))
+        beliefs, bias = self._believe(learned)
         found, classes = self._integrals.posterior(law, beliefs, PROBABILITIES)
         audit = self._integrals.audit(law, beliefs)
         shift = np.zeros_like(found.variance)
