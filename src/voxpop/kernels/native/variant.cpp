@@ -230,9 +230,10 @@ static void log_all(const double* x, double* out, int64_t n) {
     map(x, out, n, [](vec v) { return log(v); });
 }
 
+extern const MixtureKernels mixture_kernels;
 extern const Variant variant;
 const Variant variant = {
     VOXPOP_VARIANT_NAME, lanes, enumerate, integrate, enumerate_posterior, integrate_posterior,
-    exp_all, exp2_all, log_all};
+    exp_all, exp2_all, log_all, &mixture_kernels};
 
 }  // namespace voxpop::VOXPOP_VARIANT
