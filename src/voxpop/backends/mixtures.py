@@ -60,7 +60,7 @@ class NativeMixture:
         """Tell how many numbers a row needs: Gaussians live in the cache, one row at a time."""
         n_classes, n_levels, _ = grid.mixing.shape
         # Nodes, weights and masses, each read a few times by numpy, and the messages.
-        return (8 + n_classes) * USUAL_NODES + 4 * degree * n_levels
+        return int((8 + n_classes) * USUAL_NODES + 4 * degree * n_levels)
 
     def place(
         self,
@@ -75,9 +75,13 @@ class NativeMixture:
         from voxpop import _native
 
         return _native.mixture_place(
-            *map(np.ascontiguousarray, (centre, narrow, wide, prior[0])),
+            _ready(centre),
+            _ready(narrow),
+            _ready(wide),
+            _ready(prior[0]),
             prior[1],
-            *map(np.ascontiguousarray, bounds),
+            _ready(bounds[0]),
+            _ready(bounds[1]),
             accuracy,
             self._threads,
             self._instruction_set,
@@ -114,25 +118,36 @@ class NativeMixture:
         """Predict each answer from the others."""
         from voxpop import _native
 
-        found = [np.empty(block.centre.shape) for _ in range(4)]
+        shape = block.centre.shape
+        found = Prediction(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape))
         _native.mixture_predict(
-            *_inputs(block, grid), *found, self._threads, self._instruction_set
+            *_inputs(block, grid),
+            found.log_density,
+            found.pit,
+            found.mean,
+            found.variance,
+            self._threads,
+            self._instruction_set,
         )
-        return Prediction(*found)
+        return found
+
+
+def _ready(array: Floats) -> Floats:
+    """Return an array as the compiled kernels want it in memory."""
+    return np.ascontiguousarray(array, dtype=np.float64)
 
 
 def _inputs(
     block: Block, grid: Grid
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]:
-    """Return what the compiled kernels read, as they want it in memory."""
-    ready = np.ascontiguousarray
+    """Return what the compiled kernels read of a block."""
     return (
-        ready(grid.variance),
-        ready(grid.mixing),
-        ready(block.centre),
-        ready(block.spread),
-        ready(block.incoming),
-        ready(block.log_class),
-        ready(block.x),
-        ready(block.log_weight),
+        _ready(grid.variance),
+        _ready(grid.mixing),
+        _ready(block.centre),
+        _ready(block.spread),
+        _ready(block.incoming),
+        _ready(block.log_class),
+        _ready(block.x),
+        _ready(block.log_weight),
     )

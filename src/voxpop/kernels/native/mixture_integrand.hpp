@@ -180,13 +180,19 @@ private:
             const double room = height - lowest_power;
             near = within(near, centre[u], room > 0.0 ? __builtin_sqrt(room / rate) : 0.0);
             range[u * t.G + g] = near;
-            vec* out = gauss + (u * t.G + g) * n;
-            for (int64_t q = near.first; q < near.last; ++q)
+            vec *out = gauss + (u * t.G + g) * n, *f = log_f + u * n;
+            auto share_of = [&](int64_t c) {
+                return all(((double*)(share + (u * t.C + c) * t.g_vectors))[g]);
+            };
+            const vec first = share_of(0);
+            for (int64_t q = near.first; q < near.last; ++q) {
                 out[q] = exp2(fma(squared[q], all(-rate), all(height)));
-            for (int64_t c = 0; c < t.C; ++c) {
-                const vec s = all(((double*)(share + (u * t.C + c) * t.g_vectors))[g]);
-                vec* f = log_f + (c * degree + u) * n;
-                for (int64_t q = near.first; q < near.last; ++q) f[q] = fma(s, out[q], f[q]);
+                f[q] = fma(first, out[q], f[q]);
+            }
+            for (int64_t c = 1; c < t.C; ++c) {
+                const vec other = share_of(c);
+                f += degree * n;
+                for (int64_t q = near.first; q < near.last; ++q) f[q] = fma(other, out[q], f[q]);
             }
         }
     }

@@ -121,7 +121,7 @@ static nb::tuple mixture_place(
             std::vector<double> x, log_weight;
         };
         std::vector<Column> columns(blocks);
-        const double work = 50.0 * (double)(n * (degree + 3));
+        const double work = 400.0 * (double)(n * (degree + 3));
         sweep_on_threads(blocks, work, n_threads, 0, nullptr,
                          [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
                              for (int64_t b = first; b < last; ++b) {

@@ -33,11 +33,14 @@ inline void predict_answer(
         const vec* gauss = r.gauss + (u * t.G + g) * n;
         for (int64_t q = range.first; q < range.last; ++q)
             density = fma(mixed[q], gauss[q], density);
-        const vec per_sd = all(
-            1.0 / __builtin_sqrt(r.variance[u * t.g_vectors * lanes + g]));
-        for (int64_t q = 0; q < n; ++q) {
+        // Φ is 1 below the first node in reach of the answer, and 0 above the last.
+        const double sd = __builtin_sqrt(r.variance[u * t.g_vectors * lanes + g]);
+        const double *x = (double*)r.x, from = r.centre[u] - 8.5 * sd, to = r.centre[u] + 39.0 * sd;
+        int64_t q = 0;
+        for (; q < n && x[q * lanes + lanes - 1] < from; ++q) below = below + mixed[q];
+        for (; q < n && x[q * lanes] < to; ++q) {
             vec unused;
-            below = fma(mixed[q], normal(r.distance[u * n + q] * per_sd, unused), below);
+            below = fma(mixed[q], normal(r.distance[u * n + q] * all(1.0 / sd), unused), below);
         }
     }
     // The workers' shares of the levels are known up to a factor.
