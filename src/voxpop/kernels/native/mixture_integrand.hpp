@@ -26,12 +26,17 @@ struct MixtureTables {
     vec *by_level, *by_variance;  // (C, K, G) and (C, G, K)
     vec* log_by_level;            // (C, K, G)
 
+    // Whether any level of a class takes a variance.
+    bool is_used(int64_t c, int64_t g) const { return used_[c * G + g] > 0.0; }
+
     MixtureTables(const MixtureGrid& grid, Workspace& workspace) {
         C = grid.n_classes, K = grid.n_levels, G = grid.n_variances, variance = grid.variance;
         k_vectors = vectors(K), g_vectors = vectors(G);
         const int64_t n_level = C * K * g_vectors, n_variance = C * G * k_vectors;
-        by_level = (vec*)workspace.slot(0, lanes * (2 * n_level + n_variance));
+        by_level = (vec*)workspace.slot(0, lanes * (2 * n_level + n_variance) + C * G);
         log_by_level = by_level + n_level, by_variance = log_by_level + n_level;
+        used_ = (double*)(by_variance + n_variance);
+        for (int64_t i = 0; i < C * G; ++i) used_[i] = 0.0;
         for (int64_t i = 0; i < n_level; ++i)
             by_level[i] = all(0.0), log_by_level[i] = all(log_nothing);
         for (int64_t i = 0; i < n_variance; ++i) by_variance[i] = all(0.0);
@@ -39,6 +44,7 @@ struct MixtureTables {
             for (int64_t k = 0; k < K; ++k)
                 for (int64_t g = 0; g < G; ++g) {
                     const double share = grid.mixing[(c * K + k) * G + g];
+                    used_[c * G + g] += share;
                     ((double*)(by_level + (c * K + k) * g_vectors))[g] = share;
                     ((double*)(by_variance + (c * G + g) * k_vectors))[k] = share;
                     if (share > 0.0)
@@ -46,6 +52,9 @@ struct MixtureTables {
                             __builtin_log(share);
                 }
     }
+
+private:
+    double* used_;
 };
 
 // Nodes from `first` to before `last`, in vectors.
@@ -192,6 +201,7 @@ private:
             for (int64_t c = 1; c < t.C; ++c) {
                 const vec other = share_of(c);
                 f += degree * n;
+                if (!t.is_used(c, g)) continue;
                 for (int64_t q = near.first; q < near.last; ++q) f[q] = fma(other, out[q], f[q]);
             }
         }

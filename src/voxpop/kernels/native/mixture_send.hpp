@@ -43,6 +43,8 @@ inline BiasSums integrate_answer(const MixtureRow& r, int64_t u, vec* integral) 
         const vec *whole = cavity + c * n, *once = pulled + c * n, *square = twice + c * n;
         const double* share = (double*)(r.share + (u * t.C + c) * t.g_vectors);
         for (int64_t g = 0; g < t.G; ++g) {
+            ((double*)(integral + c * t.g_vectors))[g] = 0.0;
+            if (!t.is_used(c, g)) continue;
             const NodeRange range = r.range[u * t.G + g];
             const vec* gauss = r.gauss + (u * t.G + g) * n;
             vec total = all(0.0), first = all(0.0), second = all(0.0);
