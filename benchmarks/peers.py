@@ -256,7 +256,11 @@ def compare_packages(workload: Workload, dimension: int) -> None:
 
 def main() -> None:
     """Print all comparisons."""
-    options = parse(__doc__, ("--alone", {"nargs": 2, "metavar": ("ENGINE", "WORKLOAD")}))
+    options = parse(
+        __doc__,
+        ("--alone", {"nargs": 2, "metavar": ("ENGINE", "WORKLOAD")}),
+        ("--fits", {"nargs": "+", "choices": WORKLOADS, "help": "only whole fits, of these"}),
+    )
     use_one_core()
     if options.alone:
         name, workload = options.alone
@@ -268,6 +272,10 @@ def main() -> None:
     packages = ("jax", "pgmax", "numba", "numpyro", "sureal", "crowd-kit")
     print_head("Peers", packages)
     quick = options.quick
+    if options.fits:
+        for name in options.fits:
+            compare_samplers(WORKLOADS[name], quick)
+        return
     for name in ("W1", "W2") if quick else WORKLOADS:
         large = len(LEVELS) ** WORKLOADS[name].per_task > 2**14
         skip = {"textbook, factors kept": "at so many configurations, once is enough"}

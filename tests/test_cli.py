@@ -77,12 +77,39 @@ def test_every_method_that_fits_can_be_asked_for(files: Path) -> None:
     for method in ("auto", "average", "median", "nbi", "bi"):
         ok("aggregate", answers, "--method", method)
     ok("aggregate", answers, "--method", "strong-oracle", "--variances", files / "workers.csv")
+    told = ("--support", "10,100,1000", "--variances", files / "workers.csv")
+    ok("aggregate", answers, "--method", "weak-oracle", *told)
     ok("aggregate", answers, "--method", "bi", "--support", "nbi")
     ok("aggregate", answers, "--support", "10,1000", "--weights", "0.8,0.2")
     ok("aggregate", answers, "--prior-mean", "50", "--prior-variance", "900")
     ok("aggregate", answers, "--value", "x", "--gold", files / "truth.csv")
     small = "task,worker,value\na,u,1\na,v,2\nb,u,3\nb,v,5\n"
     ok("aggregate", "-", "--method", "exact", "--support", "1,10", stdin=small)
+
+
+def test_diagnose_prints_flags_and_says_what_removing_them_would_do(files: Path) -> None:
+    rows = [
+        (i, u, 50 if u == 0 else 7 * (i * 7 % 30) + (i * u * 13 % 11) + i * i * u % 5)
+        for i in range(40)
+        for u in range(12)
+    ]
+    pd.DataFrame(rows, columns=["task", "worker", "value"]).to_csv("flat.csv", index=False)
+    result = ok("diagnose", "flat.csv", "--method", "average", "-o", "out")
+    printed = pd.read_csv(io.StringIO(result.stdout))
+    assert printed["worker"].tolist() == [0]
+    assert printed["kind"].tolist() == ["constant"]
+    assert "answered 50 on all 40 tasks" in printed["evidence"][0]
+    pd.testing.assert_frame_equal(printed, pd.read_csv("out/flags.csv"))
+    assert "of the variance of one answer comes from the tasks" in result.stderr
+    assert "1 of 12 workers flagged" in result.stderr
+    assert "without 0, half of the estimates move by" in result.stderr
+    document = json.loads(ok("diagnose", "flat.csv", "--json").stdout)
+    assert document["agreement"]["overall"]["icc1"]["value"] > 0.5
+    assert document["flags"][0]["worker"] == 0
+    assert document["effect_of_removing"]["removed"] == [0]
+    quiet = ok("diagnose", files / "answers.csv", "--method", "median", "--error-rate", "0.01")
+    assert quiet.stdout.splitlines() == ["worker,kind,evidence,false_alarms,n_answers,weight,other"]
+    assert "too few answers to judge" in quiet.stderr
 
 
 MISTAKES: list[tuple[list[str], str]] = [
@@ -102,6 +129,9 @@ MISTAKES: list[tuple[list[str], str]] = [
         "crowd/truth.csv/x: cannot be written to",
     ),
     (["aggregate", "crowd/answers.csv", "--prior-mean", "5"], "give both"),
+    (["diagnose", "crowd/answers.csv", "--error-rate", "2"], "above 0 and at most 1, got 2"),
+    (["diagnose", "crowd/answers.csv", "--method", "median", "--tol", "1"], "takes no tol"),
+    (["diagnose", "crowd/answers.csv", "-o", "crowd/truth.csv"], "is a file; name a directory"),
 ]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from voxpop import ESTIMATORS
+from voxpop import ESTIMATORS, FORMATS, WRITERS
 from voxpop.cli import main
 from voxpop.demo import compare, demo_crowd, demo_methods
 
@@ -55,11 +56,32 @@ def test_the_guides_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         exec(compile(block, "guide.md", "exec"), names)
 
 
+def test_the_example_and_the_list_of_formats_are_current() -> None:
+    text = (ROOT / "docs/formats.md").read_text()
+    for block in FENCE.findall(text):
+        names: dict[str, Any] = {}
+        exec(compile(block, "formats.md", "exec"), names)
+        assert names["objects"].task_ids == ["a#1"]
+    for name in {*FORMATS, *WRITERS} - {"long"}:
+        assert name.replace("-", " ") in text.lower().replace("mechanical turk", "mturk"), name
+
+
+def test_the_methods_example_runs() -> None:
+    (block,) = FENCE.findall((ROOT / "docs/methods.md").read_text())
+    exec(compile(block, "methods.md", "exec"), {})
+
+
+def test_every_method_has_its_line_on_when_to_use_it() -> None:
+    text = (ROOT / "docs/methods.md").read_text()
+    for name, estimator in ESTIMATORS.items():
+        assert f"| `{name}` {{py:class}}`voxpop.{estimator.__name__}` |" in text
+
+
 def test_every_command_option_and_method_is_documented() -> None:
     text = (ROOT / "docs/commands.md").read_text()
     for name, command in main.commands.items():
         assert f"## voxpop {name}\n" in text
-        if name == "aggregate":
+        if name in ("aggregate", "assign", "plan"):
             for parameter in command.params:
                 if parameter.param_type_name == "option":
                     assert any(f"`{flag}`" in text for flag in parameter.opts), parameter.opts

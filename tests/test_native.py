@@ -22,7 +22,7 @@ if not native_is_installed():
 
 from voxpop import _native
 from voxpop.backends import portable
-from voxpop.backends.native import Enumeration, Integration
+from voxpop.backends.native import Active, Enumeration, Integration
 
 SETS = _native.instruction_sets()
 QUANTUM, FLOOR = 2.0**-36, -(2.0**20)
@@ -270,6 +270,8 @@ def sweep_rows(
     way: Way
     if kind == "integrate":
         way = Integration(value[rows], mean, model, 1e-9, threads, instruction_set)
+    elif kind == "active":
+        way = Active(value[rows], mean, model, 1e-9, threads, instruction_set)
     else:
         way = Enumeration(value[rows], mean, model, room, threads, instruction_set)
     sweep = Sweep(sums, model.log_weights, QUANTUM, FLOOR, 0.25)
@@ -280,10 +282,10 @@ def sweep_rows(
 
 
 @every_set
-@pytest.mark.parametrize("kind", ["enumerate", "integrate"])
+@pytest.mark.parametrize("kind", ["enumerate", "active", "integrate"])
 def test_bits_do_not_depend_on_threads(kind: str, instruction_set: str) -> None:
     # Enough work for three threads; with less, fewer are started.
-    n = 4001 if kind == "enumerate" else 301
+    n = 301 if kind == "integrate" else 4001
     group = random_group(np.random.default_rng(6), kind, n)
     message, sums, change = sweep_rows(kind, group, np.arange(n), 1, instruction_set)
     for threads in (2, 3):
@@ -294,7 +296,7 @@ def test_bits_do_not_depend_on_threads(kind: str, instruction_set: str) -> None:
 
 
 @every_set
-@pytest.mark.parametrize("kind", ["enumerate", "integrate"])
+@pytest.mark.parametrize("kind", ["enumerate", "active", "integrate"])
 def test_bits_do_not_depend_on_order_or_blocks(kind: str, instruction_set: str) -> None:
     rng = np.random.default_rng(2)
     group = random_group(rng, kind)
@@ -316,7 +318,7 @@ def test_bits_do_not_depend_on_order_or_blocks(kind: str, instruction_set: str) 
         assert max(part[2] for part in parts) == change
 
 
-@pytest.mark.parametrize("kind", ["enumerate", "integrate"])
+@pytest.mark.parametrize("kind", ["enumerate", "active", "integrate"])
 def test_instruction_sets_agree(kind: str) -> None:
     group = random_group(np.random.default_rng(3), kind)
     found = [sweep_rows(kind, group, np.arange(37), 1, name) for name in SETS]
@@ -325,7 +327,7 @@ def test_instruction_sets_agree(kind: str) -> None:
         assert change == pytest.approx(found[0][2], abs=1e-9)
 
 
-@pytest.mark.parametrize("inference", ["enumerate", "integrate"])
+@pytest.mark.parametrize("inference", ["enumerate", "active", "integrate"])
 def test_a_fit_is_the_same_with_any_backend_threads_and_row_order(inference: str) -> None:
     rng = np.random.default_rng(4)
     model = Model(support=(10, 100, 1000), dimension=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -45,6 +45,8 @@ class Answers:
         Answer of every edge, shape (n_edges, dimension).
     gold
         Known truths, shape (n_tasks, dimension), NaN where unknown; None without gold.
+    notes
+        What was decided or left out in reading, in sentences for the user.
     """
 
     task_ids: Ids
@@ -56,6 +58,7 @@ class Answers:
     gold: Floats | None = None
     frame_kind: str = "pandas"
     columns: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for array in (self.task_ids, self.worker_ids, self.task, self.worker, self.value):
@@ -143,7 +146,9 @@ class Answers:
         order, repeated = _edge_order(task, worker, worker_ids)
         if repeated.any():
             if duplicates == "error":
-                _refuse_repeats(order, repeated, task, task_ids, worker, worker_ids)
+                _refuse_repeats(
+                    order, repeated, task, task_ids, worker, worker_ids, len(value_names)
+                )
             order, value = _combine(order, repeated, value, duplicates)
         else:
             value = value[order]
@@ -212,6 +217,21 @@ class Answers:
         if self.gold is None:
             return np.zeros(self.n_tasks, dtype=bool)
         return ~np.isnan(self.gold[:, 0])
+
+    def part(self, kept: NDArray[np.bool_]) -> Answers:
+        """Return the answers to some of the tasks, with those workers who gave them."""
+        edge = kept[self.task]
+        workers, worker = np.unique(self.worker[edge], return_inverse=True)
+        task = (np.cumsum(kept) - 1)[self.task[edge]]
+        return replace(
+            self,
+            task_ids=self.task_ids[kept],
+            worker_ids=self.worker_ids[workers],
+            task=task.astype(np.int32),
+            worker=worker.astype(np.int32),
+            value=self.value[edge],
+            gold=None if self.gold is None else self.gold[kept],
+        )
 
     def __repr__(self) -> str:
         gold = f", {int(self.is_gold.sum())} gold" if self.is_gold.any() else ""
@@ -302,6 +322,10 @@ def _sort_key(identity: object) -> tuple[str, str]:
     return (str(identity), type(identity).__name__)
 
 
+# Two numbers may be a point, four a box.
+_OBJECTS = "; or match several in an image into objects with objects=Matching() (--objects)"
+
+
 def _refuse_repeats(
     order: Index,
     repeated: NDArray[np.bool_],
@@ -309,6 +333,7 @@ def _refuse_repeats(
     task_ids: Ids,
     worker: Codes,
     worker_ids: Ids,
+    dimension: int,
 ) -> None:
     places = np.flatnonzero(repeated)
     first, second = order[places[0] - 1], order[places[0]]
@@ -317,7 +342,7 @@ def _refuse_repeats(
         f"worker {shorten([worker_ids[worker[first]]])} answered task "
         f"{shorten([task_ids[task[first]]])} more than once (rows {first + 1} and {second + 1}); "
         f"{pairs} an earlier one in all; combine them with duplicates='mean' or 'last' "
-        "(command line: --duplicates)"
+        f"(command line: --duplicates){_OBJECTS if dimension in (2, 4) else ''}"
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from voxpop.errors import require
 
 Numbers = NDArray[np.int64]
+Mixing = Literal["different", "same"]
 
 # Rounds of random exchanges after the graph is simple; each exchanges up to half the edges. A
 # random matching with its few double edges mended is close to uniform already where there are
@@ -29,6 +31,41 @@ class Assignment:
     worker: Numbers
     n_tasks: int
     n_workers: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rules:
+    """Which worker may answer which task.
+
+    Attributes
+    ----------
+    barred
+        Pairs that must not be, as sorted numbers ``task * n_workers + worker``.
+    task_group, worker_group
+        Group of every task and worker, or None for no groups.
+    mixing
+        ``"different"``: no worker gets a task of the own group, as when teams grade each other;
+        ``"same"``: workers get tasks of the own group only, as with languages.
+    """
+
+    n_workers: int
+    barred: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    task_group: Numbers | None = None
+    worker_group: Numbers | None = None
+    mixing: Mixing = "different"
+
+    def break_at(self, task: Numbers, worker: Numbers) -> NDArray[np.bool_]:
+        """Say which pairs break a rule."""
+        broken = among(task * self.n_workers + worker, self.barred)
+        if self.task_group is not None and self.worker_group is not None:
+            together = self.task_group[task] == self.worker_group[worker]
+            broken |= together if self.mixing == "different" else ~together
+        return broken
+
+    def allowed(self, task: int) -> NDArray[np.bool_]:
+        """Say who may answer a task."""
+        everyone = np.arange(self.n_workers)
+        return ~self.break_at(np.full(self.n_workers, task), everyone)
 
 
 def assign_regular(
@@ -86,15 +123,15 @@ def assign_degrees(
     task = np.repeat(np.arange(len(tasks)), tasks)
     worker = rng.permutation(np.repeat(np.arange(len(workers)), workers))
     few = len(task) >= _MANY_EDGES
+    rules = Rules(n_workers=len(workers))
     for _ in range(_REPAIR_ROUNDS):
-        if not _repeated(task * len(workers) + worker).any():
+        if not repeated(task * len(workers) + worker).any():
             break
-        worker = _exchange(task, worker, len(workers), rng)
+        worker = exchange(task, worker, rules, rng)
     else:
         task, worker = _greedy(tasks, workers)
         few = False  # a graph built by a rule has everything to forget
-    for _ in range(_MIXING_ROUNDS_OF_MANY if few else _MIXING_ROUNDS):
-        worker = _exchange(task, worker, len(workers), rng)
+    worker = mix(task, worker, rules, rng, few)
     order = np.lexsort((worker, task))
     return Assignment(task[order], worker[order], len(tasks), len(workers))
 
@@ -108,13 +145,13 @@ def _exists(tasks: Numbers, workers: Numbers) -> bool:
     return bool(tasks.max() <= len(workers) and (np.cumsum(largest) <= room).all())
 
 
-def _repeated(edge: Numbers) -> NDArray[np.bool_]:
+def repeated(edge: Numbers) -> NDArray[np.bool_]:
     """Say which numbers occur more than once."""
     ordered = np.sort(edge)
-    return _among(edge, ordered[1:][ordered[1:] == ordered[:-1]])
+    return among(edge, ordered[1:][ordered[1:] == ordered[:-1]])
 
 
-def _among(edge: Numbers, ordered: Numbers) -> NDArray[np.bool_]:
+def among(edge: Numbers, ordered: Numbers) -> NDArray[np.bool_]:
     """Say which numbers occur in a sorted list."""
     if not len(ordered):
         return np.zeros(len(edge), dtype=bool)
@@ -122,22 +159,33 @@ def _among(edge: Numbers, ordered: Numbers) -> NDArray[np.bool_]:
     return np.asarray(ordered[place] == edge)
 
 
-def _exchange(task: Numbers, worker: Numbers, n_workers: int, rng: np.random.Generator) -> Numbers:
-    """Pair the edges at random; let pairs exchange workers unless that makes a double edge.
+def mix(
+    task: Numbers, worker: Numbers, rules: Rules, rng: np.random.Generator, random_start: bool
+) -> Numbers:
+    """Exchange workers until the assignment has forgotten how it was made."""
+    rounds = _MIXING_ROUNDS_OF_MANY if random_start else _MIXING_ROUNDS
+    for _ in range(rounds):
+        worker = exchange(task, worker, rules, rng)
+    return worker
 
-    Only half of the pairs try, so that the graph cannot swing between two states.
+
+def exchange(task: Numbers, worker: Numbers, rules: Rules, rng: np.random.Generator) -> Numbers:
+    """Pair the edges at random; let pairs exchange workers unless that breaks a rule.
+
+    No double edge comes of it either. Only half of the pairs try, so that the graph cannot swing
+    between two states.
     """
     n_pairs = len(task) // 2
     shuffled = rng.permutation(len(task))
     first, second = shuffled[:n_pairs], shuffled[n_pairs : 2 * n_pairs]
     tries = rng.random(n_pairs) < 0.5
     first, second = first[tries], second[tries]
-    present = np.sort(task * n_workers + worker)
-    new_first = task[first] * n_workers + worker[second]
-    new_second = task[second] * n_workers + worker[first]
-    proposed = np.concatenate([new_first, new_second])
-    refused = (_among(proposed, present) | _repeated(proposed)).reshape(2, -1).any(axis=0)
-    allowed = ~refused
+    present = np.sort(task * rules.n_workers + worker)
+    tasks = np.concatenate([task[first], task[second]])
+    workers = np.concatenate([worker[second], worker[first]])
+    proposed = tasks * rules.n_workers + workers
+    refused = among(proposed, present) | repeated(proposed) | rules.break_at(tasks, workers)
+    allowed = ~refused.reshape(2, -1).any(axis=0)
     exchanged = worker.copy()
     exchanged[first[allowed]] = worker[second[allowed]]
     exchanged[second[allowed]] = worker[first[allowed]]

@@ -29,7 +29,7 @@ def require(condition: bool, message: str) -> None:
 
 def shorten(names: object, limit: int = 3) -> str:
     """Name the first few of many, and count the rest: ``'a', 'b', 'c' and 7 more``."""
-    listed = [repr(_plain(name)) for name in names]  # type: ignore[attr-defined]
+    listed = [_cut(repr(_plain(name))) for name in names]  # type: ignore[attr-defined]
     if len(listed) <= limit:
         return ", ".join(listed)
     return f"{', '.join(listed[:limit])} and {len(listed) - limit} more"
@@ -39,3 +39,8 @@ def _plain(name: object) -> object:
     """Unwrap a numpy scalar, whose repr would show its type instead of the id."""
     item = getattr(name, "item", None)
     return item() if callable(item) else name
+
+
+def _cut(text: str) -> str:
+    """Keep the beginning of what no line has room for."""
+    return text if len(text) <= 100 else f"{text[:100]}..."

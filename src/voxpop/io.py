@@ -1,9 +1,10 @@
-"""From a file or a data frame to ``Answers``, and from a table of truths to arrays."""
+"""From a file, a frame or a database to ``Answers``, and from a table of truths to arrays."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,17 @@ import numpy as np
 from voxpop.answers import Answers, Duplicates
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.errors import ConfigError, DataError, shorten
+from voxpop.formats import (
+    files_of,
+    is_url,
+    read_export,
+    read_query,
+    sniff_document,
+    sniff_table,
+)
+from voxpop.formats.base import Wishes
+from voxpop.formats.marks import marks_of_table, pairs_of
+from voxpop.objects import Matching, Objects
 from voxpop.tables import Table, matrix, open_table, resolve_column, resolve_values
 
 
@@ -22,18 +34,28 @@ def read_answers(
     values: str | Sequence[str] | None = None,
     gold: object = None,
     *,
-    duplicates: Duplicates = "error",
+    duplicates: Duplicates | None = None,
+    format: str | None = None,
+    question: str | None = None,
+    missing: Sequence[float] = (),
+    objects: Matching | None = None,
+    looked: object = None,
+    query: str | None = None,
 ) -> Answers:
-    """Read a long table, one answer per row, from a path or a data frame.
+    """Read answers from a table, a tool's export, a data frame or a database.
 
-    Columns that are not named are guessed from the names users' tools give them;
-    ``answers.columns`` and its ``repr`` say what was taken for what.
+    The format is found out from what the file holds, and columns that are not named are guessed
+    from the names users' tools give them; ``answers.notes``, ``answers.columns`` and its ``repr``
+    say what was taken for what.
 
     Parameters
     ----------
     source
-        Path to CSV, TSV, Parquet or JSON lines (also gzipped), or a pandas, polars or pyarrow
-        table.
+        Path to CSV, TSV, Parquet or JSON lines (also gzipped), or to the export of a tool; a
+        folder or list of CVAT jobs or COCO files; a pandas, polars or pyarrow table; or the URL of
+        a database, with ``query``.
+    task
+        Column of the task ids; in a tool's export, the field that names the tasks.
     values
         One column, or several for points, boxes and other vectors.
     gold
@@ -41,17 +63,99 @@ def read_answers(
         or another table or path with a task and the value columns; or a mapping from task to
         truth.
     duplicates
-        What to do when a worker answered a task more than once.
+        What to do when a worker answered a task more than once: ``"error"`` (unless the table
+        has a column ``run``, or the format knows repetitions: then their mean), ``"mean"`` or
+        ``"last"``.
+    format
+        One of ``voxpop.FORMATS``, where what is found out is wrong; ``"long"`` is a plain table.
+    question
+        Which question of an export that holds several.
+    missing
+        Numbers of a wide table that mean no answer, like -1.
+    objects
+        How to match boxes or points into objects, when images hold several of them; matched with
+        the defaults where a tool's export shows that somebody drew two.
+    looked
+        A table of task and worker: who looked at what, for those who marked nothing.
+    query
+        SELECT, or name of a table, for a database.
     """
     if isinstance(source, Answers):
-        asked_for = (task, worker, values, gold)
-        if any(item is not None for item in asked_for) or duplicates != "error":
+        asked_for = (task, worker, values, gold, duplicates, format, question, objects, query)
+        if any(item is not None for item in asked_for):
             raise ConfigError(
                 "these answers have been read already; name columns, gold and duplicates when "
                 "reading the table"
             )
         return source
+    wishes = Wishes(question=question, task=task, missing=tuple(missing))
+    read, _ = read_with_objects(
+        source, worker, values, gold, duplicates, format, wishes, objects, looked, query
+    )
+    return read
+
+
+def read_with_objects(
+    source: object,
+    worker: str | None,
+    values: str | Sequence[str] | None,
+    gold: object,
+    duplicates: Duplicates | None,
+    format: str | None,
+    wishes: Wishes,
+    objects: Matching | None,
+    looked: object,
+    query: str | None,
+) -> tuple[Answers, Objects | None]:
+    """Read like :func:`read_answers`; also return the objects where marks were matched."""
+    name, opened = _open(source, format, query, plain=worker is not None or values is not None)
+    if name == "long":
+        table = opened if isinstance(opened, Table) else open_table(opened)
+        if objects is not None:
+            export = marks_of_table(table, wishes, worker, values, gold, looked)
+            return export.answers(objects, None)
+        return _read_long(table, wishes.task, worker, values, gold, duplicates), None
+    if worker is not None or values is not None:
+        raise ConfigError(
+            f"worker and values are columns of a plain table; in {name} choose a question"
+        )
+    export = read_export(opened, name, wishes)
+    if looked is not None:
+        export = replace(export, looked=export.looked | pairs_of(looked))
+    answers, found = export.answers(objects, duplicates)
+    if gold is not None:
+        truths = read_truth(gold, answers.task_ids, answers.value_names, needed="gold")
+        answers = replace(answers, gold=truths)
+    return answers, found
+
+
+def _open(source: object, format: str | None, query: str | None, plain: bool) -> tuple[str, object]:
+    """Find out the format, and open what is a table: once, since that reads it."""
+    if is_url(source):
+        if query is None:
+            raise ConfigError("a database needs a query: a SELECT, or the name of a table")
+        table: Table = read_query(str(source), query)
+        return format or ("long" if plain else sniff_table(table)), table
+    if query is not None:
+        raise ConfigError("query is for databases; a source like sqlite:///crowd.db is one")
+    if format is not None:
+        return format, source
+    paths = files_of(source)
+    kind = None if paths is None else sniff_document(paths)
+    if kind is not None:
+        return kind, source
     table = open_table(source)
+    return "long" if plain else sniff_table(table), table
+
+
+def _read_long(
+    table: Table,
+    task: str | None,
+    worker: str | None,
+    values: str | Sequence[str] | None,
+    gold: object,
+    duplicates: Duplicates | None,
+) -> Answers:
     task_column = resolve_column(table, "task", task)
     worker_column = resolve_column(table, "worker", worker)
     asked = [values] if isinstance(values, str) else values
@@ -69,7 +173,8 @@ def read_answers(
         truths = _gold_of_rows(table, gold_columns, task_codes, task_ids)
     elif gold is not None:
         truths = read_truth(gold, task_ids, tuple(value_columns), needed="gold")
-    return Answers.from_codes(
+    runs = "run" in {name.lower() for name in table.columns} - {n.lower() for n in value_columns}
+    answers = Answers.from_codes(
         task_codes,
         task_ids,
         worker_codes,
@@ -77,7 +182,7 @@ def read_answers(
         value,
         value_names=tuple(value_columns),
         gold=truths,
-        duplicates=duplicates,
+        duplicates=duplicates or ("mean" if runs else "error"),
         frame_kind=table.kind,
         columns={
             "task": task_column,
@@ -85,6 +190,26 @@ def read_answers(
             "value": ", ".join(value_columns),
         },
     )
+    if runs and duplicates is None and answers.n_edges < len(value):
+        told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
+        return replace(answers, notes=(told,))
+    return answers
+
+
+def long_columns(answers: Answers) -> dict[str, Any]:
+    """Return answers as the columns of a long table: task, worker, values, gold where known."""
+    names = [
+        f"value_{name}" if name in ("task", "worker") else name for name in answers.value_names
+    ]
+    columns: dict[str, Any] = {
+        "task": answers.task_ids[answers.task],
+        "worker": answers.worker_ids[answers.worker],
+    }
+    columns |= dict(zip(names, answers.value.T, strict=True))
+    if answers.gold is not None:
+        of = ["gold"] if len(names) == 1 else [f"gold_{name}" for name in names]
+        columns |= dict(zip(of, answers.gold[answers.task].T, strict=True))
+    return columns
 
 
 def read_truth(
@@ -145,6 +270,14 @@ def read_variances(source: object, worker_ids: Ids) -> Floats:
     if not (np.isfinite(variance).all() and (variance > 0).all()):
         raise DataError("variances: expected positive finite numbers")
     return variance
+
+
+def read_by_worker(source: object, column: str) -> dict[str, str]:
+    """Read one text per worker from a table with that column."""
+    table = open_table(source)
+    workers = table.texts(resolve_column(table, "worker", None))
+    texts = table.texts(resolve_column(table, column, column))
+    return {str(w): t or "" for w, t in zip(workers, texts, strict=True) if w is not None}
 
 
 def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:

@@ -16,8 +16,18 @@ import numpy as np
 
 from voxpop.answers import columns_taken
 from voxpop.arrays import Floats, Ids
+from voxpop.audit import Audit
 from voxpop.errors import DataError, require
-from voxpop.tables import frame, make_folder, matrix, open_table, replacing, write_table
+from voxpop.tables import (
+    frame,
+    id_kind,
+    make_folder,
+    matrix,
+    open_table,
+    replacing,
+    restore_ids,
+    write_table,
+)
 
 # The quantiles every result carries, and the intervals that they bound, by position.
 PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
@@ -66,6 +76,14 @@ class Result:
         The share of workers at each level.
     worker_posterior
         Each worker's probabilities of the levels, shape (n_workers, n_levels).
+    worker_bias, worker_bias_sd
+        How far each worker is off on average, and the sd of that, shape (n_workers, dimension);
+        empty for methods without worker bias.
+    task_difficulty
+        Noise variance on each task as a multiple of the usual, shape (n_tasks,): the ambiguity of
+        the task beside the noise of its workers; empty for methods without task difficulty.
+    audit
+        How well left-out answers are predicted from the others; None where not worked out.
     settings
         The estimator's name and arguments, and what it chose from the data.
     notes
@@ -86,6 +104,10 @@ class Result:
     levels: Floats = field(default_factory=lambda: np.empty(0))
     level_weights: Floats = field(default_factory=lambda: np.empty(0))
     worker_posterior: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_bias: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_bias_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    task_difficulty: Floats = field(default_factory=lambda: np.empty(0))
+    audit: Audit | None = None
     trace: Trace = field(default_factory=Trace)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -110,7 +132,7 @@ class Result:
     @cached_property
     def workers(self) -> Any:
         """Data frame: worker, number of answers, variance with interval, weight, level shares."""
-        return frame(self._worker_columns(), self.frame_kind)
+        return frame(self.worker_columns(), self.frame_kind)
 
     def task_columns(self) -> dict[str, Any]:
         """Return the columns of :attr:`tasks` as arrays."""
@@ -128,10 +150,13 @@ class Result:
                 low, high = self.interval(coverage)
                 columns[f"lower_{coverage * 100:.0f}{of}"] = low[:, j]
                 columns[f"upper_{coverage * 100:.0f}{of}"] = high[:, j]
+        if self.task_difficulty.size:
+            columns["difficulty"] = self.task_difficulty
         columns["n_answers"] = self.task_answers
         return columns
 
-    def _worker_columns(self) -> dict[str, Any]:
+    def worker_columns(self) -> dict[str, Any]:
+        """Return the columns of :attr:`workers` as arrays."""
         columns: dict[str, Any] = {
             "worker": self.worker_ids,
             "n_answers": self.worker_answers,
@@ -140,6 +165,10 @@ class Result:
             "variance_upper_95": self.worker_interval[:, 1],
             "weight": self.worker_weight,
         }
+        if self.worker_bias.size:
+            for j, of in enumerate(_suffixes(self.value_names)):
+                columns[f"bias{of}"] = self.worker_bias[:, j]
+                columns[f"bias_sd{of}"] = self.worker_bias_sd[:, j]
         for k, name in enumerate(_level_columns(self.levels)):
             columns[name] = self.worker_posterior[:, k]
         return columns
@@ -153,7 +182,7 @@ class Result:
         folder = Path(directory)
         make_folder(folder)
         write_table(self.task_columns(), folder / f"tasks.{format}")
-        write_table(self._worker_columns(), folder / f"workers.{format}")
+        write_table(self.worker_columns(), folder / f"workers.{format}")
         with replacing(folder / "result.json") as temporary:
             temporary.write_text(json.dumps(self._facts(format), indent=2) + "\n")
         # An earlier result in the other format would stand there as if it belonged to this one.
@@ -179,12 +208,15 @@ class Result:
         tasks = open_table(folder / f"tasks.{task_format}")
         workers = open_table(folder / f"workers.{task_format}")
 
-        of = [""] if len(names) == 1 else [f"_{name}" for name in names]
+        of = _suffixes(names)
+        biased, hard = facts.get("has_bias", False), facts.get("has_difficulty", False)
+        audit = facts.get("audit")
+        none = np.empty((0, 0))
         bounds = ("lower_95", "lower_90", "upper_90", "upper_95")  # as PROBABILITIES
         posterior = _level_columns(levels)
         return cls(
-            task_ids=_restore(tasks.ids("task")[1], facts["text_ids"]["task"]),
-            worker_ids=_restore(workers.ids("worker")[1], facts["text_ids"]["worker"]),
+            task_ids=restore_ids(tasks.ids("task")[1], facts["id_kinds"]["task"]),
+            worker_ids=restore_ids(workers.ids("worker")[1], facts["id_kinds"]["worker"]),
             value_names=names,
             task_answers=tasks.numbers("n_answers").astype(np.int64),
             worker_answers=workers.numbers("n_answers").astype(np.int64),
@@ -199,6 +231,10 @@ class Result:
             levels=levels,
             level_weights=np.array(facts["level_weights"]),
             worker_posterior=matrix(workers, posterior) if posterior else np.empty((0, 0)),
+            worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
+            worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
+            task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
+            audit=None if audit is None else Audit.from_summary(audit),
             trace=Trace(
                 changes=tuple(facts["trace"]["changes"]),
                 dampings=tuple(facts["trace"]["dampings"]),
@@ -212,9 +248,12 @@ class Result:
         return {
             "format": format,
             "value_names": list(self.value_names),
-            "text_ids": {"task": _is_text(self.task_ids), "worker": _is_text(self.worker_ids)},
+            "id_kinds": {"task": id_kind(self.task_ids), "worker": id_kind(self.worker_ids)},
             "levels": self.levels.tolist(),
             "level_weights": self.level_weights.tolist(),
+            "has_bias": bool(self.worker_bias.size),
+            "has_difficulty": bool(self.task_difficulty.size),
+            "audit": None if self.audit is None else self.audit.summary(),
             "settings": dict(self.settings),
             "notes": list(self.notes),
             "trace": {
@@ -228,10 +267,11 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Everything in one document of plain lists, for a program on the other end of a pipe."""
         facts = self._facts("json")
-        del facts["format"], facts["text_ids"]
+        for name in ("format", "id_kinds", "has_bias", "has_difficulty"):
+            del facts[name]
         return {
             "tasks": _records(self.task_columns()),
-            "workers": _records(self._worker_columns()),
+            "workers": _records(self.worker_columns()),
             **facts,
         }
 
@@ -249,7 +289,8 @@ class Result:
     def all_notes(self) -> list[str]:
         """Say which columns were taken for what, and what was decided from the data."""
         taken = columns_taken(self.settings.get("columns", {}))
-        return [*([f"read {taken}"] if taken else []), *self.notes]
+        audit = [self.audit.sentence()] if self.audit is not None else []
+        return [*([f"read {taken}"] if taken else []), *self.notes, *audit]
 
     def __repr__(self) -> str:
         lines = [f"Result of {self.headline()}", *(f"note: {note}" for note in self.all_notes())]
@@ -269,12 +310,19 @@ class Result:
     def trusted_workers(self) -> dict[str, Any]:
         """Return the worker columns, heaviest weight first."""
         order = np.argsort(-self.worker_weight, kind="stable")
-        return {name: np.asarray(column)[order] for name, column in self._worker_columns().items()}
+        return {name: np.asarray(column)[order] for name, column in self.worker_columns().items()}
+
+
+def _suffixes(names: tuple[str, ...]) -> list[str]:
+    """What tells the columns of a coordinate from those of another: nothing if there is one."""
+    return [""] if len(names) == 1 else [f"_{name}" for name in names]
 
 
 def _estimate_column(name: str) -> str:
     """Name the column of an estimate like the value, unless the table needs that name itself."""
-    ours = name in ("task", "sd", "n_answers") or name.startswith(("sd_", "lower_9", "upper_9"))
+    ours = name in ("task", "sd", "difficulty", "n_answers") or name.startswith(
+        ("sd_", "lower_9", "upper_9")
+    )
     return f"{name}_estimate" if ours else name
 
 
@@ -289,15 +337,6 @@ def versions() -> dict[str, str]:
     packages = ("voxpop", "numpy", "scipy", "pandas", "duckdb", "narwhals")
     found = {"python": platform.python_version()}
     return found | {name: metadata.version(name) for name in packages}
-
-
-def _is_text(ids: Ids) -> bool:
-    return ids.dtype.kind not in "iu"
-
-
-def _restore(ids: Ids, text: bool) -> Ids:
-    """Undo the reader's taste for integers where the ids were text that looks like them."""
-    return np.array([str(identity) for identity in ids], dtype=object) if text else ids
 
 
 def _records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from voxpop.demo import Contestant
+from voxpop.diagnosis import Diagnosis
 from voxpop.estimators.base import OnSweep
+from voxpop.frontier import Option, Plan
 from voxpop.metrics import Score
+from voxpop.reliability import Agreement
 from voxpop.result import Result
 
 _FEW = 8
@@ -38,6 +42,16 @@ def show_result(result: Result, console: Console) -> None:
     ends = np.arange(n) if n <= _FEW else np.r_[0 : _FEW // 2, n - _FEW // 2 : n]
     console.print(_table("Workers, most trusted first", workers, ends))
     _say_more(console, n - len(ends), "workers in between")
+
+
+def show_diagnosis(agreed: Agreement, found: Diagnosis, console: Console) -> None:
+    """Print the figures of agreement and, where there are any, the flags."""
+    figures = agreed.columns()
+    console.print(_table("Agreement", figures, np.arange(len(figures["of"]))))
+    if found.flags:
+        shown = ("worker", "kind", "evidence", "false_alarms", "weight")
+        flags = {name: column for name, column in found.columns().items() if name in shown}
+        console.print(_table("Flags", flags, np.arange(len(found.flags))))
 
 
 def show_score(score: Score, console: Console) -> None:
@@ -72,9 +86,25 @@ def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
     console.print(table)
 
 
-def show_rows(title: str, columns: Mapping[str, Sequence[str]], console: Console) -> None:
+def show_rows(title: str, columns: Mapping[str, Sequence[Any]], console: Console) -> None:
     """Print a table of texts."""
     console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print what money buys, to the cent, with a mark at the option that was chosen."""
+    rows = plan.columns()
+    columns: dict[str, Sequence[Any]] = {"cost": [Decimal(f"{cost:.2f}") for cost in rows["cost"]]}
+    columns |= {name.replace("_", " "): rows[name] for name in ("per_task", "per_worker")}
+    if any(rows["gold"]):
+        columns["gold each"] = rows["gold"]
+    columns |= {"workers": rows["workers"], "RMSE": rows["rmse"]}
+    for name in ("error", "luck"):
+        columns[name] = [Decimal(f"{error:.2g}") for error in rows[f"rmse_{name}"]]
+    columns |= {"half-width 95 %": rows["half_width_95"], "average's RMSE": rows["average_rmse"]}
+    if plan.chosen is not None:
+        columns[""] = ["◀" if option == plan.chosen else "" for option in plan.frontier]
+    show_rows(f"What money buys: {plan.n_tasks} tasks", columns, console)
 
 
 @contextmanager
@@ -103,6 +133,21 @@ def progress(console: Console) -> Iterator[OnSweep | None]:
             )
 
         yield on_sweep
+
+
+@contextmanager
+def planning(console: Console) -> Iterator[Callable[[Option], None] | None]:
+    """Show on a terminal which option was predicted last, and nothing elsewhere."""
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status("predicting errors") as status:
+
+        def on_option(option: Option) -> None:
+            rmse = option.prediction.rmse
+            status.update(f"{option.per_task:.3g} answers per task: RMSE {rmse:.4g}")
+
+        yield on_option
 
 
 def _table(title: str, columns: Mapping[str, Any], rows: Any) -> Table:

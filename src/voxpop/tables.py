@@ -1,28 +1,29 @@
 """Tables in and out: a file or a data frame as named columns of ids and numbers.
 
-Files are read by DuckDB, which also gives the ids their dense numbers, so that a million text
-ids never become a million Python strings. Data frames of any library come through narwhals.
+Files are read by DuckDB (:mod:`voxpop.files`), data frames of any library through narwhals.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
-import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast, runtime_checkable
+from uuid import UUID
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.errors import DataError, shorten
-
-if TYPE_CHECKING:
-    import duckdb
+from voxpop.files import SUSPECT, FileTable, refuse_missing, refuse_text, with_apostrophe
+from voxpop.files import make_folder as make_folder
+from voxpop.files import replacing as replacing
+from voxpop.files import require_folder as require_folder
 
 FrameKind = Literal["pandas", "polars", "pyarrow"]
 
@@ -53,6 +54,7 @@ _NEVER_VALUES = {
 }
 
 
+@runtime_checkable
 class Table(Protocol):
     """A table whose columns can be asked for as ids or as numbers."""
 
@@ -64,6 +66,9 @@ class Table(Protocol):
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Return the column as float64, or raise an error that names the first bad row."""
+
+    def texts(self, column: str) -> list[str | None]:
+        """Return the column as text, None where a cell is empty."""
 
 
 def open_table(source: object) -> Table:
@@ -103,7 +108,7 @@ def number_ids(ids: ArrayLike, column: str) -> tuple[Codes, Ids]:
         codes, distinct = pd.factorize(array)
     except TypeError:
         raise DataError(f"column {column!r} holds ids that cannot be hashed") from None
-    _refuse_missing(codes < 0, column)
+    refuse_missing(codes < 0, column)
     return codes.astype(np.int32), np.asarray(distinct)
 
 
@@ -151,197 +156,20 @@ class FrameTable:
             coerced = pd.to_numeric(pd.Series(raw, dtype=object), errors="coerce")
             number = np.asarray(coerced, dtype=np.float64)
             absent = np.array([item is None or item is pd.NA or item != item for item in raw])
-        _refuse_text(np.isnan(number) & ~absent, lambda row: raw[row], column)
+        refuse_text(np.isnan(number) & ~absent, lambda row: raw[row], column)
         if not missing_ok:
-            _refuse_missing(absent, column)
+            refuse_missing(absent, column)
         return number
 
+    def texts(self, column: str) -> list[str | None]:
+        """Spell every cell; whole numbers that a frame had to make floats lose their ``.0``."""
+        import pandas as pd
 
-class FileTable:
-    """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped."""
-
-    kind = "pandas"
-
-    def __init__(self, path: Path) -> None:
-        import duckdb
-
-        if not path.exists():
-            raise DataError(f"{path}: no such file")
-        if path.is_dir():
-            raise DataError(f"{path}: is a directory; expected a CSV, TSV, Parquet or JSONL file")
-        self.path = path
-        reader = _reader(path)
-        self._is_csv, self._is_json = (
-            reader.startswith(f"read_{kind}") for kind in ("csv", "json")
-        )
-        self._connection = duckdb.connect()
-        try:
-            # Row numbers keep the file's order through joins; ids and values stay text in a CSV
-            # so that "007" is not 7 and a bad number can be shown as it was written.
-            self._connection.execute(
-                "CREATE TEMP TABLE raw AS SELECT row_number() OVER () AS voxpop_row, * "
-                f"FROM {reader}",
-                [_literal(path)],
-            )
-        except duckdb.Error as error:
-            raise DataError(f"{path}: cannot be read: {_explain(error)}") from None
-        described = self._connection.execute("DESCRIBE raw").fetchall()[1:]
-        self.columns = [str(name) for name, *_ in described]
-        counted = self._connection.execute("SELECT count(*) FROM raw").fetchone()
-        self._n_rows = int(counted[0]) if counted else 0
-        if self._n_rows == 0:
-            raise DataError(f"{path}: has no rows; expected a header and one row per answer")
-
-    def ids(self, column: str) -> tuple[Codes, Ids]:
-        """Number the ids inside DuckDB; whole numbers written plainly become integers."""
-        spelled = self._spelled(column)
-        _refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
-        self._connection.execute(
-            "CREATE OR REPLACE TEMP TABLE ids AS SELECT id, "
-            "(row_number() OVER (ORDER BY first_row) - 1)::INTEGER AS code FROM "
-            f"(SELECT {spelled} AS id, min(voxpop_row) AS first_row FROM raw GROUP BY 1)"
-        )
-        rows = self._fetch(
-            f"SELECT raw.voxpop_row AS r, ids.code AS c FROM raw JOIN ids ON {spelled} = ids.id"
-        )
-        codes = np.empty(self._n_rows, dtype=np.int32)
-        codes[rows["r"] - 1] = rows["c"]
-        distinct = self._fetch("SELECT id AS i FROM ids ORDER BY code")["i"]
-        return codes, self._as_integers(distinct) if self._may_be_integers(column) else distinct
-
-    def _spelled(self, column: str) -> str:
-        """Return the column as SQL, as text where the file is text: JSON, like CSV, is."""
-        name = f"raw.{_quoted(column)}"
-        return f"({name}->>'$')" if self._is_json else name
-
-    def _may_be_integers(self, column: str) -> bool:
-        """Tell whether ids are text only because the file is: not where JSON has quoted them."""
-        if not self._is_json:
-            return self._is_csv
-        return not self._flags(f"json_type(raw.{_quoted(column)}) = 'VARCHAR'").any()
-
-    def _fetch(self, query: str) -> dict[str, NDArray[Any]]:
-        found = self._connection.execute(query).fetchnumpy()
-        return {name: np.asarray(column) for name, column in found.items()}
-
-    def _as_integers(self, distinct: Ids) -> Ids:
-        """Return integers where every text is the plain spelling of one ("7", never "007")."""
-        query = "SELECT count(*) FROM ids WHERE TRY_CAST(id AS BIGINT)::VARCHAR IS DISTINCT FROM id"
-        exceptions = self._connection.execute(query).fetchone()
-        plain = exceptions is not None and exceptions[0] == 0
-        return distinct.astype(np.int64) if plain else distinct
-
-    def numbers(self, column: str, missing_ok: bool = False) -> Floats:
-        """Cast the column in DuckDB, then look for what the cast could not read."""
-        spelled = self._spelled(column)
-
-        def written(row: int) -> object:
-            found = self._connection.execute(
-                f"SELECT {spelled} FROM raw WHERE voxpop_row = ?", [row + 1]
-            ).fetchone()
-            return found[0] if found else None
-
-        unread = self._flags(f"{spelled} IS NOT NULL AND TRY_CAST({spelled} AS DOUBLE) IS NULL")
-        _refuse_text(unread, written, column, self.path)
-        if not missing_ok:
-            _refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
-        rows = self._fetch(
-            f"SELECT voxpop_row, coalesce(TRY_CAST({spelled} AS DOUBLE), 'nan'::DOUBLE) AS number "
-            "FROM raw"
-        )
-        number = np.empty(self._n_rows)
-        number[rows["voxpop_row"] - 1] = rows["number"]
-        return number
-
-    def _flags(self, condition: str) -> NDArray[np.bool_]:
-        """Return, row by row, where the condition holds (cheap when it holds nowhere)."""
-        flags = np.zeros(self._n_rows, dtype=bool)
-        found = self._fetch(f"SELECT voxpop_row FROM raw WHERE {condition}")
-        flags[found["voxpop_row"] - 1] = True
-        return flags
-
-
-def _reader(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    kind = next((s for s in reversed(suffixes) if s not in {".gz", ".zst"}), ".csv")
-    if kind in {".parquet", ".pq"}:
-        return "read_parquet(?)"
-    if kind in {".jsonl", ".ndjson", ".json"}:
-        layout = "auto" if kind == ".json" else "newline_delimited"
-        # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
-        return f"read_json(?, format = '{layout}', maximum_depth = 1)"
-    delimiter = "\t" if kind in {".tsv", ".tab"} else _delimiter(path)
-    stated = f", delim = '{delimiter}'" if delimiter else ""
-    # Quotes are stated, or the first one past the sample would be taken for a character; and no
-    # line is skipped, or a row with a cell too many would be taken for the header.
-    quotes = "quote = '\"', escape = '\"'"
-    return f"read_csv(?, all_varchar = true, header = true, skip = 0, {quotes}{stated})"
-
-
-def _delimiter(path: Path) -> str | None:
-    """Find the separator of a CSV in its header, which holds names and hardly any of them.
-
-    DuckDB would look at the rows too, and take one with a cell too many for another dialect.
-    None where the file cannot be looked into beforehand (a pipe, another compression).
-    """
-    if not path.is_file() or path.suffix.lower() == ".zst":
-        return None
-    zipped = path.suffix.lower() == ".gz"
-    try:
-        with gzip.open(path) if zipped else path.open("rb") as file:
-            lines = (file.readline(1_000_000) for _ in range(100))
-            header = next((line for line in lines if line.strip() and line[:1] != b"#"), b"")
-    except (OSError, EOFError):
-        return None
-    counts = {mark: header.count(mark.encode()) for mark in (",", "\t", ";", "|")}
-    best = max(counts, key=lambda mark: counts[mark])
-    return best if counts[best] else None
-
-
-def _literal(path: Path) -> str:
-    """Spell a path so that DuckDB does not take its ``*``, ``?`` and ``[`` for wildcards."""
-    return re.sub(r"([\[*?])", r"[\1]", str(path))
-
-
-def _quoted(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _explain(error: duckdb.Error) -> str:
-    """Take what a user can act on from DuckDB's report: the error, the line, what was expected."""
-    lines = [line.strip() for line in str(error).strip().splitlines()]
-    if "sniffing" in lines[0]:
-        return "expected UTF-8 text with as many cells in every row as in the header"
-    useful = ("Original Line:", "Expected Number of Columns:")
-    return "; ".join([lines[0], *(line for line in lines[1:] if line.startswith(useful))])
-
-
-def _refuse_missing(absent: NDArray[np.bool_], column: str, path: Path | None = None) -> None:
-    rows = np.flatnonzero(absent)
-    if rows.size:
-        raise DataError(
-            f"{_prefix(path)}column {column!r} is empty in row {shorten(rows + 1)}; "
-            "drop those rows or fill them in"
-        )
-
-
-def _refuse_text(
-    unread: NDArray[np.bool_],
-    written: Callable[[int], object],
-    column: str,
-    path: Path | None = None,
-) -> None:
-    rows = np.flatnonzero(unread)
-    if rows.size:
-        more = f" (and {rows.size - 1} more rows)" if rows.size > 1 else ""
-        raise DataError(
-            f"{_prefix(path)}row {rows[0] + 1}: {written(int(rows[0]))!r} in column {column!r} "
-            f"is not a number{more}"
-        )
-
-
-def _prefix(path: Path | None) -> str:
-    return "" if path is None else f"{path}: "
+        cells = self._frame[column].to_list()
+        return [
+            None if item is None or item is pd.NA or item != item or item == "" else _spell(item)
+            for item in cells
+        ]
 
 
 def resolve_column(table: Table, role: str, asked: str | None) -> str:
@@ -389,55 +217,92 @@ def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -
     )
 
 
-def require_folder(folder: Path) -> None:
-    """Refuse a place that cannot be written to, before any work is done; leave no trace."""
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: is a file; name a directory to write to")
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise DataError(f"{folder}: cannot be written to: {there} does not allow it")
+def _spell(item: object) -> str:
+    return str(int(item)) if isinstance(item, float) and item.is_integer() else str(item)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder for output, or say why that cannot be."""
-    require_folder(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be made: {error.strerror}") from None
+def text_frame(columns: Mapping[str, Any], safe: bool = True) -> Any:
+    """Return the pandas frame that a file holds: ids as their text.
 
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside ``path`` to write to; move it there only when all went well."""
-    handle, name = tempfile.mkstemp(
-        prefix=f".{path.name}.", suffix=".part" + path.suffix, dir=path.parent
-    )
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    ``safe`` marks what a spreadsheet would run as a formula (:func:`files.with_apostrophe`), ids
+    and headers alike; reading takes the mark away again.
+    """
+    table = frame(columns, "pandas")
+    for name in table.columns:
+        if not isinstance(table[name].dtype, np.dtype) or table[name].dtype.kind not in "iufb":
+            # Ids may be any hashable thing; a file holds their text, and nothing for None, which
+            # pandas makes NaN of.
+            absent = table[name].isna().to_numpy()
+            texts = np.array([str(item) for item in table[name].tolist()], dtype=object)
+            if safe:
+                # Few begin with a character that matters: only these are looked into.
+                for row in [r for r, text in enumerate(texts) if text[:1] in SUSPECT]:
+                    texts[row] = with_apostrophe(texts[row])
+            texts[absent] = None
+            table[name] = texts
+    return table.rename(columns=with_apostrophe) if safe else table
 
 
 def write_table(columns: Mapping[str, Any], path: Path) -> None:
-    """Write columns to a CSV or Parquet file, atomically; numbers keep every digit."""
+    """Write columns to a CSV, TSV, Parquet or JSONL file, atomically; numbers keep every digit."""
     import duckdb
 
-    table = frame(columns, "pandas")
-    for name in table.columns:
-        if table[name].dtype == object:
-            # Ids may be any hashable thing; a file holds their text.
-            table[name] = table[name].map(str).astype(str)
+    packed = path.suffix.lower() == ".gz"
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
+    kind = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json"}.get(suffix, "csv")
+    table = text_frame(columns, safe=kind == "csv")
     with replacing(path) as temporary:
         relation = duckdb.connect().from_df(table)
-        if path.suffix == ".parquet":
+        if kind == "parquet":
             relation.write_parquet(str(temporary))
+        elif kind == "csv":
+            relation.write_csv(
+                str(temporary),
+                sep="\t" if suffix == ".tsv" else ",",
+                compression="gzip" if packed else "none",
+            )
         else:
-            relation.write_csv(str(temporary))
+            text = "".join(
+                json.dumps({n: None if c != c else c for n, c in zip(table, row, strict=True)})
+                + "\n"
+                for row in zip(*(table[name].tolist() for name in table), strict=True)
+            )
+            temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+
+
+# How an id of a kind that files do not have comes back from its text.
+_FROM_TEXT: dict[str, Any] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: text == "True",
+    "date": date.fromisoformat,
+    "datetime": datetime.fromisoformat,
+    "Timestamp": lambda text: _timestamp(text),
+    "UUID": UUID,
+    "Decimal": Decimal,
+}
+
+
+def _timestamp(text: str) -> object:
+    import pandas as pd
+
+    return pd.Timestamp(text)
+
+
+def id_kind(ids: Ids) -> str:
+    """Name the type that all ids have: ``int``, ``float``, ``date``, ``UUID`` …; else ``text``."""
+    kinds = {type(identity).__name__ for identity in ids.tolist()}
+    kind = kinds.pop() if len(kinds) == 1 else "text"
+    return kind if kind in _FROM_TEXT else "text"
+
+
+def restore_ids(ids: Ids, kind: str) -> Ids:
+    """Turn the ids of a file back into the kind they had before they were written."""
+    if kind == "int" and ids.dtype.kind in "iu":
+        return ids
+    texts = [str(identity) for identity in ids.tolist()]
+    if kind in ("int", "float"):
+        return np.array([_FROM_TEXT[kind](text) for text in texts])
+    restored = np.empty(len(texts), dtype=object)
+    restored[:] = [_FROM_TEXT[kind](text) for text in texts] if kind in _FROM_TEXT else texts
+    return restored

@@ -23,7 +23,7 @@ from voxpop.model import Model
 if TYPE_CHECKING:
     from voxpop.backends.mixtures import MixtureKernels
 
-Inference = Literal["auto", "enumerate", "integrate"]
+Inference = Literal["auto", "enumerate", "active", "integrate"]
 WorkerSums = NDArray[np.int64]
 
 
@@ -73,8 +73,9 @@ class Engine:
             "package; use backend='auto', or install it again where a C++ compiler is found",
         )
         require(
-            self.inference in ("auto", "enumerate", "integrate"),
-            f"inference must be 'auto', 'enumerate' or 'integrate', got {self.inference!r}",
+            self.inference in ("auto", "enumerate", "active", "integrate"),
+            "inference must be 'auto', 'enumerate', 'active' or 'integrate', "
+            f"got {self.inference!r}",
         )
         require(
             1e-14 <= self.accuracy <= 1e-2,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,18 @@ from numpy.typing import NDArray
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.backends import Inference, WorkerSums
-from voxpop.backends.costs import enumerates
+from voxpop.backends.costs import choose_way
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
 # Numbers in flight in one block, and numbers kept between sweeps: 8 MB and 256 MB.
 BLOCK_NUMBERS = 1_000_000
 CACHE_NUMBERS = 32_000_000
+# Guesses before the first sweep, where a way makes them: the fourth is as good as they get.
+N_GUESSES = 4
+# Lowest log message of a guess: it does not know which answer of a task is the odd one, so one
+# task must not outweigh all others of a worker.
+GUESS_FLOOR = -10.0
 
 Workers = NDArray[np.int32]
 
@@ -39,8 +44,15 @@ class Sweep:
 
     def incoming(self, worker: Workers, message: WorkerSums) -> Floats:
         """M4: the workers' beliefs, each without the message of the task it goes to."""
-        log_message = (self.sums[worker] - message) * self.quantum + self.log_weights
-        return np.asarray(log_message - log_message.max(axis=2, keepdims=True))
+        units = self.sums.take(worker, axis=0)
+        units -= message
+        log_message = units * self.quantum
+        log_message += self.log_weights
+        # Level by level: numpy is slow to find the largest of a few numbers.
+        top = log_message[:, :, 0]
+        for k in range(1, log_message.shape[2]):
+            top = np.maximum(top, log_message[:, :, k])
+        return np.asarray(log_message - top[:, :, None])
 
 
 class Way(Protocol):
@@ -62,6 +74,16 @@ class Way(Protocol):
         """Return what is known of the truths of some rows."""
 
 
+@runtime_checkable
+class GuessingWay(Way, Protocol):
+    """A way that is slow from flat messages, and can guess better ones to start from."""
+
+    def guess(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Do as ``sweep`` does, roughly and quickly (M27)."""
+
+
 class Ways(Protocol):
     """How one backend works out tasks of (n, l, d) values; ``room`` is for what it keeps."""
 
@@ -70,6 +92,9 @@ class Ways(Protocol):
 
     def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
         """Sum over all configurations of the levels."""
+
+    def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
+        """Sum over those configurations that can matter."""
 
     def integration(
         self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
@@ -116,13 +141,28 @@ class Groups:
         self.quantum, self._floor = fixed_point(int(messages))
         self._sums = np.zeros((answers.n_workers, len(model.support)), dtype=np.int64)
         self._log_weights = model.log_weights
+        self._guesses_left = (
+            N_GUESSES if any(isinstance(g.way, GuessingWay) for g in self._groups) else 0
+        )
 
     def to_workers(self, damping: float) -> tuple[WorkerSums, float]:
         """Work out all messages to workers, and add them up."""
+        while self._guesses_left:
+            self._guesses_left -= 1
+            self.to_tasks(self._guess(), self._log_weights)
         new_sums = np.zeros_like(self._sums)
         sweep = self._sweep(damping)
         changes = [g.way.sweep(sweep, g.worker, g.message, new_sums) for g in self._groups]
         return new_sums, max(changes)
+
+    def _guess(self) -> WorkerSums:
+        """Let tasks guess that would be slow to speak from flat messages; the others speak."""
+        new_sums = np.zeros_like(self._sums)
+        sweep = replace(self._sweep(0.0), floor=GUESS_FLOOR)
+        for g in self._groups:
+            say = g.way.guess if isinstance(g.way, GuessingWay) else g.way.sweep
+            say(sweep, g.worker, g.message, new_sums)
+        return new_sums
 
     def to_tasks(self, sums: WorkerSums, log_weights: Floats) -> None:
         """Keep the workers' sums; a task's own message is taken off when it listens."""
@@ -196,6 +236,7 @@ def _groups(
     prior_mean = model.prior_means(answers.n_tasks)
     everything = slice(0, answers.dimension)
     room = CACHE_NUMBERS
+    per_worker = float(np.median(answers.worker_degree))
     for size in np.unique(degree).tolist():
         gold_tasks = np.flatnonzero((degree == size) & answers.is_gold)
         tasks = np.flatnonzero((degree == size) & ~answers.is_gold)
@@ -208,8 +249,13 @@ def _groups(
         if not len(tasks):
             continue
         worker, value, origin = _gather(answers, tasks, size)
-        if enumerates(inference, model.levels, size, answers.dimension, accuracy):
-            way = ways.enumeration(value, prior_mean[tasks] - origin, model, room)
+        name = choose_way(inference, model.levels, size, answers.dimension, accuracy, per_worker)
+        if name != "integrate":
+            centred = prior_mean[tasks] - origin
+            if name == "active":
+                way = ways.active(value, centred, model, accuracy)
+            else:
+                way = ways.enumeration(value, centred, model, room)
             room -= way.kept
             yield Group(way, tasks, everything, worker, origin, n_levels)
             continue
@@ -230,8 +276,13 @@ def _gather(
     answers: Answers, tasks: NDArray[np.int64], size: int
 ) -> tuple[Workers, Floats, Floats]:
     """Collect workers and centred values of tasks with ``size`` answers each."""
-    edge = answers.task_ptr[tasks][:, None] + np.arange(size)
-    value = answers.value[edge]
+    if len(tasks) * size == answers.n_edges:
+        # Edges are sorted by task: all of them are there as they are.
+        worker = answers.worker.reshape(-1, size)
+        value = answers.value.reshape(-1, size, answers.dimension)
+    else:
+        edge = answers.task_ptr[tasks][:, None] + np.arange(size)
+        worker, value = answers.worker.take(edge), answers.value.take(edge, axis=0)
     # The middle answer: its difference from any other is exact where that matters.
-    origin = np.sort(value, axis=1)[:, size // 2, :]
-    return answers.worker[edge], value - origin[:, None, :], origin
+    origin = np.partition(value, size // 2, axis=1)[:, size // 2, :]
+    return worker, value - origin[:, None, :], origin

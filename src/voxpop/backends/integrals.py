@@ -1,7 +1,7 @@
 """Messages under a rich noise model: the state of every edge, and one sweep over all tasks.
 
 Workers tell tasks about their level and bias, tasks tell workers, coordinates of a task tell each
-other how hard it is. All tasks are integrated, coordinate by coordinate (M25)-(M29).
+other how hard it is. All tasks are integrated, coordinate by coordinate (M28)-(M32).
 """
 
 from __future__ import annotations
@@ -73,13 +73,18 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """Every answer (E, d) as predicted by the others: log density, PIT, mean and variance of x."""
+    """Every answer (E, d) as predicted by the others: log density, PIT, and moments.
+
+    ``truth_mean`` and ``truth_variance`` are what the others say of the truth, ``bias`` what is
+    believed of the worker's without this answer, ``variance`` that of the prediction.
+    """
 
     log_density: Floats
     pit: Floats
     truth_mean: Floats
     truth_variance: Floats
     bias: Floats
+    variance: Floats
 
 
 class Integrals:
@@ -117,6 +122,10 @@ class Integrals:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
         return self._by_worker(self.bias_precision), self._by_worker(self.bias_pull)
 
+    def recentre(self, shift: Floats) -> None:
+        """Take ``shift`` (m, d) off every worker's bias, in all that was said of it."""
+        self.bias_pull -= self.bias_precision * shift[self._answers.worker]
+
     def _by_worker(self, per_edge: Floats) -> Floats:
         answers = self._answers
         return np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1], axis=0)
@@ -143,7 +152,7 @@ class Integrals:
     def _hear_bias(
         self, edge: NDArray[np.int64], j: int, block: Block, heard: Heard, damping: float
     ) -> None:
-        """Divide what is believed with the answer by what was believed without (M28)."""
+        """Divide what is believed with the answer by what was believed without (M31)."""
         before = block.spread
         variance = np.clip(heard.shift_variance, 1e-12 * before, before)
         precision = np.maximum(1.0 / variance - 1.0 / before, 1e-9 / before)
@@ -172,13 +181,13 @@ class Integrals:
         return Posterior(estimate, variance, quantile), classes
 
     def audit(self, law: Law, beliefs: Beliefs) -> Audit:
-        """Predict every answer from the others, in units of this data set (M29)."""
-        found = [np.zeros(self._value.shape) for _ in range(5)]
+        """Predict every answer from the others, in units of this data set (M32)."""
+        found = [np.zeros(self._value.shape) for _ in range(6)]
         for rows in self._rows:
             for (edge, _), block, j in self._blocks(rows, law, beliefs):
                 p = self._kernels.predict(block, law.grid)
                 bias = self._value[edge, j] - block.centre
-                parts = (p.log_density, p.pit, p.mean, p.variance, bias)
+                parts = (p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance)
                 for array, part in zip(found, parts, strict=True):
                     array[edge, j] = part
         return Audit(*found)
@@ -225,9 +234,10 @@ class Integrals:
         if np.isfinite(gold).all():  # rows of gold stand together: one node, at the truth
             return gold[:, None], np.zeros((len(gold), 1))
         origin = self._origin[task, j]
-        prior = (np.zeros(len(task)), np.inf)
+        prior = (np.zeros(len(task)), np.inf, np.inf)
         if not truths.is_flat:
-            prior = (truths.mean[j] - origin, float(truths.variance[j].max()))
+            variance = truths.variance[j]
+            prior = (truths.mean[j] - origin, float(variance.min()), float(variance.max()))
         low, high = self._bounds[:, j, None] - origin
         x, log_weight = self._kernels.place(
             centre,

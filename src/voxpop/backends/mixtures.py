@@ -25,7 +25,7 @@ class MixtureKernels(Protocol):
         centre: Floats,
         narrow: Floats,
         wide: Floats,
-        prior: tuple[Floats, float],
+        prior: tuple[Floats, float, float],
         bounds: tuple[Floats, Floats],
         accuracy: float,
     ) -> tuple[Floats, Floats]:
@@ -67,7 +67,7 @@ class NativeMixture:
         centre: Floats,
         narrow: Floats,
         wide: Floats,
-        prior: tuple[Floats, float],
+        prior: tuple[Floats, float, float],
         bounds: tuple[Floats, Floats],
         accuracy: float,
     ) -> tuple[Floats, Floats]:
@@ -80,6 +80,7 @@ class NativeMixture:
             _ready(wide),
             _ready(prior[0]),
             prior[1],
+            prior[2],
             _ready(bounds[0]),
             _ready(bounds[1]),
             accuracy,
@@ -118,13 +119,13 @@ class NativeMixture:
         """Predict each answer from the others."""
         from voxpop import _native
 
-        shape = block.centre.shape
-        found = Prediction(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape))
+        found = Prediction(*(np.empty(block.centre.shape) for _ in range(5)))
         _native.mixture_predict(
             *_inputs(block, grid),
             found.log_density,
             found.pit,
             found.mean,
+            found.truth_variance,
             found.variance,
             self._threads,
             self._instruction_set,

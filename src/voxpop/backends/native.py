@@ -6,6 +6,8 @@ whether its factor is kept, to the last bit.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from scipy.special import ndtri
 
@@ -13,6 +15,7 @@ from voxpop import _native
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends import portable as in_numpy
+from voxpop.backends.costs import most_free
 from voxpop.backends.groups import Sweep, Way, Workers
 from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
@@ -21,6 +24,14 @@ from voxpop.model import Model
 # Numbers that stay in the processor's cache between sweeps, and configurations from which the
 # factor is most of a task's work.
 _IN_CACHE, _MOSTLY_FACTOR = 2**20, 2000
+
+
+@lru_cache(maxsize=16)
+def _tables(
+    levels: tuple[float, ...], degree: int, dimension: int, prior_precision: float
+) -> _native.Tables:
+    """Tables depend on the model and the degree only."""
+    return _native.Tables(list(levels), degree, dimension, prior_precision)
 
 
 class Enumeration:
@@ -39,8 +50,8 @@ class Enumeration:
     ) -> None:
         self._value, self._prior_mean = map(np.ascontiguousarray, (value, prior_mean))
         self._threads, self._instruction_set = threads, instruction_set
-        self._tables = _native.Tables(
-            list(model.support), value.shape[1], value.shape[2], model.prior_precision
+        self._tables = _tables(
+            tuple(model.support), value.shape[1], value.shape[2], model.prior_precision
         )
         self.numbers_per_task = 4 * value.shape[1] * len(model.support)
         # Whole blocks of tasks are kept, one task per lane.
@@ -89,6 +100,92 @@ class Enumeration:
             self._tables,
             self._value[rows],
             self._prior_mean[rows],
+            incoming,
+            probabilities,
+            ndtri(probabilities),
+            found.estimate,
+            found.variance,
+            found.quantile,
+            self._threads,
+            self._instruction_set,
+        )
+        return found
+
+
+class Active:
+    """Tasks of which only those configurations are summed over that can matter."""
+
+    name = "active"
+    kept = 0
+
+    def __init__(
+        self,
+        value: Floats,
+        prior_mean: Floats,
+        model: Model,
+        accuracy: float,
+        threads: int = 1,
+        instruction_set: str = "",
+    ) -> None:
+        self._value, self._prior_mean = map(np.ascontiguousarray, (value, prior_mean))
+        self._threads, self._instruction_set = threads, instruction_set
+        degree, dimension = value.shape[1:]
+        tables = _tables(tuple(model.support), degree, dimension, model.prior_precision)
+        self._model = tables, model.levels
+        self._prior_precision, self._accuracy = model.prior_precision, accuracy
+        self._most_free = most_free(len(model.support), degree)
+        self.numbers_per_task = 4 * degree * len(model.support)
+
+    def _speak(
+        self,
+        guess: bool,
+        sweep: Sweep,
+        worker: Workers,
+        message: WorkerSums,
+        new_sums: WorkerSums,
+    ) -> float:
+        return _native.active_sweep(
+            *self._model,
+            self._value,
+            self._prior_mean,
+            self._prior_precision,
+            self._accuracy,
+            self._most_free,
+            guess,
+            worker,
+            sweep.sums,
+            sweep.log_weights,
+            sweep.quantum,
+            sweep.floor,
+            sweep.damping,
+            message,
+            new_sums,
+            self._threads,
+            self._instruction_set,
+        )
+
+    def sweep(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        return self._speak(False, sweep, worker, message, new_sums)
+
+    def guess(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Do as ``sweep`` does, roughly and quickly."""
+        return self._speak(True, sweep, worker, message, new_sums)
+
+    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+        """Return the mixture over those configurations."""
+        found = _room_for(len(incoming), self._value.shape[2], len(probabilities))
+        _native.active_posterior(
+            *self._model,
+            self._value[rows],
+            self._prior_mean[rows],
+            self._prior_precision,
+            self._accuracy,
+            self._most_free,
             incoming,
             probabilities,
             ndtri(probabilities),
@@ -180,6 +277,10 @@ class NativeWays:
     def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
         """Sum over all configurations of the levels."""
         return Enumeration(value, prior_mean, model, room, self._threads, self._instruction_set)
+
+    def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
+        """Sum over those configurations that can matter."""
+        return Active(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
 
     def integration(
         self,

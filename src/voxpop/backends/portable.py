@@ -8,7 +8,9 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
+from voxpop.backends.costs import most_free
 from voxpop.backends.groups import Sweep, Way, Workers, blocks
+from voxpop.kernels import active
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
 from voxpop.kernels.posterior import Posterior, known, log_known
@@ -107,6 +109,74 @@ class Enumeration:
         )
 
 
+class Active:
+    """Tasks of which only those configurations are summed over that can matter."""
+
+    name = "active"
+    kept = 0
+
+    def __init__(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> None:
+        self._dense = Enumeration(value, prior_mean, model, 0)
+        self._task = value, prior_mean
+        self._levels, self._prior_precision = model.levels, model.prior_precision
+        self._accuracy = accuracy
+        self._most_free = most_free(len(model.support), value.shape[1])
+        self.numbers_per_task = self._dense.numbers_per_task
+
+    def send(self, rows: slice, incoming: Floats, out: Floats) -> None:
+        """Sum over what matters; where that is not little, over everything."""
+        value, prior_mean = (part[rows] for part in self._task)
+        settled = active.send(
+            value,
+            prior_mean,
+            self._prior_precision,
+            incoming,
+            self._levels,
+            self._accuracy,
+            self._most_free,
+            out,
+        )
+        # One at a time: plain enumeration by matrix products rounds by the size of a block.
+        for i in np.flatnonzero(~settled):
+            row = slice(rows.start + i, rows.start + i + 1)
+            self._dense.send(row, incoming[i : i + 1], out[i : i + 1])
+
+    def sweep(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        return sweep_in_blocks(self, sweep, worker, message, new_sums)
+
+    def guess(
+        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
+    ) -> float:
+        """Do as ``sweep`` does, roughly and quickly."""
+        return sweep_in_blocks(
+            _Guess(self._task, self._prior_precision, self._levels),
+            sweep,
+            worker,
+            message,
+            new_sums,
+        )
+
+    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+        """Return the mixture over all configurations."""
+        return self._dense.posterior(rows, incoming, probabilities)
+
+
+class _Guess:
+    """Speaks roughly (M27)."""
+
+    def __init__(self, task: tuple[Floats, Floats], prior_precision: float, levels: Floats) -> None:
+        self._task, self._prior_precision, self._levels = task, prior_precision, levels
+        self.numbers_per_task = 8 * task[0][0].size * len(levels)
+
+    def send(self, rows: slice, incoming: Floats, out: Floats) -> None:
+        """Take the others' average for the truth."""
+        value, prior_mean = (part[rows] for part in self._task)
+        active.guess(value, prior_mean, self._prior_precision, incoming, self._levels, out)
+
+
 class Integration:
     """One-dimensional tasks whose truth is integrated over."""
 
@@ -203,6 +273,10 @@ class PortableWays:
     def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
         """Sum over all configurations of the levels."""
         return Enumeration(value, prior_mean, model, room)
+
+    def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
+        """Sum over those configurations that can matter."""
+        return Active(value, prior_mean, model, accuracy)
 
     def integration(
         self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int

@@ -11,7 +11,11 @@ import click
 from voxpop import __version__
 from voxpop.cli.about import methods, version
 from voxpop.cli.aggregate import aggregate
+from voxpop.cli.assign import assign
 from voxpop.cli.common import Commands
+from voxpop.cli.convert import convert, export, formats
+from voxpop.cli.diagnose import diagnose
+from voxpop.cli.plan import plan
 from voxpop.cli.simulate import demo, simulate
 
 
@@ -28,5 +32,9 @@ def main() -> None:
     """
 
 
-for command in (aggregate, simulate, demo, methods, version):
+COMMANDS = (
+    *(aggregate, diagnose, plan, assign, convert, export, formats),
+    *(simulate, demo, methods, version),
+)
+for command in COMMANDS:
     main.add_command(command)

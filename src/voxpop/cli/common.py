@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,12 @@ from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from voxpop.answers import Answers
+    from voxpop.objects import Objects
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
 
 
 class Commands(click.Group):
@@ -71,6 +78,69 @@ def levels(context: click.Context, parameter: click.Parameter, text: str | None)
         ) from None
 
 
+def _together(*options: Decorator) -> Decorator:
+    """Several options as one decorator, shown in this order."""
+
+    def decorate(command: Function) -> Function:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+reading_options = _together(
+    click.option(
+        "--from", "format", help="Format of the input; see `voxpop formats`.  [default: found out]"
+    ),
+    click.option("--task", help="Column of the task ids.  [default: guessed]"),
+    click.option("--worker", help="Column of the worker ids.  [default: guessed]"),
+    click.option(
+        "--value", "values", multiple=True, help="Column of the values; repeat it for vectors."
+    ),
+    click.option(
+        "--gold", multiple=True, help="Known truths: a file, or a column; repeat it for vectors."
+    ),
+    click.option(
+        "--duplicates",
+        type=click.Choice(["error", "mean", "last"]),
+        help="What to do when a worker answered a task twice.  [default: error; mean of runs]",
+    ),
+    click.option("--question", help="Which question of an export that holds several."),
+    click.option(
+        "--missing", type=float, multiple=True, help="Number of a wide table that is no answer."
+    ),
+    click.option("--objects", "match", is_flag=True, help="Match boxes or points into objects."),
+    click.option("--iou-threshold", type=float, help="Least overlap of an object's boxes: 0.5."),
+    click.option("--distance-threshold", type=float, help="Farthest an object's points can be."),
+    click.option("--quorum", type=float, help="Least share of viewers who mark an object: 0.5."),
+    click.option("--looked", help="File of task and worker: who looked but may have seen nothing."),
+    click.option("--query", help="SELECT or table, where the input is the URL of a database."),
+)
+"""How answers are read; see :func:`take_reading` and :func:`read_table`."""
+
+estimator_options = _together(
+    click.option(
+        "--method", default="auto", show_default=True, help="Estimator; see `voxpop methods`."
+    ),
+    click.option("--support", callback=levels, help="Noise variances: auto, nbi, or 10,100,1000."),
+    click.option(
+        "--weights", callback=numbers, help="Share of workers at each level of --support."
+    ),
+    click.option(
+        "--prior-mean", type=float, help="Prior mean of the truths; with --prior-variance."
+    ),
+    click.option(
+        "--prior-variance", type=float, help="Prior variance of the truths.  [default: flat]"
+    ),
+    click.option(
+        "--threads", type=int, help="Threads of bi; the result is the same for any number."
+    ),
+    click.option("--max-iter", type=int, help="Most sweeps of an iterative method."),
+    click.option("--tol", type=float, help="Change at which an iterative method stops."),
+)
+"""Which estimator, and its arguments."""
+
 seed_option = click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -80,32 +150,95 @@ seed_option = click.option(
 )
 
 
+_READING_NAMES = (
+    *("format", "task", "worker", "values", "gold", "duplicates", "question", "missing", "match"),
+    *("iou_threshold", "distance_threshold", "quorum", "looked", "query"),
+)
+
+
+def read_input(source: object, options: Mapping[str, Any]) -> tuple[Answers, Objects | None]:
+    """Read answers as the options say; also the objects, where marks were matched."""
+    from voxpop.formats.base import Wishes
+    from voxpop.io import read_with_objects
+    from voxpop.objects import Matching
+
+    gold = options["gold"]
+    thresholds = {
+        name: options[name]
+        for name in ("iou_threshold", "distance_threshold", "quorum")
+        if options[name] is not None
+    }
+    wishes = Wishes(
+        question=options["question"], task=options["task"], missing=tuple(options["missing"])
+    )
+    return read_with_objects(
+        source,
+        options["worker"],
+        options["values"] or None,
+        gold[0] if len(gold) == 1 else list(gold) or None,
+        options["duplicates"],
+        options["format"],
+        wishes,
+        Matching(**thresholds) if thresholds or options["match"] else None,
+        options["looked"],
+        options["query"],
+    )
+
+
 @contextmanager
-def open_input(name: str) -> Iterator[Path]:
-    """Give a path to read: the one named, or a copy of what stands on standard input."""
+def open_input(name: str) -> Iterator[str]:
+    """Give a path or URL to read: the one named, or a copy of what stands on standard input."""
     if name != "-":
-        yield Path(name)
+        yield name
         return
     from tempfile import TemporaryDirectory
 
     content = sys.stdin.buffer.read()
-    starts = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"{": ".jsonl", b"[": ".json"}
-    suffix = next((end for start, end in starts.items() if content.startswith(start)), ".csv")
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"stdin{suffix}"
+        path = Path(folder) / f"stdin{_ending(content)}"
         path.write_bytes(content)
         try:
-            yield path
+            yield str(path)
         except VoxpopError as error:
             raise type(error)(str(error).replace(str(path), "stdin")) from None
+
+
+def _ending(content: bytes) -> str:
+    """Name the kind of file that some bytes are, by the first of them."""
+    if content.startswith(b"\x1f\x8b"):
+        beginning = zlib.decompressobj(wbits=31).decompress(content, 4096)
+        return f"{_ending(beginning)}.gz"
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    text = content.lstrip(b"\xef\xbb\xbf \r\n\t")
+    if text.startswith(b"{"):
+        first, _, rest = text.partition(b"\n")
+        return ".jsonl" if first.rstrip().endswith(b"}") and rest.strip() else ".json"
+    return {b"[": ".json", b"<": ".xml"}.get(text[:1], ".csv")
+
+
+def take_reading(settings: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of :data:`reading_options` out of a command's."""
+    return {name: settings.pop(name) for name in _READING_NAMES}
+
+
+def read_table(name: str, reading: Mapping[str, Any]) -> Answers:
+    """Read the answers as the options say, and tell which columns were taken."""
+    from voxpop.answers import columns_taken
+
+    with open_input(name) as source:
+        table, _ = read_input(source, reading)
+    say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
+    return table
 
 
 def default_folder(answers: str) -> Path:
     """Name the output after the input, less the ending that says what kind of file it is."""
     if answers == "-":
         return Path("stdin.voxpop")
-    name = Path(answers).name
-    for ending in (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json"):
+    name = Path(answers.partition("?")[0]).name
+    endings = (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json")
+    for ending in (*endings, ".xml", ".py", ".db", ".sqlite", ".duckdb"):
         name = name[: -len(ending)] if name.lower().endswith(ending) else name
     return Path(f"{name or 'answers'}.voxpop")
 

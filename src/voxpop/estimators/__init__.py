@@ -7,17 +7,33 @@ from dataclasses import MISSING, fields
 
 from voxpop.answers import Duplicates
 from voxpop.errors import ConfigError
+from voxpop.estimators.auto import Auto
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.bi import BI
+from voxpop.estimators.effects import TwoWay
 from voxpop.estimators.exact import Exact
+from voxpop.estimators.gold import GoldFirst
 from voxpop.estimators.nbi import NBI
+from voxpop.estimators.opinion import P910, P913
 from voxpop.estimators.oracles import StrongOracle
+from voxpop.estimators.pg1 import PG1
+from voxpop.estimators.quantise import QuantiseClassify
+from voxpop.estimators.raykar import Raykar
+from voxpop.estimators.robust import GeometricMedian, HodgesLehmann, Huber
+from voxpop.estimators.truth_discovery import CATD, CRH, GTM, KDEm
+from voxpop.estimators.weak_oracle import WeakOracle
 from voxpop.io import read_answers
 from voxpop.result import Result
 
 ESTIMATORS: dict[str, type[Estimator]] = {
-    estimator.name: estimator for estimator in (Average, Median, NBI, BI, StrongOracle, Exact)
+    estimator.name: estimator
+    for estimator in (
+        *(Auto, BI, NBI, Raykar, PG1, GoldFirst),
+        *(Average, Median, GeometricMedian, HodgesLehmann, Huber),
+        *(CATD, CRH, GTM, KDEm, TwoWay, P910, P913, QuantiseClassify),
+        *(StrongOracle, WeakOracle, Exact),
+    )
 }
 """Every estimator by its name on the command line."""
 
@@ -30,7 +46,7 @@ def aggregate(
     worker: str | None = None,
     values: str | Sequence[str] | None = None,
     gold: object = None,
-    duplicates: Duplicates = "error",
+    duplicates: Duplicates | None = None,
     on_sweep: OnSweep | None = None,
 ) -> Result:
     """Estimate the truth of every task, from answers, a path, or a data frame.
@@ -38,8 +54,8 @@ def aggregate(
     Parameters
     ----------
     method
-        An estimator, or the name of one that needs no arguments: ``"auto"`` (BI with noise
-        levels learned from the answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
+        An estimator, or the name of one that needs no arguments: ``"auto"`` (noise models
+        compared on left-out answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
     task, worker, values, gold, duplicates
         As in :func:`voxpop.read_answers`; ignored when ``source`` is ``Answers``.
     on_sweep
@@ -53,13 +69,10 @@ def aggregate(
 
 
 def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -> Estimator:
-    """Make the estimator of that name; say which argument it lacks or does not take.
-
-    ``"auto"`` stands for what is chosen for the user: today BI with learned levels.
-    """
-    if method != "auto" and method not in ESTIMATORS:
-        raise ConfigError(f"no method {method!r}; choose auto or one of {', '.join(ESTIMATORS)}")
-    kind = BI if method == "auto" else ESTIMATORS[method]
+    """Make the estimator of that name; say which argument it lacks or does not take."""
+    if method not in ESTIMATORS:
+        raise ConfigError(f"no method {method!r}; choose one of {', '.join(ESTIMATORS)}")
+    kind = ESTIMATORS[method]
     given = dict(arguments or {})
     known = {argument.name: argument for argument in fields(kind)}  # type: ignore[arg-type]
     for name in given:
@@ -73,13 +86,29 @@ def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -
 
 __all__ = [
     "BI",
+    "CATD",
+    "CRH",
     "ESTIMATORS",
+    "GTM",
     "NBI",
+    "P910",
+    "P913",
+    "PG1",
+    "Auto",
     "Average",
     "Estimator",
     "Exact",
+    "GeometricMedian",
+    "GoldFirst",
+    "HodgesLehmann",
+    "Huber",
+    "KDEm",
     "Median",
+    "QuantiseClassify",
+    "Raykar",
     "StrongOracle",
+    "TwoWay",
+    "WeakOracle",
     "aggregate",
     "make_estimator",
 ]

@@ -12,20 +12,19 @@ from voxpop.arrays import Floats
 from voxpop.estimators.base import (
     Estimator,
     OnSweep,
-    WorkerNoise,
     make_result,
     mean_by_worker,
     normal_posterior,
+    plain_noise,
     plain_settings,
     squared_residual,
-    variance_interval,
     weighted_means,
 )
-from voxpop.result import Result
+from voxpop.result import Result, Trace
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average:
+class Average(Estimator):
     """The mean of a task's answers (M18), every worker counting alike.
 
     The sd is that of a mean of equally noisy answers: the variance within tasks, pooled over the
@@ -38,11 +37,11 @@ class Average:
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
         estimate = weighted_means(answers, np.ones(answers.n_edges))
-        return _unweighted(answers, self, estimate, inflation=1.0)
+        return unweighted(answers, self, estimate, inflation=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Median:
+class Median(Estimator):
     """The median of a task's answers, coordinate by coordinate.
 
     The sd is that of a median of equally noisy Gaussian answers, pi/2 times the variance of
@@ -55,7 +54,7 @@ class Median:
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
         inflation = np.where(answers.task_degree > 2, np.pi / 2, 1.0)[:, None]
-        return _unweighted(answers, self, medians(answers), inflation)
+        return unweighted(answers, self, medians(answers), inflation)
 
 
 def medians(answers: Answers) -> Floats:
@@ -84,16 +83,21 @@ def variance_within_tasks(answers: Answers) -> Floats:
     return np.asarray(((answers.value - mean[answers.task]) ** 2).sum(axis=0) / spare)
 
 
-def _unweighted(
-    answers: Answers, estimator: Estimator, estimate: Floats, inflation: Floats | float
+def unweighted(
+    answers: Answers,
+    estimator: Estimator,
+    estimate: Floats,
+    inflation: Floats | float,
+    trace: Trace | None = None,
 ) -> Result:
+    """Report a location that takes all workers alike.
+
+    Its variance is that of the mean of as many equally noisy answers, times ``inflation``: how
+    much less it makes of Gaussian answers than the mean does.
+    """
     variance = inflation * variance_within_tasks(answers) / answers.task_degree[:, None]
     found = normal_posterior(answers, estimate, variance)
     residual = squared_residual(answers, found.estimate) / answers.dimension
     worker_variance = mean_by_worker(answers, residual)
-    workers = WorkerNoise(
-        variance=worker_variance,
-        interval=variance_interval(answers, worker_variance),
-        weight=np.ones(answers.n_workers),
-    )
-    return make_result(answers, plain_settings(estimator), found, workers)
+    workers = plain_noise(answers, worker_variance, np.ones(answers.n_workers))
+    return make_result(answers, plain_settings(estimator), found, workers, trace)

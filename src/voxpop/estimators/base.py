@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import chdtri, ndtri
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats
-from voxpop.errors import ConvergenceWarning
+from voxpop.arrays import Floats, Index
+from voxpop.errors import ConvergenceWarning, require
+from voxpop.io import read_answers
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 from voxpop.result import PROBABILITIES, Result, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OnSweep = Callable[[str, int, float, float], None]
 """Called after every sweep with what is going on, the sweep's number, its change, and the change
@@ -27,12 +31,17 @@ at which it stops: for a progress bar."""
 _PATIENCE = 8
 # What counts as a new low: a tenth below the last one, so that a slow drift is not progress.
 _NEW_LOW = 0.9
+# Numbers in flight in one block: 8 MB.
+_BLOCK_NUMBERS = 1_000_000
 _DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.85)
 
 
 @runtime_checkable
 class Estimator(Protocol):
-    """A way to turn answers into a result; its parameters are its fields, and it keeps no state."""
+    """A way to turn answers into a result; its parameters are its fields, and it keeps no state.
+
+    Whoever writes another one derives from this class, and gets :meth:`fit_predict` with it.
+    """
 
     name: ClassVar[str]
     """Name on the command line."""
@@ -42,6 +51,24 @@ class Estimator(Protocol):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
+        ...
+
+    def fit_predict(self, data: object, gold: object = None) -> pd.Series[float] | pd.DataFrame:
+        """Return the estimates alone, as crowd-kit's aggregators do.
+
+        ``data`` is a data frame with columns ``task``, ``worker`` and ``label`` (or what else
+        :func:`voxpop.read_answers` takes), ``gold`` known truths by task, as crowd-kit's
+        ``true_labels``. The answer is a pandas Series indexed by task with the name
+        ``agg_label``; for vectors a data frame with one column per coordinate.
+        """
+        import pandas as pd
+
+        known = gold.to_dict() if isinstance(gold, pd.Series) else gold
+        found = self.fit(read_answers(data, gold=known))
+        index = pd.Index(found.task_ids, name="task")
+        if found.estimate.shape[1] == 1:
+            return pd.Series(found.estimate[:, 0], index=index, name="agg_label")
+        return pd.DataFrame(found.estimate, index=index, columns=list(found.value_names))
 
 
 def repeat(
@@ -160,7 +187,7 @@ def make_result(
         worker_posterior=workers.posterior,
         settings=settings | ({"columns": answers.columns} if answers.columns else {}),
         trace=trace or Trace(),
-        notes=notes,
+        notes=(*answers.notes, *notes),
     )
 
 
@@ -196,10 +223,29 @@ def sum_by_task(answers: Answers, per_edge: Floats) -> Floats:
     return np.add.reduceat(per_edge, answers.task_ptr[:-1], axis=0)
 
 
+def sum_by_worker(answers: Answers, per_edge: Floats) -> Floats:
+    """Add up numbers of the edges of each worker."""
+    return np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1], axis=0)
+
+
 def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
     """Average a number over the edges of each worker."""
-    total = np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1])
-    return np.asarray(total / answers.worker_degree)
+    return np.asarray(sum_by_worker(answers, per_edge) / answers.worker_degree)
+
+
+def by_degree(
+    answers: Answers, numbers_per_task: Callable[[int], int]
+) -> Iterator[tuple[Index, Index]]:
+    """Tasks with equally many answers and their edges (n, l), in blocks of bounded memory.
+
+    ``numbers_per_task`` says how many numbers a task with so many answers takes.
+    """
+    for size in np.unique(answers.task_degree).tolist():
+        tasks = np.flatnonzero(answers.task_degree == size)
+        block = max(1, _BLOCK_NUMBERS // max(1, numbers_per_task(size) * answers.dimension))
+        for start in range(0, len(tasks), block):
+            some = tasks[start : start + block]
+            yield some, answers.task_ptr[some][:, None] + np.arange(size)
 
 
 def squared_residual(answers: Answers, estimate: Floats) -> Floats:
@@ -219,6 +265,17 @@ def relative_weight(precision: Floats) -> Floats:
     # Against the largest first: a precision may be as large as float64 goes.
     weight = precision / precision.max()
     return np.asarray(weight / weight.mean())
+
+
+def plain_noise(answers: Answers, variance: Floats, weight: Floats) -> WorkerNoise:
+    """Say what was found of workers where their variance is a mean of squared residuals."""
+    return WorkerNoise(variance, variance_interval(answers, variance), weight)
+
+
+def require_stop(tol: float, max_iter: int) -> None:
+    """Check what every iterative method takes."""
+    require(tol > 0, f"tol must be positive, got {tol}")
+    require(max_iter >= 1, f"max_iter must be at least 1, got {max_iter}")
 
 
 def worker_noise(posterior: Floats, model: Model) -> WorkerNoise:

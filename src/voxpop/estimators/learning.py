@@ -1,7 +1,7 @@
 """What a noise model learns beside the messages: one EM step for each of its parts.
 
 Levels' weights, degrees of freedom, classes of difficulty, spread of the biases, prior of the
-truths: each is updated from what the last sweep counted (M30)-(M34).
+truths: each is updated from what the last sweep counted (M33)-(M37).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def begin(noise: Noise, levels: Floats, log_weights: Floats, task_means: Floats)
 
 @lru_cache(maxsize=64)
 def make_grid(levels: tuple[float, ...], freedom: float, n_classes: int) -> Grid:
-    """Lay levels, tails and classes of difficulty out over one grid of variances (M25).
+    """Lay levels, tails and classes of difficulty out over one grid of variances (M28).
 
     No variance is below the lowest level: rounding, which bounds that, bounds all.
     """
@@ -114,8 +114,7 @@ def make_grid(levels: tuple[float, ...], freedom: float, n_classes: int) -> Grid
 def _layout(levels: tuple[float, ...], heavy: bool, n_classes: int) -> tuple[Index, Floats]:
     """Position in the grid of every class, level and tail step, and the grid's log variances."""
     tail = _TAIL_STEPS if heavy else np.zeros(1, dtype=int)
-    classes = _CLASS_STEPS if n_classes > 1 else np.zeros(1, dtype=int)
-    steps = classes[:, None, None] + tail
+    steps = class_steps(n_classes)[:, None, None] + tail
     log_level = np.log(np.array(levels))
     exponent = np.maximum(log_level[:, None] + steps * np.log(STEP), log_level[0])
     # Levels a step apart share their variances; rounding finds them equal.
@@ -124,9 +123,14 @@ def _layout(levels: tuple[float, ...], heavy: bool, n_classes: int) -> tuple[Ind
     return where.reshape(exponent.shape), log_variance
 
 
+def class_steps(n_classes: int) -> Index:
+    """Steps of the noise variance that each class of difficulty is above the usual."""
+    return _CLASS_STEPS if n_classes > 1 else np.zeros(1, dtype=np.int64)
+
+
 @lru_cache(maxsize=64)
 def tail_shares(freedom: float) -> Floats:
-    """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M25)."""
+    """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M28)."""
     if not np.isfinite(freedom):
         return np.ones(1)
     edges = STEP ** (_TAIL_STEPS[:-1] + 0.5)
@@ -160,7 +164,7 @@ def learn_counts(learned: Learned, noise: Noise, counts: Counts, n_tasks: int) -
 
 
 def _best_freedom(learned: Learned, counts: Counts) -> float:
-    """The degrees of freedom under which the tail steps that answers took are most likely (M31)."""
+    """The degrees of freedom under which the tail steps that answers took are most likely (M34)."""
     n_classes = len(learned.log_class)
     where, _ = _layout(tuple(learned.levels.tolist()), True, n_classes)
     grid = make_grid(tuple(learned.levels.tolist()), learned.freedom, n_classes)
@@ -195,7 +199,7 @@ def believe_bias(
     crowd: Codes,
     anchored: NDArray[np.bool_],
 ) -> BiasBelief:
-    """Put together the messages about each bias with its prior, and set the zero (M33).
+    """Put together the messages about each bias with its prior, and set the zero (M36).
 
     A common shift of all biases cannot be seen in the answers: all that tells of it is that biases
     are drawn about zero. Whether the noisy workers' are drawn wider shows in the spread of the
@@ -230,10 +234,18 @@ def believe_bias(
     )
 
 
+def shift_truths(learned: Learned, bias: BiasBelief) -> Learned:
+    """Move the prior of the truths along when a shift common to all is taken off the biases."""
+    if learned.truths.is_flat:
+        return learned
+    mean = learned.truths.mean + bias.shift[0]
+    return replace(learned, truths=replace(learned.truths, mean=mean))
+
+
 def learn_bias(
     learned: Learned, precision: Floats, pull: Floats, log_level: Floats, floor: float
 ) -> Learned:
-    """Spread of the biases, and how it goes with noise, from the messages about them (M34).
+    """Spread of the biases, and how it goes with noise, from the messages about them (M37).
 
     With the messages' mean b and variance e, b_u ~ N(c, omega² exp(exponent z_u) + e_u): for every
     exponent the spread is improved by a step of EM, and exponents are averaged by likelihood.
@@ -255,7 +267,9 @@ def learn_bias(
             second = (shrunk * (mean - centre)) ** 2 + spread * wider * (1.0 - shrunk)
             # Workers not heard yet tell nothing of the spread.
             count = np.maximum(heard.sum(axis=0), 1)
-            spread = np.maximum((np.where(heard, second / wider, 0.0)).sum(axis=0) / count, floor)
+            spread = np.clip(
+                np.where(heard, second / wider, 0.0).sum(axis=0) / count, floor, learned.levels[-1]
+            )
         total = spread * wider + variance
         terms = np.where(heard, np.log(total) + (mean - centre) ** 2 / total, 0.0)
         likelihood.append(-0.5 * float(np.sort(terms, axis=None).sum()))

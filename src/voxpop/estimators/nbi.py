@@ -11,17 +11,18 @@ from voxpop.answers import Answers
 from voxpop.errors import require
 from voxpop.estimators.averages import variance_within_tasks
 from voxpop.estimators.base import (
+    Estimator,
     OnSweep,
-    WorkerNoise,
     make_result,
     mean_by_worker,
     normal_posterior,
+    plain_noise,
     plain_settings,
     relative_weight,
     repeat,
+    require_stop,
     squared_residual,
     sum_by_task,
-    variance_interval,
     weighted_means,
     with_gold,
 )
@@ -29,7 +30,7 @@ from voxpop.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class NBI:
+class NBI(Estimator):
     """Weigh by inverse variance, take variances from the residuals, and repeat (M19).
 
     Left alone, a worker whose answers decide their own estimates is taken for ever more precise,
@@ -46,8 +47,7 @@ class NBI:
 
     def __post_init__(self) -> None:
         require(0 < self.floor < 1, f"floor must be between 0 and 1, got {self.floor}")
-        require(self.tol > 0, f"tol must be positive, got {self.tol}")
-        require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
+        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -85,11 +85,7 @@ class NBI:
         task_variance = np.repeat(scale / precision, answers.dimension, axis=1)
         held = int((variance <= lowest).sum())
         note = f"{held} of {answers.n_workers} workers' variances were held at NBI's floor"
-        workers = WorkerNoise(
-            variance=per_coordinate,
-            interval=variance_interval(answers, per_coordinate),
-            weight=relative_weight(1.0 / variance),
-        )
+        workers = plain_noise(answers, per_coordinate, relative_weight(1.0 / variance))
         return make_result(
             answers,
             plain_settings(self) | {"floor_variance": lowest / answers.dimension},

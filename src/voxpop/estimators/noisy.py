@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,26 +13,29 @@ from scipy.special import softmax
 
 from voxpop.answers import Answers
 from voxpop.arrays import Codes, Floats
+from voxpop.audit import Audit as AnswerAudit
 from voxpop.backends import Engine
 from voxpop.backends.integrals import Audit, Beliefs, Integrals
-from voxpop.errors import require
 from voxpop.estimators.averages import medians
-from voxpop.estimators.base import OnSweep, repeat, weighted_means
+from voxpop.estimators.base import OnSweep, make_result, repeat, weighted_means, worker_noise
 from voxpop.estimators.learning import (
     STEP,
     BiasBelief,
     Learned,
     begin,
     believe_bias,
+    class_steps,
     learn_bias,
     learn_counts,
     learn_shares,
+    shift_truths,
+    tail_shares,
 )
 from voxpop.estimators.support import learn_support, level_bounds
-from voxpop.kernels.posterior import Posterior
+from voxpop.kernels.posterior import Posterior, stretched
 from voxpop.model import Model
 from voxpop.noise import Noise
-from voxpop.result import PROBABILITIES, Trace
+from voxpop.result import PROBABILITIES, Result, Trace
 
 # Learning needs no more digits than this of an integral, and the parameters no more than that.
 _LEARNING_ACCURACY = 1e-4
@@ -54,6 +58,7 @@ class Fitted:
     levels: Floats
     learned: Learned
     difficulty: Floats
+    usual_difficulty: float
     bias: Floats
     bias_variance: Floats
     audit: Audit
@@ -61,11 +66,28 @@ class Fitted:
     learning_sweeps: int
     scale: Floats
 
+    def facts(self) -> dict[str, Any]:
+        """What was learned, as JSON can hold it."""
+        learned = self.learned
+        return {
+            "weights_used": np.exp(learned.log_weights).tolist(),
+            "support_used": (self.levels * float((self.scale**2).mean())).tolist(),
+            "tails_used": None if np.isinf(learned.freedom) else learned.freedom,
+            "difficulty_shares": np.exp(learned.log_class).tolist(),
+            "bias_sd": (np.sqrt(learned.bias_variance) * self.scale).tolist()
+            if learned.bias_variance.size
+            else [],
+            "bias_exponent": learned.exponent if learned.bias_variance.size else None,
+            "coordinate_scale": self.scale.tolist(),
+            "learning_sweeps": self.learning_sweeps,
+        }
+
 
 class NoisyFit:
     """One data set and one noise model: learn, settle, sum up."""
 
     def __init__(self, answers: Answers, noise: Noise, engine: Engine, support: object) -> None:
+        """Take ``support`` as :class:`BI` does: "auto", "common", or levels of equal weight."""
         self._answers, self._noise, self._engine = answers, noise, engine
         self._common = support == "common"
         explicit = not isinstance(support, str)
@@ -86,10 +108,24 @@ class NoisyFit:
             engine.mixtures(),
         )
         self._crowd, self._anchored = _crowds(answers)
+        if noise.truths == "learn":
+            # Truths of one distribution tie all parts of the crowd together.
+            self._crowd = np.zeros_like(self._crowd)
+            self._anchored = np.array([self._anchored.any()])
 
-    def run(self, tol: float, max_iter: int, on_sweep: OnSweep | None) -> Fitted:
-        """Learn the parameters, then pass messages with these fixed until they settle."""
-        learned = self._start(on_sweep)
+    def run(
+        self,
+        tol: float,
+        max_iter: int,
+        on_sweep: OnSweep | None,
+        levels: Floats | None = None,
+        warn: bool = True,
+    ) -> Fitted:
+        """Learn the parameters, then pass messages with these fixed until they settle.
+
+        ``levels`` are those to start from, if :func:`starting_levels` was asked before.
+        """
+        learned = self._start(levels, on_sweep)
         self._integrals.start(len(learned.levels), len(learned.log_class))
         n_learning = min(max_iter, _LEARNING_SWEEPS)
 
@@ -98,11 +134,12 @@ class NoisyFit:
         def learn(damping: float) -> float:
             nonlocal learned, n_learned
             before = learned
-            beliefs, bias = self._believe(learned)
+            beliefs, bias = self._believe(learned, self._anchored)
             level = softmax(beliefs.log_level, axis=1)
             if not self._common and self._explicit is None:
                 learned = learn_shares(learned, level)
             if bias is not None:
+                learned = shift_truths(learned, bias)
                 learned = learn_bias(
                     learned,
                     *self._integrals.bias_sums(),
@@ -128,30 +165,35 @@ class NoisyFit:
         )
         law = learned.law(max(self._engine.accuracy, 1e-7))
 
+        # Once the truths' prior is fixed, it fixes the zero of the biases too.
+        anchored = self._anchored | (self._noise.truths == "learn")
+
         def settle(damping: float) -> float:
-            beliefs, _ = self._believe(learned)
+            beliefs, _ = self._believe(learned, anchored)
             return self._integrals.sweep(law, beliefs, damping, max(damping, _BIAS_DAMPING))[0]
 
         trace = repeat(
-            settle, tol=max(tol, _FINEST_TOL), max_iter=max_iter, what="BI", on_sweep=on_sweep
+            settle,
+            tol=max(tol, _FINEST_TOL),
+            max_iter=max_iter,
+            what="BI",
+            on_sweep=on_sweep,
+            warn=warn,
         )
         return self._sum_up(learned, trace, learning.n_sweeps)
 
-    def _start(self, on_sweep: OnSweep | None) -> Learned:
+    def _start(self, levels: Floats | None, on_sweep: OnSweep | None) -> Learned:
         means = weighted_means(self._scaled, np.ones(self._answers.n_edges))
         if self._explicit is not None:
             model = Model(support=self._explicit)  # type: ignore[arg-type]
             return begin(self._noise, model.levels, model.log_weights, means)
-        base = Model(support=(1.0,), dimension=self._answers.dimension)
-        found = learn_support(self._scaled, base, self._engine, 60, on_sweep).model.levels
-        low, high = level_bounds(self._scaled)
-        lowest = max(found[0] / STEP**_MORE_BELOW, min(low, found[0]))
-        highest = min(found[-1] * STEP**_MORE_ABOVE, max(high, found[-1]))
-        n_levels = max(2, round(np.log(highest / lowest) / np.log(STEP)) + 1)
-        levels = lowest * STEP ** np.arange(n_levels)
-        return begin(self._noise, levels, np.full(n_levels, -np.log(n_levels)), means)
+        if levels is None:
+            levels = starting_levels(self._answers, self._engine, on_sweep)
+        return begin(self._noise, levels, np.full(len(levels), -np.log(len(levels))), means)
 
-    def _believe(self, learned: Learned) -> tuple[Beliefs, BiasBelief | None]:
+    def _believe(
+        self, learned: Learned, anchored: NDArray[np.bool_]
+    ) -> tuple[Beliefs, BiasBelief | None]:
         """What the workers believe of themselves after the last sweep."""
         sums = self._integrals.level_sums()
         if self._common:
@@ -167,8 +209,9 @@ class NoisyFit:
             pull,
             self._log_level(learned, softmax(log_level, axis=1)),
             self._crowd,
-            self._anchored,
+            anchored,
         )
+        self._integrals.recentre(bias.shift)
         return Beliefs(log_level, bias.mean, bias.precision), bias
 
     def _log_level(self, learned: Learned, posterior: Floats) -> Floats:
@@ -179,7 +222,7 @@ class NoisyFit:
     def _sum_up(self, learned: Learned, trace: Trace, learning_sweeps: int) -> Fitted:
         answers, scale = self._answers, self._scale
         law = learned.law(max(self._engine.accuracy, 1e-7))
-        beliefs, bias = self._believe(learned)
+        beliefs, bias = self._believe(learned, self._anchored)
         found, classes = self._integrals.posterior(law, beliefs, PROBABILITIES)
         audit = self._integrals.audit(law, beliefs)
         shift = np.zeros_like(found.variance)
@@ -187,21 +230,22 @@ class NoisyFit:
             # All workers of a task are of one crowd; the first answer's will do.
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
             shift = np.where(answers.is_gold[:, None], 0.0, shift)
-        widened = _widen(found, shift)
+        widened = stretched(found, found.variance + shift)
         posterior = Posterior(
             widened.estimate * scale + self._origin,
             widened.variance * scale**2,
             widened.quantile * scale[:, None] + self._origin[:, :, None],
         )
-        n_classes = classes.shape[1]
-        multiple = STEP ** (2.0 * np.arange(n_classes) - (n_classes - 1.0))
+        log_difficulty = classes @ class_steps(classes.shape[1]) * np.log(STEP)
+        usual = float(np.sort(log_difficulty).mean())
         none = np.empty((0, 0))
         return Fitted(
             posterior=posterior,
             level_posterior=softmax(beliefs.log_level, axis=1),
             levels=learned.levels,
             learned=learned,
-            difficulty=np.exp(classes @ np.log(multiple)) if n_classes > 1 else np.empty(0),
+            difficulty=np.exp(log_difficulty - usual) if self._noise.difficulty else np.empty(0),
+            usual_difficulty=float(np.exp(usual)),
             bias=none if bias is None else bias.mean * scale,
             bias_variance=none if bias is None else scale**2 / bias.precision,
             audit=Audit(
@@ -210,11 +254,24 @@ class NoisyFit:
                 audit.truth_mean * scale + self._origin[answers.task],
                 audit.truth_variance * scale**2,
                 audit.bias * scale,
+                audit.variance * scale**2,
             ),
             trace=trace,
             learning_sweeps=learning_sweeps,
             scale=scale,
         )
+
+
+def starting_levels(answers: Answers, engine: Engine, on_sweep: OnSweep | None = None) -> Floats:
+    """Levels, in units of :func:`coordinate_scale`, that any noise model can make do with."""
+    scaled = replace(answers, value=answers.value / coordinate_scale(answers))
+    base = Model(support=(1.0,), dimension=answers.dimension)
+    found = learn_support(scaled, base, engine, _LEARNING_SWEEPS, on_sweep).model.levels
+    low, high = level_bounds(scaled)
+    lowest = max(found[0] / STEP**_MORE_BELOW, min(low, found[0]))
+    highest = min(found[-1] * STEP**_MORE_ABOVE, max(high, found[-1]))
+    n_levels = max(2, round(np.log(highest / lowest) / np.log(STEP)) + 1)
+    return np.asarray(lowest * STEP ** np.arange(n_levels))
 
 
 def coordinate_scale(answers: Answers) -> Floats:
@@ -256,22 +313,35 @@ def _crowds(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
     return part[n:], anchored
 
 
-def _widen(found: Posterior, shift_variance: Floats) -> Posterior:
-    """Add to every truth the variance of a shift common to all (M33)."""
-    variance = found.variance + shift_variance
-    ratio = np.sqrt(
-        np.divide(variance, found.variance, out=np.ones_like(variance), where=found.variance > 0)
+def noisy_result(answers: Answers, settings: dict[str, Any], found: Fitted) -> Result:
+    """Put what was found under a noise model into a result."""
+    learned = found.learned
+    # What an answer scatters by: heavy tails included, on average over the coordinates.
+    steps = STEP ** np.arange(-2.0, 7.0) if np.isfinite(learned.freedom) else np.ones(1)
+    spread = float(tail_shares(learned.freedom) @ steps * (found.scale**2).mean())
+    factor = spread * found.usual_difficulty
+    model = Model(support=found.levels * factor, weights=np.exp(learned.log_weights))  # type: ignore[arg-type]
+    audit = AnswerAudit.of(
+        answers.value,
+        answers.task,
+        answers.task_degree[answers.task] > 1,
+        pit=found.audit.pit,
+        predicted=found.audit.truth_mean + found.audit.bias,
+        predicted_sd=np.sqrt(found.audit.variance),
+        truth=found.audit.truth_mean,
+        log_density=found.audit.log_density,
     )
-    quantile = found.estimate[:, :, None] + ratio[:, :, None] * (
-        found.quantile - found.estimate[:, :, None]
+    result = make_result(
+        answers,
+        settings | found.facts(),
+        stretched(found.posterior, max(audit.stretch, 1.0) ** 2 * found.posterior.variance),
+        worker_noise(found.level_posterior, model),
+        found.trace,
     )
-    return Posterior(found.estimate, variance, quantile)
-
-
-def require_noise_support(noise: Noise, support: object, prior_is_flat: bool) -> None:
-    """Refuse what a noise model cannot be combined with."""
-    require(support != "nbi", "noise beside the paper's needs support 'auto', 'common' or levels")
-    require(
-        prior_is_flat or noise.truths == "flat",
-        "give prior_mean and prior_variance, or let the noise model learn the truths, not both",
+    return replace(
+        result,
+        worker_bias=found.bias,
+        worker_bias_sd=np.sqrt(found.bias_variance),
+        task_difficulty=found.difficulty,
+        audit=audit,
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.estimators.base import (
+    Estimator,
     OnSweep,
     WorkerNoise,
     make_result,
@@ -23,7 +24,7 @@ from voxpop.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrongOracle:
+class StrongOracle(Estimator):
     """The precision-weighted mean with every worker's true variance known (M20).
 
     ``variances`` maps worker ids to variances, or is a table (or a path to one) with columns

@@ -8,11 +8,11 @@ the hundreds for any ratio of the levels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from voxpop.arrays import Floats
 from voxpop.kernels.posterior import Posterior
@@ -23,6 +23,10 @@ _UNSAFE = 1e-250
 _MOST_WIDE_NODES = 6000.0
 # Least sd that nodes try to resolve, as a share of the range of a task's answers.
 _FINEST = 1e-12
+# Numbers in flight while workers' functions are worked out: 8 MB.
+_NUMBERS_IN_FLIGHT = 1_000_000
+# Lengths that numpy adds up without a remainder.
+_WHOLE_LENGTH = 64
 # The posterior's quantiles interpolate between nodes, and so want them closer.
 QUANTILE_REFINEMENT = 3.0
 
@@ -97,6 +101,11 @@ def place_nodes(
         step = alpha / np.sqrt(total)
         x = x + step
         weight = weight * (1.0 - 0.5 * step * slope / total)
+    # Sums over nodes round by how many there are; so that tasks say the same in any block, these
+    # are filled up to whole lengths with nodes that weigh nothing.
+    missing = -len(xs) % _WHOLE_LENGTH
+    xs += [x] * missing
+    weights += [np.zeros(n)] * missing
     return Nodes(np.stack(xs, axis=1), np.stack(weights, axis=1))
 
 
@@ -134,45 +143,68 @@ def send(
 
         m_{i→u}(k) ∝ ∫ P(x) / F_u(x) N(A_u | x, s_k) dx
     """
-    half_precision = 0.5 / levels
-    gauss, log_f = _worker_functions(value, incoming, levels, nodes)
+    log_f = np.empty((*value.shape, nodes.x.shape[1]))
+    for some, part in _log_functions(value, incoming, levels, nodes):
+        log_f[:, some] = part
     total = _log_prior(nodes, prior_mean, prior_variance) + log_f.sum(axis=1)
-    cavity = total[:, None, :] - log_f
-    highest = cavity.max(axis=2, keepdims=True)
-    linear = np.exp(cavity - highest)
-    np.matmul(gauss, linear[..., None], out=out[..., None])
-    unsafe = out < _UNSAFE
-    with np.errstate(divide="ignore"):
-        np.log(out, out=out)
-    if unsafe.any():
-        i, u, k = np.nonzero(unsafe)
-        squared = (nodes.x[i] - value[i, u, None]) ** 2
-        out[i, u, k] = logsumexp(
-            cavity[i, u] - highest[i, u] - half_precision[k, None] * squared, axis=1
-        )
+    for some in _some_answers(nodes, levels, value.shape[1]):
+        # P / F_u takes the place of F_u.
+        cavity = np.subtract(total[:, None, :], log_f[:, some], out=log_f[:, some])
+        cavity -= cavity.max(axis=2, keepdims=True)
+        gauss = _gauss(value[:, some], levels, nodes)
+        found = np.einsum("nukq,nuq->nuk", gauss, np.exp(cavity), optimize=False)
+        unsafe = found < _UNSAFE
+        with np.errstate(divide="ignore"):
+            np.log(found, out=found)
+        if unsafe.any():
+            i, u, k = np.nonzero(unsafe)
+            squared = (nodes.x[i] - value[:, some][i, u, None]) ** 2
+            found[i, u, k] = _log_sum(cavity[i, u] - (0.5 / levels)[k, None] * squared)
+        out[:, some] = found
     out -= 0.5 * np.log(levels)
     out -= out.max(axis=2, keepdims=True)
 
 
-def _worker_functions(
-    value: Floats, incoming: Floats, levels: Floats, nodes: Nodes
-) -> tuple[Floats, Floats]:
-    """Return exp(-(x - A_u)²/(2 s_k)), shape (n, l, K, Q), and log F_u(x), shape (n, l, Q)."""
-    half_precision = 0.5 / levels
+def _some_answers(nodes: Nodes, levels: Floats, degree: int) -> Iterator[slice]:
+    """Cut the answers of tasks so that numbers in flight stay few, however many answers."""
+    size = max(1, _NUMBERS_IN_FLIGHT // (nodes.x.size * len(levels)))
+    return (slice(start, min(start + size, degree)) for start in range(0, degree, size))
+
+
+def _gauss(value: Floats, levels: Floats, nodes: Nodes) -> Floats:
+    """exp(-(x - A_u)²/(2 s_k)), shape (n, l, K, Q)."""
     squared = (nodes.x[:, None, :] - value[:, :, None]) ** 2
-    gauss = np.exp(-half_precision[:, None] * squared[:, :, None, :])
+    exponent = -(0.5 / levels)[:, None] * squared[:, :, None, :]
+    return np.exp(exponent, out=exponent)
+
+
+def _log_sum(exponent: Floats) -> Floats:
+    """Log of the sum of exponentials over the last axis, added up in order."""
+    top = exponent.max(axis=-1, keepdims=True)
+    return np.asarray(
+        top[..., 0] + np.log(np.einsum("...q->...", np.exp(exponent - top), optimize=False))
+    )
+
+
+def _log_functions(
+    value: Floats, incoming: Floats, levels: Floats, nodes: Nodes
+) -> Iterator[tuple[slice, Floats]]:
+    """Work out log F_u(x), shape (n, some of the l, Q), for some answers after the other."""
     scaled = incoming - 0.5 * np.log(levels)
     top = scaled.max(axis=2, keepdims=True)
-    f = np.matmul(np.exp(scaled - top)[:, :, None, :], gauss)[:, :, 0, :]
-    unsafe = f < _UNSAFE
-    with np.errstate(divide="ignore"):
-        log_f = np.log(f, out=f)
-    if unsafe.any():
-        i, u, q = np.nonzero(unsafe)
-        exponent = (scaled - top)[i, u] - squared[i, u, q, None] * half_precision
-        log_f[i, u, q] = logsumexp(exponent, axis=1)
-    log_f += top
-    return gauss, log_f
+    scaled -= top
+    for some in _some_answers(nodes, levels, value.shape[1]):
+        gauss = _gauss(value[:, some], levels, nodes)
+        f = np.einsum("nuk,nukq->nuq", np.exp(scaled[:, some]), gauss, optimize=False)
+        unsafe = f < _UNSAFE
+        with np.errstate(divide="ignore"):
+            np.log(f, out=f)
+        if unsafe.any():
+            i, u, q = np.nonzero(unsafe)
+            squared = (nodes.x[i, q] - value[:, some][i, u]) ** 2
+            f[i, u, q] = _log_sum(scaled[:, some][i, u] - squared[:, None] * (0.5 / levels))
+        f += top[:, some]
+        yield some, f
 
 
 def _log_prior(nodes: Nodes, prior_mean: Floats, prior_variance: float) -> Floats:
@@ -196,12 +228,16 @@ def posterior(
     nodes = place_nodes(
         value, levels, prior_mean, prior_variance, accuracy, refinement=QUANTILE_REFINEMENT
     )
-    _, log_f = _worker_functions(value, incoming, levels, nodes)
-    log_p = _log_prior(nodes, prior_mean, prior_variance) + log_f.sum(axis=1)
+    log_p = _log_prior(nodes, prior_mean, prior_variance)
+    for _, part in _log_functions(value, incoming, levels, nodes):
+        # One by one, so that it does not matter how they were cut.
+        for u in range(part.shape[1]):
+            log_p += part[:, u]
     p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    estimate = (p * nodes.x).sum(axis=1)
-    variance = (p * (nodes.x - estimate[:, None]) ** 2).sum(axis=1)
+    p /= np.einsum("nq->n", p, optimize=False)[:, None]
+    estimate = np.einsum("nq,nq->n", p, nodes.x, optimize=False)
+    squared = (nodes.x - estimate[:, None]) ** 2
+    variance = np.einsum("nq,nq->n", p, squared, optimize=False)
     quantile = node_quantiles(p, nodes, probabilities)
     return Posterior(estimate[:, None], variance[:, None], quantile[:, None, :])
 

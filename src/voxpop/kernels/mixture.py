@@ -1,9 +1,9 @@
 """One integral carries all of a noise model: tails, bias, difficulty, prior and bounds of a truth.
 
-Every answer is a mixture of Gaussians about the truth (M25): level times tail times difficulty, all
+Every answer is a mixture of Gaussians about the truth (M28): level times tail times difficulty, all
 on one grid of variances, wider by what is not known of the worker's bias. So a task's messages
 about levels, bias and difficulty, its posterior, and the leave-one-out prediction of each answer
-come from the same few sums over nodes (M26)-(M29).
+come from the same few sums over nodes (M29)-(M32).
 """
 
 from __future__ import annotations
@@ -75,11 +75,15 @@ class Heard:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Each answer as predicted by the others (n, l): log density, PIT, and what they say of x."""
+    """Each answer as predicted by the others (n, l): log density, PIT, and moments.
+
+    ``mean`` and ``truth_variance`` are those of x, ``variance`` that of the answer.
+    """
 
     log_density: Floats
     pit: Floats
     mean: Floats
+    truth_variance: Floats
     variance: Floats
 
 
@@ -87,21 +91,21 @@ def place(
     centre: Floats,
     narrow: Floats,
     wide: Floats,
-    prior: tuple[Floats, float],
+    prior: tuple[Floats, float, float],
     bounds: tuple[Floats, Floats],
     accuracy: float,
 ) -> tuple[Floats, Floats]:
     """Choose nodes (n, Q) and log weights for rows of ``centre`` (n, l), as (M14) does.
 
     ``narrow`` (n, l) is the smallest variance of each answer, ``wide`` (n,) the largest of all,
-    ``prior`` the centre (n,) and largest variance of the truth's prior, ``bounds`` (n,) each the
-    range of the truth, infinite where there is none.
+    ``prior`` the centre (n,), smallest and largest variance of the truth's prior, infinite where
+    there is none, ``bounds`` (n,) each the range of the truth.
     """
     alpha = np.pi * np.sqrt(2.0 / np.log(2.0 / accuracy))
     padding = np.sqrt(2.0 * np.log(1.0 / accuracy))
     reach = 1.5 * padding
     n, degree = centre.shape
-    prior_centre, prior_variance = prior
+    prior_centre, prior_narrow, prior_variance = prior
     least = degree / wide + 1.0 / prior_variance
     margin = padding / np.sqrt(max(degree - 1, 1) / wide + 1.0 / prior_variance)
     low, high = centre.min(axis=1) - margin, centre.max(axis=1) + margin
@@ -128,6 +132,11 @@ def place(
         precision = 1.0 / (narrow + (distance / reach) ** 2)
         total = precision.sum(axis=1) + flattest
         slope = (distance * precision * precision).sum(axis=1) * (-2.0 / reach**2)
+        if np.isfinite(prior_narrow):
+            gap = x - prior_centre
+            of_prior = 1.0 / (prior_narrow + (gap / reach) ** 2)
+            total = total + of_prior
+            slope = slope - 2.0 / reach**2 * gap * of_prior * of_prior
         for bounded, bound in ((bounded_low, low_bound), (bounded_high, high_bound)):
             if bounded.any():
                 gap = np.where(bounded, x - bound, np.inf)
@@ -145,7 +154,7 @@ class Integrand:
 
     With v_g the variances and gamma_u the spread of an answer, and the mixing of class c::
 
-        N_ug(x) = N(a_u | x, v_g + gamma_u),  F_uc(x) = Σ_kg m_u(k) mixing[c, k, g] N_ug(x)   (M26)
+        N_ug(x) = N(a_u | x, v_g + gamma_u),  F_uc(x) = Σ_kg m_u(k) mixing[c, k, g] N_ug(x)   (M29)
         P_c(x) = prior(x) Π_u F_uc(x),        cavity_uc(x) = P_c(x) / F_uc(x)
     """
 
@@ -238,7 +247,7 @@ def send(block: Block, grid: Grid) -> Heard:
     """Work out what rows say to their workers about level and bias, and about their class.
 
     The message about the level is the integral of what the others say times the answer's density
-    there (M27); that about the bias is its mean and variance with the answer known (M28), given x
+    there (M30); that about the bias is its mean and variance with the answer known (M31), given x
     and g a Gaussian, mixed over both::
 
         m(k) ∝ Σ_c p(c) Σ_g mixing[c, k, g] ∫ cavity_uc(x) N_ug(x) dx
@@ -286,10 +295,10 @@ def send(block: Block, grid: Grid) -> Heard:
 
 
 def predict(block: Block, grid: Grid) -> Prediction:
-    """Predict each answer from all others of its row (M29): density, PIT, and where they see x."""
+    """Predict each answer from all others of its row (M32): density, PIT, and where they see x."""
     f = Integrand(block, grid)
     _, cavities = f.cavities()
-    mass, density, below = (np.zeros(block.centre.shape) for _ in range(3))
+    mass, density, below, noise = (np.zeros(block.centre.shape) for _ in range(4))
     first, second = np.zeros_like(mass), np.zeros_like(mass)
     x = block.x[:, None, :]
     for c, cavity in enumerate(cavities):
@@ -297,6 +306,7 @@ def predict(block: Block, grid: Grid) -> Prediction:
         first += (cavity * x).sum(axis=2)
         second += (cavity * x * x).sum(axis=2)
         share = f.share[c]
+        noise += (share * f.variance).sum(axis=2) * cavity.sum(axis=2)
         density += (share * np.matmul(f.gauss, cavity[..., None])[..., 0]).sum(axis=2)
         for g in range(len(grid.variance)):
             sd = np.sqrt(f.variance[:, :, g])[..., None]
@@ -304,11 +314,13 @@ def predict(block: Block, grid: Grid) -> Prediction:
     # The workers' shares of the levels are known up to a factor.
     whole = np.exp(block.incoming).sum(axis=2)
     mean = first / mass
+    truth_variance = np.maximum(second / mass - mean**2, 0.0)
     with np.errstate(divide="ignore"):
         log_density = np.log(density / mass / whole) - 0.5 * np.log(2.0 * np.pi)
     return Prediction(
         np.maximum(log_density, np.log(_UNSAFE)),
         np.clip(below / mass / whole, 0.0, 1.0),
         mean,
-        np.maximum(second / mass - mean**2, 0.0),
+        truth_variance,
+        truth_variance + noise / mass / whole,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from voxpop.arrays import Floats
@@ -17,6 +18,17 @@ class Posterior:
     estimate: Floats
     variance: Floats
     quantile: Floats
+
+
+def stretched(found: Posterior, variance: Floats) -> Posterior:
+    """Stretch the quantiles about the mean so that they go with another variance."""
+    ratio = np.sqrt(
+        np.divide(variance, found.variance, out=np.ones_like(variance), where=found.variance > 0)
+    )
+    centred = found.quantile - found.estimate[:, :, None]
+    return Posterior(
+        found.estimate, variance, found.estimate[:, :, None] + ratio[:, :, None] * centred
+    )
 
 
 def known(truth: Floats, n_probabilities: int) -> Posterior:
@@ -52,30 +64,33 @@ def mixture_quantiles(
     A quantile of a mixture lies between the smallest and the largest of its components' own
     quantiles; Newton's method runs inside that bracket and halves it where it would leave.
     """
-    kept = _heaviest(weight)
+    kept, needed = _heaviest(weight)
     n, d, q = len(mean), mean.shape[2], len(probabilities)
     share = np.take_along_axis(weight, kept, axis=1)
-    share /= share.sum(axis=1, keepdims=True)
+    share[np.arange(share.shape[1]) >= needed[:, None]] = 0.0
+    share /= _in_order(share)[:, None]
     centre = np.take_along_axis(mean, kept[:, :, None], axis=1).transpose(0, 2, 1)
     sd = np.sqrt(variance)[kept]
     # One problem per task, coordinate and probability, all in one row; solved ones drop out.
     task, coordinate = (part.repeat(q) for part in np.divmod(np.arange(n * d), d))
     p = np.tile(probabilities, n * d)
     component = centre[task, coordinate] + sd[task] * ndtri(p)[:, None]
-    low, high = component.min(axis=1), component.max(axis=1)
-    average = (share[:, None, :] * centre).sum(axis=2)
-    spread = (share[:, None, :] * ((centre - average[:, :, None]) ** 2 + sd[:, None, :] ** 2)).sum(
-        2
-    )
+    absent = share[task] == 0.0
+    low = np.where(absent, np.inf, component).min(axis=1)
+    high = np.where(absent, -np.inf, component).max(axis=1)
+    average = _in_order(share[:, None, :] * centre)
+    square = (centre - average[:, :, None]) ** 2 + sd[:, None, :] ** 2
+    spread = _in_order(share[:, None, :] * square)
     x = average[task, coordinate] + np.sqrt(spread)[task, coordinate] * ndtri(p)
     x = np.clip(x, low, high)
-    tolerance = _QUANTILE_TOLERANCE * sd.min(axis=1)[task]
+    narrowest = np.where(share > 0.0, sd, np.inf).min(axis=1)
+    tolerance = _QUANTILE_TOLERANCE * narrowest[task]
     active = np.arange(len(x))
     for _ in range(_MOST_STEPS):
         i, at = task[active], x[active]
         z = (at[:, None] - centre[i, coordinate[active]]) / sd[i]
-        error = (share[i] * ndtr(z)).sum(axis=1) - p[active]
-        density = (share[i] * np.exp(-0.5 * z * z) / sd[i]).sum(axis=1) / np.sqrt(2 * np.pi)
+        error = _in_order(share[i] * ndtr(z)) - p[active]
+        density = _in_order(share[i] * np.exp(-0.5 * z * z) / sd[i]) / np.sqrt(2 * np.pi)
         low[active] = np.where(error < 0, at, low[active])
         high[active] = np.where(error < 0, high[active], at)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -88,9 +103,14 @@ def mixture_quantiles(
     return np.asarray(x.reshape(n, d, q))
 
 
-def _heaviest(weight: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
-    """Positions of the components that matter, heaviest first, as many for every task."""
-    order = np.argsort(weight, axis=1)[:, ::-1]
+def _in_order(terms: Floats) -> Floats:
+    """Sum over the last axis, term by term: zeros at the end, if any, do not show."""
+    return np.asarray(np.add.accumulate(terms, axis=-1)[..., -1])
+
+
+def _heaviest(weight: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Positions of the components that matter, heaviest first, and how many each task needs."""
+    order = np.argsort(weight, axis=1, kind="stable")[:, ::-1]
     covered = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
-    needed = (covered < covered[:, -1:] * (1 - _DROPPED_MASS)).sum(axis=1).max() + 1
-    return order[:, :needed]
+    needed = (covered < covered[:, -1:] * (1 - _DROPPED_MASS)).sum(axis=1) + 1
+    return order[:, : needed.max()], needed

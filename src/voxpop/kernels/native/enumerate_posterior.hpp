@@ -7,7 +7,7 @@
 namespace voxpop::VOXPOP_VARIANT {
 
 // Components below this share of a mixture, divided by their number, are left out of quantiles.
-constexpr double dropped_mass = 1e-10;
+constexpr double dropped_mass = 1e-9;
 
 struct PosteriorArrays {
     vec *belief, *left_joint, *right_joint, *estimate, *variance;

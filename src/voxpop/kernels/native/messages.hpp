@@ -6,17 +6,29 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// The tasks of a block. Past the end the last task is repeated; what it says there is dropped.
+// The tasks of a block. Past the end the last task is repeated; what it says there is dropped, as
+// is what any other task says that is not wanted.
 struct Block {
     int64_t row[lanes];
     int n_rows;
+    bool wanted[lanes];
+    bool all_wanted = true;
 
     Block(int64_t number, int64_t n_tasks) {
         int64_t first = number * lanes;
         n_rows = (int)(n_tasks - first < lanes ? n_tasks - first : lanes);
-        for (int lane = 0; lane < lanes; ++lane)
+        for (int lane = 0; lane < lanes; ++lane) {
             row[lane] = first + (lane < n_rows ? lane : n_rows - 1);
+            wanted[lane] = lane < n_rows;
+        }
     }
+    Block(const int64_t* rows, int n) : n_rows(n) {
+        for (int lane = 0; lane < lanes; ++lane) {
+            row[lane] = rows[lane < n ? lane : n - 1];
+            wanted[lane] = lane < n;
+        }
+    }
+    void drop(int lane) { wanted[lane] = false, all_wanted = false; }
 };
 
 // A number known when this is compiled, as an argument.
@@ -53,6 +65,7 @@ template <int K>
 inline void scatter(const Messages& m, const Block& block, const int64_t* said, int64_t* sums) {
     const int64_t n_levels = K ? K : m.n_levels;
     for (int lane = 0; lane < block.n_rows; ++lane) {
+        if (!block.wanted[lane]) continue;
         const int32_t* worker = m.worker + block.row[lane] * m.degree;
         int64_t* message = m.message + block.row[lane] * m.degree * n_levels;
         for (int64_t u = 0; u < m.degree; ++u) {
@@ -188,7 +201,11 @@ struct Change {
                 x = all(1.0 - m.damping) * x + all(m.damping * m.quantum) * to_double(before[k]);
             after[k] = round_to_int(x * all(1.0 / m.quantum));
         }
-        if (!changes_less(before, after, K, m.quantum, change))
+        if (!block.all_wanted)
+            for (int lane = 0; lane < lanes; ++lane)
+                for (int64_t k = 0; k < K && !block.wanted[lane]; ++k)
+                    after[k][lane] = before[k][lane];
+        if (change.largest < 1.0 && !changes_less(before, after, K, m.quantum, change))
             change.raise(exact_change(before, after, K, m.quantum, scratch), K);
     }
     with_levels(

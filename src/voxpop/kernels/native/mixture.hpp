@@ -22,6 +22,7 @@ inline vec normal(vec z, vec& density) {
     const vec x = absolute(z) * all(0.70710678118654752), bell = exp(-x * x);
     const vec t = all(2.0) / (all(2.0) + x), u = all(2.0) * t - all(1.0);
     vec sum = all(p[0]);
+#pragma GCC unroll 20
     for (int i = 1; i < 21; ++i) sum = fma(sum, u, all(p[i]));
     const vec tail = all(0.5) * bell * t * sum;
     density = bell * all(0.39894228040143268);
@@ -44,6 +45,7 @@ constexpr int most_steps = 200;
 // which `standard` are those of the standard normal; Newton's method runs inside that bracket and
 // halves it where it would leave. A lane that has converged stays as it is.
 inline vec mixture_quantile(const Mixture& m, int64_t j, vec p, vec standard) {
+    if (m.n == 1) return fma(standard, all(m.sd[0]), all(m.mean[j]));
     vec low = all(1e300), high = all(-1e300);
     double average = 0.0, spread = 0.0, narrowest = m.sd[0];
     for (int64_t c = 0; c < m.n; ++c) {

@@ -1,6 +1,6 @@
 // The functions of x that every sum over the nodes of one row is made of; lanes are nodes.
 //
-// With v_g the variances, gamma_u the spread of an answer, and the mixing of class c (M26):
+// With v_g the variances, gamma_u the spread of an answer, and the mixing of class c (M29):
 //
 //     N_ug(x) = N(a_u | x, v_g + gamma_u),  F_uc(x) = Σ_kg m_u(k) mixing[c, k, g] N_ug(x)
 //     P_c(x) = prior(x) Π_u F_uc(x),        cavity_uc(x) = P_c(x) / F_uc(x)

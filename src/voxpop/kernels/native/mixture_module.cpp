@@ -75,14 +75,14 @@ static void mixture_predict(
     const In1& variance, const In3& mixing, const In2& centre, const In2& spread,
     const In3& incoming, const In2& log_class, const In2& x, const In2& log_weight,
     const Out2& log_density, const Out2& pit, const Out2& mean, const Out2& truth_variance,
-    int n_threads, const std::string& instruction_set) {
+    const Out2& answer_variance, int n_threads, const std::string& instruction_set) {
     const MixtureKernels& kernels = *find_variant(instruction_set).mixture;
     const MixtureGrid grid = grid_of(variance, mixing);
     const MixtureRows rows = rows_of(grid, centre, spread, incoming, log_class, x, log_weight);
-    for (const Out2* out : {&log_density, &pit, &mean, &truth_variance})
+    for (const Out2* out : {&log_density, &pit, &mean, &truth_variance, &answer_variance})
         check(out->size() == centre.size(), "results must be (rows, answers)");
     const MixturePrediction found{log_density.data(), pit.data(), mean.data(),
-                                  truth_variance.data()};
+                                  truth_variance.data(), answer_variance.data()};
     nb::gil_scoped_release release;
     sweep_on_threads(n_chunks(rows.n_rows), 4.0 * work_of(grid, rows), n_threads, 0, nullptr,
                      [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
@@ -100,7 +100,7 @@ static Matrix matrix(std::unique_ptr<double[]> data, size_t n, size_t m) {
 
 static nb::tuple mixture_place(
     const In2& centre, const In2& narrow, const In1& wide, const In1& prior_centre,
-    double prior_variance, const In1& low, const In1& high, double accuracy, int n_threads,
+    double prior_narrow, double prior_variance, const In1& low, const In1& high, double accuracy, int n_threads,
     const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
     const int64_t n = (int64_t)centre.shape(0), degree = (int64_t)centre.shape(1);
@@ -109,7 +109,7 @@ static nb::tuple mixture_place(
     for (const In1* per_row : {&wide, &prior_centre, &low, &high})
         check((int64_t)per_row->size() == n, "expected one number per row");
     const MixtureReach reach{n, degree, centre.data(), narrow.data(), wide.data(),
-                             prior_centre.data(), prior_variance, low.data(), high.data(),
+                             prior_centre.data(), prior_narrow, prior_variance, low.data(), high.data(),
                              accuracy};
     const int64_t lanes = variant.lanes, blocks = (n + lanes - 1) / lanes;
     std::unique_ptr<double[]> x, log_weight;
@@ -154,7 +154,7 @@ static nb::tuple mixture_place(
 
 void bind_mixture(nb::module_& module) {
     module.def("mixture_place", &mixture_place, "centre"_a, "narrow"_a, "wide"_a,
-               "prior_centre"_a, "prior_variance"_a, "low"_a, "high"_a, "accuracy"_a,
+               "prior_centre"_a, "prior_narrow"_a, "prior_variance"_a, "low"_a, "high"_a, "accuracy"_a,
                "n_threads"_a, "instruction_set"_a = "");
     module.def("mixture_send", &mixture_send, "variance"_a, "mixing"_a, "centre"_a, "spread"_a,
                "incoming"_a, "log_class"_a, "x"_a, "log_weight"_a, "message"_a, "evidence"_a,
@@ -162,7 +162,8 @@ void bind_mixture(nb::module_& module) {
                "instruction_set"_a = "");
     module.def("mixture_predict", &mixture_predict, "variance"_a, "mixing"_a, "centre"_a,
                "spread"_a, "incoming"_a, "log_class"_a, "x"_a, "log_weight"_a, "log_density"_a,
-               "pit"_a, "mean"_a, "truth_variance"_a, "n_threads"_a, "instruction_set"_a = "");
+               "pit"_a, "mean"_a, "truth_variance"_a, "answer_variance"_a, "n_threads"_a,
+               "instruction_set"_a = "");
 }
 
 }  // namespace voxpop

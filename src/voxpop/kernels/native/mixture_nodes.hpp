@@ -20,6 +20,9 @@ inline vec gap_from(vec x, vec bound, vec near) {
 // towards a bound b within reach.
 //
 //     W(x) = Σ_u 1 / (narrow_u + ((x - a_u) / reach)²) + l / wide + 1 / tau² + Σ_b (3 / (x - b))²
+//
+// and, like an answer's, a term of the prior.
+//
 //     x' = x + alpha / sqrt(W(x)),   log weight' = log weight + log dx'/dx
 inline MixtureNodes place_mixture(const MixtureReach& r, int64_t block, Workspace& workspace) {
     const double half_square = __builtin_log(1.0 / r.accuracy);
@@ -28,6 +31,7 @@ inline MixtureNodes place_mixture(const MixtureReach& r, int64_t block, Workspac
     const double padding = __builtin_sqrt(2.0 * half_square), reach = 1.5 * padding;
     const double l = (double)r.degree, others = l > 2.0 ? l - 1.0 : 1.0;
     const double prior_precision = 1.0 / r.prior_variance;
+    const bool prior_is_known = r.prior_narrow < infinite;
     vec* centre = (vec*)workspace.slot(0, 2 * lanes * r.degree);
     vec* narrow = centre + r.degree;
     vec wide, prior, low_bound, high_bound;
@@ -75,6 +79,13 @@ inline MixtureNodes place_mixture(const MixtureReach& r, int64_t block, Workspac
         for (int64_t u = 0; u < r.degree; ++u) {
             const vec distance = x - centre[u];
             const vec precision = all(1.0) / fma(distance * distance, per_reach, narrow[u]);
+            total = total + precision;
+            slope = fma(distance * precision, precision, slope);
+        }
+        if (prior_is_known) {
+            const vec distance = x - prior;
+            const vec precision =
+                all(1.0) / fma(distance * distance, per_reach, all(r.prior_narrow));
             total = total + precision;
             slope = fma(distance * precision, precision, slope);
         }

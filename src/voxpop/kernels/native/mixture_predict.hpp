@@ -6,7 +6,8 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// M29: density of the answer, probability of a lower one, and where the others see x.
+// M32: density of the answer, probability of a lower one, and where the others see x; with that
+// and its noise its variance.
 //
 //     density ∝ Σ_cg share_cg ∫ cavity_uc(x) N_ug(x) dx
 //     PIT     ∝ Σ_cg share_cg ∫ cavity_uc(x) Φ((a_u - x) / sqrt(v_g + gamma_u)) dx
@@ -17,12 +18,21 @@ inline void predict_answer(
     vec *cavity = r.scratch, *mixed = cavity + t.C * n;
     r.cavities(u, cavity);
     vec mass = all(0.0), first = all(0.0), second = all(0.0), density = all(0.0), below = all(0.0);
-    for (int64_t c = 0; c < t.C; ++c)
+    double noise = 0.0;
+    for (int64_t c = 0; c < t.C; ++c) {
+        vec of_class = all(0.0);
         for (int64_t q = 0; q < n; ++q) {
             const vec here = cavity[c * n + q], pulled = here * r.x[q];
-            mass = mass + here, first = first + pulled;
+            of_class = of_class + here, first = first + pulled;
             second = fma(pulled, r.x[q], second);
         }
+        mass = mass + of_class;
+        const double* share = (double*)(r.share + (u * t.C + c) * t.g_vectors);
+        double spread = 0.0;
+        for (int64_t g = 0; g < t.G; ++g)
+            spread += share[g] * r.variance[u * t.g_vectors * lanes + g];
+        noise += spread * sum(of_class);
+    }
     for (int64_t g = 0; g < t.G; ++g) {
         for (int64_t q = 0; q < n; ++q) mixed[q] = all(0.0);
         for (int64_t c = 0; c < t.C; ++c) {
@@ -51,9 +61,11 @@ inline void predict_answer(
     const double log_density = __builtin_log(found) - 0.91893853320467274178;
     const double pit = sum(below) * per_mass / whole;
     const double variance = sum(second) * per_mass - mean * mean;
+    const double truth_variance = variance > 0.0 ? variance : 0.0;
     p.log_density[at] = log_density > log_unsafe ? log_density : log_unsafe;
     p.pit[at] = pit > 1.0 ? 1.0 : pit;
-    p.mean[at] = mean, p.variance[at] = variance > 0.0 ? variance : 0.0;
+    p.mean[at] = mean, p.truth_variance[at] = truth_variance;
+    p.variance[at] = truth_variance + noise * per_mass / whole;
 }
 
 inline void predict_mixture(

@@ -23,7 +23,7 @@ struct BiasSums {
     double total, first, second;
 };
 
-// M27, M28: the integrals of one answer, and its bias, given x and g a Gaussian, mixed over both.
+// M30, M31: the integrals of one answer, and its bias, given x and g a Gaussian, mixed over both.
 //
 //     b | x, g ~ N(w (a_u - x), w v_g),   w = gamma_u / (v_g + gamma_u)
 inline BiasSums integrate_answer(const MixtureRow& r, int64_t u, vec* integral) {

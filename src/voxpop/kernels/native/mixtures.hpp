@@ -36,7 +36,7 @@ struct MixtureHeard {
 };
 
 struct MixturePrediction {
-    double *log_density, *pit, *mean, *variance;  // (rows, degree)
+    double *log_density, *pit, *mean, *truth_variance, *variance;  // (rows, degree)
 };
 
 // What decides where the nodes of rows lie.
@@ -46,7 +46,7 @@ struct MixtureReach {
     const double* narrow;        // (rows, degree), smallest variance of each answer
     const double* wide;          // (rows,), the largest
     const double* prior_centre;  // (rows,)
-    double prior_variance;       // may be infinite
+    double prior_narrow, prior_variance;  // smallest and largest, infinite without a prior
     const double *low, *high;    // (rows,), bounds of the truth, infinite where there are none
     double accuracy;
 };

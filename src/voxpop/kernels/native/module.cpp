@@ -70,6 +70,46 @@ static double enumerate_sweep(
         });
 }
 
+static Active active_tasks(
+    const Tables& tables, const In1& levels, const In3& value, const In2& prior_mean,
+    double prior_precision, double accuracy, int64_t most_free) {
+    const size_t n = value.shape(0);
+    check((int64_t)value.shape(1) == tables.degree() &&
+              (int64_t)value.shape(2) == tables.dimension() &&
+              (int64_t)levels.shape(0) == tables.n_levels() && prior_mean.shape(0) == n &&
+              (int64_t)prior_mean.shape(1) == tables.dimension(),
+          "values, prior means and levels must be those that the tables are for");
+    check(most_free >= 0, "most_free must not be negative");
+    Enumeration e = tables.enumeration();
+    e.value = value.data(), e.prior_mean = prior_mean.data();
+    return Active{e, levels.data(), prior_precision, accuracy, most_free};
+}
+
+static double active_sweep(
+    const Tables& tables, const In1& levels, const In3& value, const In2& prior_mean,
+    double prior_precision, double accuracy, int64_t most_free, bool guess, const Workers& worker,
+    const Sums& sums, const In1& log_weights, double quantum, double floor, double damping,
+    const MessageArray& message, const NewSums& new_sums, int n_threads,
+    const std::string& instruction_set) {
+    const Variant& variant = find_variant(instruction_set);
+    const Messages m =
+        messages(worker, sums, log_weights, quantum, floor, damping, message, new_sums);
+    const Active a =
+        active_tasks(tables, levels, value, prior_mean, prior_precision, accuracy, most_free);
+    check(m.n_levels == tables.n_levels() && m.degree == tables.degree() &&
+              (int64_t)value.shape(0) == m.n_tasks,
+          "the tables are of another number of levels, answers or tasks");
+    const double n_messages = (double)(m.degree * m.n_levels);
+    const double per_task = guess ? 8.0 * n_messages : n_messages * n_messages;
+    nb::gil_scoped_release release;
+    return sweep_on_threads(
+        n_blocks(m.n_tasks, variant), per_task * (double)m.n_tasks, n_threads,
+        (int64_t)new_sums.size(), new_sums.data(),
+        [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
+            return (guess ? variant.guess : variant.active)(a, m, first, last, mine, workspace);
+        });
+}
+
 static double integrate_sweep(
     const In2& value, const In1& prior_mean, double prior_variance, const In1& levels,
     double accuracy, const Workers& worker, const Sums& sums, const In1& log_weights,
@@ -132,6 +172,27 @@ static void enumerate_posterior(
                      });
 }
 
+static void active_posterior(
+    const Tables& tables, const In1& levels, const In3& value, const In2& prior_mean,
+    double prior_precision, double accuracy, int64_t most_free, const In3& incoming,
+    const In1& probabilities, const In1& standard, const Out2& estimate, const Out2& variance,
+    const Out3& quantile, int n_threads, const std::string& instruction_set) {
+    const Variant& variant = find_variant(instruction_set);
+    const Truths t = truths(incoming, probabilities, standard, estimate, variance, quantile,
+                            (size_t)tables.dimension());
+    const Active a =
+        active_tasks(tables, levels, value, prior_mean, prior_precision, accuracy, most_free);
+    check(t.n_levels == tables.n_levels() && t.degree == tables.degree() &&
+              (int64_t)value.shape(0) == t.n_tasks,
+          "the tables are of another number of levels, answers or tasks");
+    nb::gil_scoped_release release;
+    sweep_on_threads(n_blocks(t.n_tasks, variant), 1e3 * (double)t.n_tasks, n_threads, 0, nullptr,
+                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
+                         variant.active_posterior(a, t, first, last, workspace);
+                         return 0.0;
+                     });
+}
+
 static void integrate_posterior(
     const In2& value, const In1& prior_mean, double prior_variance, const In1& levels,
     double accuracy, double refinement, const In3& incoming, const In1& probabilities,
@@ -173,6 +234,14 @@ NB_MODULE(_native, module) {
                "worker"_a, "sums"_a, "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a,
                "message"_a, "new_sums"_a, "factor"_a.none(), "fill"_a, "n_threads"_a,
                "instruction_set"_a = "");
+    module.def("active_sweep", &active_sweep, "tables"_a, "levels"_a, "value"_a, "prior_mean"_a,
+               "prior_precision"_a, "accuracy"_a, "most_free"_a, "guess"_a, "worker"_a, "sums"_a,
+               "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a, "message"_a, "new_sums"_a,
+               "n_threads"_a, "instruction_set"_a = "");
+    module.def("active_posterior", &active_posterior, "tables"_a, "levels"_a, "value"_a,
+               "prior_mean"_a, "prior_precision"_a, "accuracy"_a, "most_free"_a, "incoming"_a,
+               "probabilities"_a, "standard"_a, "estimate"_a, "variance"_a, "quantile"_a,
+               "n_threads"_a, "instruction_set"_a = "");
     module.def("integrate_sweep", &integrate_sweep, "value"_a, "prior_mean"_a,
                "prior_variance"_a, "levels"_a, "accuracy"_a, "worker"_a, "sums"_a,
                "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a, "message"_a, "new_sums"_a,

@@ -47,6 +47,15 @@ struct Enumeration {
     double* factor;            // (n_blocks, left, right, lanes) or null
 };
 
+// Enumeration of a group whose workers have mostly settled on a level.
+struct Active {
+    Enumeration dense;        // for tasks whose workers have not, and the values of all
+    const double* levels;
+    double prior_precision;
+    double accuracy;
+    int64_t most_free;        // workers that may have any level; with more a task is enumerated
+};
+
 // Integration of a group of one-dimensional tasks.
 struct Integration {
     const double* levels;
@@ -79,7 +88,7 @@ public:
     double* slot(int number, size_t n_doubles);
 
 private:
-    static constexpr int n_slots = 5;
+    static constexpr int n_slots = 8;
     double* memory_[n_slots] = {};
     size_t size_[n_slots] = {};
 };
@@ -95,6 +104,12 @@ struct Variant {
                         int64_t last_block, int64_t* new_sums, Workspace&);
     double (*integrate)(const Integration&, const Messages&, int64_t first_block,
                         int64_t last_block, int64_t* new_sums, Workspace&);
+    double (*active)(const Active&, const Messages&, int64_t first_block, int64_t last_block,
+                     int64_t* new_sums, Workspace&);
+    double (*guess)(const Active&, const Messages&, int64_t first_block, int64_t last_block,
+                    int64_t* new_sums, Workspace&);
+    void (*active_posterior)(const Active&, const Truths&, int64_t first_block,
+                             int64_t last_block, Workspace&);
     void (*enumerate_posterior)(const Enumeration&, const Truths&, int64_t first_block,
                                 int64_t last_block, Workspace&);
     void (*integrate_posterior)(const Integration&, const Truths&, int64_t first_block,

@@ -1,0 +1,77 @@
+"""`voxpop assign`: who answers what."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from voxpop.cli.common import say, seed_option
+
+
+@click.command()
+@click.option("--tasks", required=True, help="File with a column of task ids, or their number.")
+@click.option("--workers", help="The same of the workers.  [default: as few as --capacity allows]")
+@click.option("--per-task", type=float, required=True, help="Answers per task, or their average.")
+@click.option("--capacity", type=int, help="Most answers of one worker.")
+@click.option("--given", help="File of answers that are there: they count, and are not repeated.")
+@click.option("--forbidden", help="File of pairs, task and worker, that must not be.")
+@click.option("--group", help="Column of both files: a worker gets no task of the own group.")
+@click.option("--same-group", is_flag=True, help="Instead, only tasks of the own group.")
+@seed_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="CSV or Parquet file.  [default: stdout]",
+)
+def assign(
+    tasks: str,
+    workers: str | None,
+    per_task: float,
+    capacity: int | None,
+    given: str | None,
+    forbidden: str | None,
+    group: str | None,
+    same_group: bool,
+    seed: int,
+    output: Path | None,
+) -> None:
+    """Assign workers to tasks, at random, in equal shares, and within the rules.
+
+    Writes one row per answer to ask for, task and worker; the same seed gives the same rows.
+
+    \b
+        voxpop assign --tasks 1000 --per-task 5 --capacity 20 -o assignment.csv
+        voxpop assign --tasks essays.csv --workers students.csv --per-task 4 --group team
+        voxpop assign --tasks images.csv --workers staff.csv --per-task 5 --given answers.csv
+    """
+    import numpy as np
+
+    from voxpop.roster import assign_table
+    from voxpop.tables import write_table
+
+    table = assign_table(
+        int(tasks) if tasks.isdecimal() else tasks,
+        int(workers) if workers is not None and workers.isdecimal() else workers,
+        np.random.default_rng(seed),
+        per_task=per_task,
+        capacity=capacity,
+        given=given,
+        forbidden=forbidden,
+        group=group,
+        mixing="same" if same_group else "different",
+    )
+    load = table["worker"].value_counts()
+    say(
+        f"{len(table)} answers to {table['task'].nunique()} tasks by {len(load)} workers, "
+        f"{load.min()} to {load.max()} each"
+        if len(table)
+        else "every task has its answers"
+    )
+    if output is None:
+        table.to_csv(sys.stdout, index=False)
+        return
+    write_table({name: table[name].to_numpy() for name in table.columns}, output)
+    say(f"wrote {output}")

@@ -1,0 +1,141 @@
+"""`voxpop convert`, `export` and `formats`: in and out of the users' tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from voxpop.cli.common import open_input, read_input, reading_options, say
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="IN...")
+@click.argument("out", type=click.Path(path_type=Path))
+@reading_options
+@click.option(
+    "--workers",
+    type=click.Path(path_type=Path),
+    help="Also write how often each worker missed an object or marked none.",
+)
+def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options: Any) -> None:
+    """Turn the export of a tool into a long table: CSV, TSV, Parquet or JSON lines by OUT's ending.
+
+    IN is a file, a folder or several files of CVAT jobs or COCO files, or the URL of a database.
+    Boxes and points become objects: one task each, called IMAGE#LABEL#NUMBER.
+
+    \b
+        voxpop convert export.json answers.csv --question age
+        voxpop convert job_*.xml boxes.parquet --iou-threshold 0.4 --workers workers.csv
+        voxpop convert mos.csv answers.csv --from wide --missing -1
+    """
+    from voxpop.errors import ConfigError
+    from voxpop.io import long_columns
+    from voxpop.tables import write_table
+
+    if len(sources) > 1:
+        answers, objects = read_input(list(sources), options)
+    else:
+        with open_input(sources[0]) as source:
+            answers, objects = read_input(source, options)
+    if workers is not None and objects is None:
+        raise ConfigError("--workers tells of objects, and nothing was matched; add --objects")
+    for note in answers.notes:
+        say(note)
+    write_table(long_columns(answers), out)
+    if workers is not None and objects is not None:
+        write_table(objects.workers(), workers)
+    say(
+        f"wrote {answers.n_edges} answers of {answers.n_workers} workers to {answers.n_tasks} "
+        f"tasks to {out}"
+    )
+
+
+@click.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@click.argument("out")
+@click.option("--source", multiple=True, help="The export that the answers came from; repeatable.")
+@click.option("--to", help="Format to write; see `voxpop formats`.  [default: that of --source]")
+@click.option("--task", help="As when the export was read.")
+@click.option("--question", help="As when the export was read.")
+@click.option("--reasons", help="MTurk: file of worker and reason, whose work is to be rejected.")
+@click.option("--bonuses", help="MTurk: file of worker and amount, per approved assignment.")
+@click.option(
+    "--existing",
+    type=click.Choice(["error", "replace", "append"]),
+    default="error",
+    show_default=True,
+    help="Database: what to do where the tables are there already.",
+)
+@click.option(
+    "--prefix", default="voxpop", show_default=True, help="Database: of the tables' names."
+)
+def export(
+    result: Path,
+    out: str,
+    source: tuple[str, ...],
+    to: str | None,
+    task: str | None,
+    question: str | None,
+    reasons: str | None,
+    bonuses: str | None,
+    existing: Any,
+    prefix: str,
+) -> None:
+    """Write a saved RESULT in the format of a tool, to be imported there, or into a database.
+
+    \b
+        voxpop export answers.voxpop predictions.json --source export.json
+        voxpop export boxes.voxpop annotations.xml --source jobs/
+        voxpop export batch.voxpop reviewed.csv --source Batch.csv --reasons reasons.csv
+        voxpop export answers.voxpop labels.parquet --to training
+        voxpop export answers.voxpop sqlite:///crowd.db --existing replace
+    """
+    from voxpop.errors import ConfigError
+    from voxpop.formats import export_result, is_url, sniff, write_result
+    from voxpop.formats.base import Wishes
+    from voxpop.io import read_by_worker
+    from voxpop.result import Result
+
+    loaded = Result.load(result)
+    if is_url(out):
+        say(f"wrote {write_result(loaded, out, prefix, existing)}")
+        return
+    origin: Any = source[0] if len(source) == 1 else list(source) or None
+    if to is None and origin is None:
+        raise ConfigError("say what to write with --to, or name the export with --source")
+    told = export_result(
+        loaded,
+        Path(out),
+        to or sniff(origin),
+        origin,
+        wishes=Wishes(task=task, question=question),
+        reasons=read_by_worker(reasons, "reason") if reasons else None,
+        bonuses={
+            worker: float(amount)
+            for worker, amount in (read_by_worker(bonuses, "amount") if bonuses else {}).items()
+        },
+    )
+    say(f"wrote {told} to {out}")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def formats(as_json: bool) -> None:
+    """List the formats that are read and written, one line each.
+
+    \b
+        voxpop formats
+    """
+    import json
+
+    from voxpop.formats import FORMATS, WRITERS
+
+    if as_json:
+        click.echo(json.dumps({"read": FORMATS, "written": WRITERS}, indent=2))
+        return
+    for title, listed in (("read (--from)", FORMATS), ("written (--to)", WRITERS)):
+        click.echo(title)
+        for name, summary in listed.items():
+            click.echo(f"  {name:13} {summary}")

@@ -1,0 +1,89 @@
+"""`voxpop diagnose`: how far the workers agree, and which of them to look at."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from voxpop.cli.common import (
+    console,
+    estimator_options,
+    read_table,
+    reading_options,
+    say,
+    take_reading,
+)
+
+
+@click.command()
+@click.argument("answers", type=click.Path(allow_dash=True))
+@reading_options
+@estimator_options
+@click.option(
+    "--error-rate",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Honest workers flagged per crowd, on average, at most.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for flags.csv.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
+def diagnose(
+    answers: str,
+    method: str,
+    error_rate: float,
+    output: Path | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Measure agreement in ANSWERS, and flag workers whom chance does not explain.
+
+    Flags straight-liners, constant and unrelated answers, copies, bias and noise, each with the
+    evidence in words. Nobody is removed: what the estimates would be without the flagged workers
+    is told. Prints tables on a terminal, the flags as CSV in a pipe.
+
+    \b
+        voxpop diagnose answers.csv
+        voxpop diagnose answers.csv --error-rate 1 -o suspects
+        voxpop diagnose ratings.parquet --method average --json
+    """
+    from voxpop.diagnosis import diagnose as find_flags
+    from voxpop.diagnosis import effect_of_removing
+    from voxpop.estimators import make_estimator
+    from voxpop.reliability import agreement
+    from voxpop.screen import progress, show_diagnosis
+    from voxpop.tables import make_folder, require_folder, write_table
+
+    reading = take_reading(settings)
+    given = {name: item for name, item in settings.items() if item is not None}
+    estimator = make_estimator(method, given)
+    if output is not None:
+        require_folder(output)
+    table = read_table(answers, reading)
+    with progress(console(stderr=True)) as on_sweep:
+        result = estimator.fit(table, on_sweep)
+    agreed, found = agreement(table), find_flags(table, result, error_rate=error_rate)
+    effect = None
+    if 0 < len(found.workers) < table.n_workers:
+        effect = effect_of_removing(table, estimator, found.workers, before=result)
+    say(agreed.reading)
+    say(found.summary())
+    if effect is not None:
+        say(effect.summary())
+    if output is not None:
+        make_folder(output)
+        write_table(found.columns(), output / "flags.csv")
+        say(f"wrote flags.csv to {output}")
+    if as_json:
+        document = {"agreement": agreed.as_dict(), **found.to_json()}
+        if effect is not None:
+            document["effect_of_removing"] = effect.to_json()
+        click.echo(json.dumps(document, indent=2))
+    elif sys.stdout.isatty():
+        show_diagnosis(agreed, found, console())
+    else:
+        found.table.to_csv(sys.stdout, index=False)

@@ -1,0 +1,358 @@
+"""Files as tables: read by DuckDB, written under a temporary name and moved into place.
+
+DuckDB also gives the ids their dense numbers, so that a million text ids never become a million
+Python strings. A CSV is opened in spreadsheets, where a cell that begins with ``=`` is run: text
+that could be taken for a formula is written with an apostrophe before it, and read without.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxpop.arrays import Codes, Floats, Ids
+from voxpop.errors import DataError, shorten
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class FileTable:
+    """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped."""
+
+    kind = "pandas"
+
+    def __init__(self, path: Path) -> None:
+        import duckdb
+
+        if not path.exists():
+            raise DataError(f"{path}: no such file")
+        if path.is_dir():
+            raise DataError(f"{path}: is a directory; expected a CSV, TSV, Parquet or JSONL file")
+        self.path = path
+        self._connection = duckdb.connect()
+        with in_utf8(path) as readable:
+            reader = _reader(readable)
+            self._is_csv, self._is_json = (
+                reader.startswith(f"read_{kind}") for kind in ("csv", "json")
+            )
+            try:
+                # Row numbers keep the file's order through joins; ids and values stay text in a
+                # CSV so that "007" is not 7 and a bad number can be shown as it was written.
+                self._connection.execute(
+                    "CREATE TEMP TABLE raw AS SELECT row_number() OVER () AS voxpop_row, * "
+                    f"FROM {reader}",
+                    [_literal(readable)],
+                )
+            except duckdb.Error as error:
+                told = _explain(error).replace(str(readable), str(path))
+                raise DataError(f"{path}: cannot be read: {told}") from None
+        described = self._connection.execute("DESCRIBE raw").fetchall()[1:]
+        names = [str(name) for name, *_ in described]
+        plain = [without_apostrophe(name) for name in names] if self._is_csv else names
+        self.columns = plain if len(set(plain)) == len(names) else names
+        self._written = dict(zip(self.columns, names, strict=True))
+        counted = self._connection.execute("SELECT count(*) FROM raw").fetchone()
+        self._n_rows = int(counted[0]) if counted else 0
+        if self._n_rows == 0:
+            raise DataError(f"{path}: has no rows; expected a header and one row per answer")
+
+    def ids(self, column: str) -> tuple[Codes, Ids]:
+        """Number the ids inside DuckDB; whole numbers written plainly become integers."""
+        spelled = self._spelled(column)
+        refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
+        self._connection.execute(
+            "CREATE OR REPLACE TEMP TABLE ids AS SELECT id, "
+            "(row_number() OVER (ORDER BY first_row) - 1)::INTEGER AS code FROM "
+            f"(SELECT {spelled} AS id, min(voxpop_row) AS first_row FROM raw GROUP BY 1)"
+        )
+        rows = self._fetch(
+            f"SELECT raw.voxpop_row AS r, ids.code AS c FROM raw JOIN ids ON {spelled} = ids.id"
+        )
+        codes = np.empty(self._n_rows, dtype=np.int32)
+        codes[rows["r"] - 1] = rows["c"]
+        distinct = self._fetch("SELECT id AS i FROM ids ORDER BY code")["i"]
+        if self._may_be_integers(column):
+            distinct = self._as_integers(distinct)
+        return codes, self._without_apostrophes(distinct) if self._is_csv else distinct
+
+    def texts(self, column: str) -> list[str | None]:
+        """Return the column as it is written, None where a cell is empty."""
+        query = f"SELECT {self._spelled(column)}::VARCHAR FROM raw ORDER BY voxpop_row"
+        return [row[0] for row in self._connection.execute(query).fetchall()]
+
+    def _spelled(self, column: str) -> str:
+        """Return the column as SQL, as text where the file is text: JSON, like CSV, is."""
+        name = f"raw.{_quoted(self._written[column])}"
+        return f"({name}->>'$')" if self._is_json else name
+
+    def _may_be_integers(self, column: str) -> bool:
+        """Tell whether ids are text only because the file is: not where JSON has quoted them."""
+        if not self._is_json:
+            return self._is_csv
+        name = _quoted(self._written[column])
+        return not self._flags(f"json_type(raw.{name}) = 'VARCHAR'").any()
+
+    def _fetch(self, query: str) -> dict[str, NDArray[Any]]:
+        found = self._connection.execute(query).fetchnumpy()
+        return {name: np.asarray(column) for name, column in found.items()}
+
+    def _as_integers(self, distinct: Ids) -> Ids:
+        """Return integers where every text is the plain spelling of one ("7", never "007")."""
+        query = "SELECT count(*) FROM ids WHERE TRY_CAST(id AS BIGINT)::VARCHAR IS DISTINCT FROM id"
+        exceptions = self._connection.execute(query).fetchone()
+        plain = exceptions is not None and exceptions[0] == 0
+        return distinct.astype(np.int64) if plain else distinct
+
+    def _without_apostrophes(self, distinct: Ids) -> Ids:
+        """Undo :func:`with_apostrophe`, unless two ids of a foreign file would become one."""
+        query = "SELECT count(*) FROM ids WHERE starts_with(id, chr(39))"
+        marked = self._connection.execute(query).fetchone()
+        if not marked or not marked[0]:
+            return distinct
+        plain = [without_apostrophe(identity) for identity in distinct]
+        return np.array(plain, dtype=object) if len(set(plain)) == len(plain) else distinct
+
+    def numbers(self, column: str, missing_ok: bool = False) -> Floats:
+        """Cast the column in DuckDB, then look for what the cast could not read."""
+        spelled = self._spelled(column)
+
+        def written(row: int) -> object:
+            found = self._connection.execute(
+                f"SELECT {spelled} FROM raw WHERE voxpop_row = ?", [row + 1]
+            ).fetchone()
+            return found[0] if found else None
+
+        unread = self._flags(f"{spelled} IS NOT NULL AND TRY_CAST({spelled} AS DOUBLE) IS NULL")
+        refuse_text(unread, written, column, self.path)
+        if not missing_ok:
+            refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
+        rows = self._fetch(
+            f"SELECT voxpop_row, coalesce(TRY_CAST({spelled} AS DOUBLE), 'nan'::DOUBLE) AS number "
+            "FROM raw"
+        )
+        number = np.empty(self._n_rows)
+        number[rows["voxpop_row"] - 1] = rows["number"]
+        return number
+
+    def _flags(self, condition: str) -> NDArray[np.bool_]:
+        """Return, row by row, where the condition holds (cheap when it holds nowhere)."""
+        flags = np.zeros(self._n_rows, dtype=bool)
+        found = self._fetch(f"SELECT voxpop_row FROM raw WHERE {condition}")
+        flags[found["voxpop_row"] - 1] = True
+        return flags
+
+
+# What a spreadsheet takes for the beginning of a formula, or drops and then looks at the next.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+# First characters of all text that with_apostrophe may change.
+SUSPECT = frozenset((*_FORMULA, "'", ""))
+
+
+def with_apostrophe(text: str) -> str:
+    """Mark text that a spreadsheet would run as a formula, or a reader take for nothing at all.
+
+    An apostrophe goes before ``=``, ``+``, ``-``, ``@``, a tab, a line break, or the end of an
+    empty text, and also before what would read like text marked so already.
+    """
+    bare = text.lstrip("'")
+    return f"'{text}" if not bare or bare.startswith(_FORMULA) else text
+
+
+def without_apostrophe(text: str) -> str:
+    """Undo :func:`with_apostrophe`."""
+    bare = text.lstrip("'")
+    marked = text.startswith("'") and (not bare or bare.startswith(_FORMULA))
+    return text[1:] if marked else text
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file, unpacked where it is gzipped."""
+    if path.suffix.lower() == ".gz":
+        return cast("IO[bytes]", gzip.open(path))
+    return path.open("rb")
+
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@contextmanager
+def in_utf8(path: Path) -> Iterator[Path]:
+    """Give the file, or a copy of it in UTF-8 where its first bytes say that it is UTF-16."""
+    if not path.is_file():  # a pipe cannot be looked into beforehand
+        yield path
+        return
+    try:
+        with open_bytes(path) as file:
+            wide = file.read(2) in _UTF16
+    except (OSError, EOFError):
+        wide = False  # what is wrong with the file is told when it is read
+    if not wide:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name.removesuffix(".gz")
+        try:
+            with (
+                open_bytes(path) as raw,
+                io.TextIOWrapper(raw, encoding="utf-16", newline="") as text,
+                copy.open("w", encoding="utf-8", newline="") as out,
+            ):
+                shutil.copyfileobj(text, out)
+        except UnicodeError:
+            raise DataError(f"{path}: begins like UTF-16 but is not; save it as UTF-8") from None
+        yield copy
+
+
+def read_text(path: Path, largest: int = 2**31) -> str:
+    """Read a whole text file, UTF-8 or UTF-16, plain or gzipped, of at most so many bytes."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    try:
+        with open_bytes(path) as file:
+            # One byte more than allowed is enough to know: a small gzip can hold a huge text.
+            content = file.read(largest + 1)
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
+    if len(content) > largest:
+        raise DataError(f"{path}: is larger than {largest >> 20} MB, the most that is read")
+    try:
+        return content.decode("utf-16" if content[:2] in _UTF16 else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected UTF-8 text; byte {error.start} is none") from None
+
+
+def _reader(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    kind = next((s for s in reversed(suffixes) if s not in {".gz", ".zst"}), ".csv")
+    if kind in {".parquet", ".pq"}:
+        return "read_parquet(?)"
+    if kind in {".jsonl", ".ndjson", ".json"}:
+        layout = "auto" if kind == ".json" else "newline_delimited"
+        # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
+        return f"read_json(?, format = '{layout}', maximum_depth = 1)"
+    delimiter = "\t" if kind in {".tsv", ".tab"} else _delimiter(path)
+    stated = f", delim = '{delimiter}'" if delimiter else ""
+    # Quotes are stated, or the first one past the sample would be taken for a character; and no
+    # line is skipped, or a row with a cell too many would be taken for the header.
+    quotes = "quote = '\"', escape = '\"'"
+    return f"read_csv(?, all_varchar = true, header = true, skip = 0, {quotes}{stated})"
+
+
+def _delimiter(path: Path) -> str | None:
+    """Find the separator of a CSV in its header, which holds names and hardly any of them.
+
+    DuckDB would look at the rows too, and take one with a cell too many for another dialect.
+    None where the file cannot be looked into beforehand (a pipe, another compression).
+    """
+    if not path.is_file() or path.suffix.lower() == ".zst":
+        return None
+    try:
+        with open_bytes(path) as file:
+            lines = (file.readline(1_000_000) for _ in range(100))
+            header = next((line for line in lines if line.strip() and line[:1] != b"#"), b"")
+    except (OSError, EOFError):
+        return None
+    counts = {mark: header.count(mark.encode()) for mark in (",", "\t", ";", "|")}
+    best = max(counts, key=lambda mark: counts[mark])
+    return best if counts[best] else None
+
+
+def _literal(path: Path) -> str:
+    """Spell a path so that DuckDB does not take its ``*``, ``?`` and ``[`` for wildcards."""
+    return re.sub(r"([\[*?])", r"[\1]", str(path))
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _explain(error: duckdb.Error) -> str:
+    """Take what a user can act on from DuckDB's report: the error, the line, what was expected."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    if "sniffing" in lines[0]:
+        return "expected UTF-8 text with as many cells in every row as in the header"
+    useful = ("Original Line:", "Expected Number of Columns:")
+    told = [lines[0], *(line for line in lines[1:] if line.startswith(useful))]
+    return "; ".join(line if len(line) <= 120 else f"{line[:120]}..." for line in told)
+
+
+def refuse_missing(absent: NDArray[np.bool_], column: str, path: Path | None = None) -> None:
+    """Raise an error that names the rows without an entry, if there are any."""
+    rows = np.flatnonzero(absent)
+    if rows.size:
+        raise DataError(
+            f"{_prefix(path)}column {column!r} is empty in row {shorten(rows + 1)}; "
+            "drop those rows or fill them in"
+        )
+
+
+def refuse_text(
+    unread: NDArray[np.bool_],
+    written: Callable[[int], object],
+    column: str,
+    path: Path | None = None,
+) -> None:
+    """Raise an error that shows the first cell that is not a number, if there is one."""
+    rows = np.flatnonzero(unread)
+    if rows.size:
+        more = f" (and {rows.size - 1} more rows)" if rows.size > 1 else ""
+        raise DataError(
+            f"{_prefix(path)}row {rows[0] + 1}: {shorten([written(int(rows[0]))])} in column "
+            f"{column!r} "
+            f"is not a number{more}"
+        )
+
+
+def _prefix(path: Path | None) -> str:
+    return "" if path is None else f"{path}: "
+
+
+def require_folder(folder: Path) -> None:
+    """Refuse a place that cannot be written to, before any work is done; leave no trace."""
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file; name a directory to write to")
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise DataError(f"{folder}: cannot be written to: {there} does not allow it")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for output, or say why that cannot be."""
+    require_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary name beside ``path`` to write to; move it there only when all went well."""
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: cannot be written: there is no folder {path.parent}")
+    handle, name = tempfile.mkstemp(
+        prefix=f".{path.name}.", suffix=".part" + path.suffix, dir=path.parent
+    )
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,393 @@
+// Enumeration where most workers have settled on a level; see kernels/active.py. One task per lane.
+//
+// Arrays of a task's workers are in an order of its own, the free ones first, so that lanes do the
+// same. Logs are to base 2. A worker's levels are numbered from the likeliest down.
+#pragma once
+
+#include "enumerate_logs.hpp"
+
+namespace voxpop::VOXPOP_VARIANT {
+
+// Squares (Q/2) beyond which no task is settled, and the least doubt counted; see choose_free.
+constexpr double most_squares = 600.0, least_doubt = 1e-300;
+// Stands for a bound that does not bound.
+constexpr double unbounded = 1e300;
+// Weights of changes are cut here: products of two of them must not overflow.
+constexpr double highest_change = 400.0;
+// A message below the first log contradicts a level that the worker's others leave above the
+// second: it is then wanted more precisely than this way can.
+constexpr double contradicting = -40.0, still_possible = -50.0;
+
+struct LevelTable {
+    double *precision, *log_level, *root;  // 1/s, log2 s, s^(d/2)
+};
+
+struct ActiveArrays {
+    LevelTable level;
+    vec *value, *prior_mean, *incoming, *out;
+    ivec* old;
+    vec *doubt, *second, *bound;            // of doubt_workers
+    vec *said, *to_precision, *to_log, *rank;  // (l, K): of level f; number of level k
+    vec *precision, *away, *squared, *sum;  // (l, ...)
+    vec *delta, *after, *share, *step, *cost, *change, *weight, *total;  // (l, K)
+    vec *top, *scratch;
+};
+
+inline ActiveArrays carve(const Active& a, int64_t degree, int64_t K, Workspace& workspace) {
+    const int64_t d = a.dense.dimension, each = degree * K;
+    const int64_t n = 2 * degree * d + d + 16 * each + 5 * degree + 1 + 2 * K;
+    double* memory = workspace.slot(5, lanes * n + 3 * K);
+    vec* next = (vec*)memory;
+    auto take = [&next](int64_t n) {
+        vec* taken = next;
+        next += n;
+        return taken;
+    };
+    ActiveArrays s;
+    s.value = take(degree * d), s.away = take(degree * d), s.prior_mean = take(d);
+    s.incoming = take(each), s.out = take(each), s.old = (ivec*)take(each), s.said = take(each);
+    s.rank = take(each), s.to_precision = take(each), s.to_log = take(each), s.delta = take(each);
+    s.after = take(each), s.share = take(each), s.step = take(each), s.cost = take(each);
+    s.change = take(each), s.weight = take(each), s.total = take(each), s.top = take(each);
+    s.doubt = take(degree), s.second = take(degree), s.precision = take(degree);
+    s.squared = take(degree), s.sum = take(degree), s.bound = take(1);
+    s.scratch = take(2 * K);
+    s.level.precision = (double*)next, s.level.log_level = s.level.precision + K;
+    s.level.root = s.level.log_level + K;
+    for (int64_t k = 0; k < K; ++k) {
+        s.level.precision[k] = 1.0 / a.levels[k];
+        s.level.log_level[k] = log2_e * __builtin_log(a.levels[k]);
+        s.level.root[k] = __builtin_pow(a.levels[k], 0.5 * (double)d);
+    }
+    return s;
+}
+
+// x where a is level k, else y; levels are small whole numbers.
+inline vec where_level(vec a, int64_t k, vec x, vec y) {
+    return where_above(absolute(a - all((double)k)), all(0.5), y, x);
+}
+
+// W, distances of answers from the weighted mean, their squares; returns Q.
+template <int D>
+inline vec fit(const Active& a, int64_t degree, ActiveArrays& s, vec& total) {
+    const int64_t d = D ? D : a.dense.dimension;
+    vec squares = all(0.0);
+    total = all(a.prior_precision);
+    for (int64_t u = 0; u < degree; ++u) {
+        total = total + s.precision[u];
+        s.squared[u] = all(0.0);
+    }
+    const vec per_total = all(1.0) / total;
+    for (int64_t j = 0; j < d; ++j) {
+        vec pull = a.prior_precision > 0.0 ? all(a.prior_precision) * s.prior_mean[j] : all(0.0);
+        for (int64_t u = 0; u < degree; ++u) pull = fma(s.precision[u], s.value[u * d + j], pull);
+        const vec mean = pull * per_total;
+        for (int64_t u = 0; u < degree; ++u) {
+            const vec away = s.value[u * d + j] - mean;
+            s.away[u * d + j] = away, s.squared[u] = fma(away, away, s.squared[u]);
+        }
+        if (a.prior_precision > 0.0) {
+            const vec away = s.prior_mean[j] - mean;
+            squares = fma(away * away, all(a.prior_precision), squares);
+        }
+    }
+    for (int64_t u = 0; u < degree; ++u) squares = fma(s.precision[u], s.squared[u], squares);
+    return squares;
+}
+
+// M26: the best levels, the doubts that remain, and what they could do.
+//
+//     R_v = Σ_{k≠b} m_v(k) max(1, (s_b / s_k)^(d/2)),   1/2 (Σ R_v)² e^(Q/2) <= accuracy
+//
+// Returns the largest weight of what is left out if nobody is free.
+template <int D>
+inline vec doubt_workers(const Active& a, int64_t degree, int64_t K, ActiveArrays& s) {
+    vec sum = all(0.0), total;
+    for (int64_t u = 0; u < degree; ++u) {
+        const vec* mine = s.incoming + u * K;
+        vec top = mine[0], best = all(0.0), root = all(s.level.root[0]);
+        vec precision = all(s.level.precision[0]);
+        for (int64_t k = 1; k < K; ++k) {
+            best = where_above(mine[k], top, all((double)k), best);
+            root = where_above(mine[k], top, all(s.level.root[k]), root);
+            precision = where_above(mine[k], top, all(s.level.precision[k]), precision);
+            top = max(top, mine[k]);
+        }
+        vec doubt = all(0.0), second = all(0.0), next = all(log_of_nothing);
+        for (int64_t k = 0; k < K; ++k) {
+            const vec gain = max(root * all(1.0 / s.level.root[k]), all(1.0));
+            const vec other = where_level(best, k, all(log_of_nothing), mine[k]);
+            const vec term = exp(other) * gain;
+            doubt = doubt + term;
+            second = where_above(other, next, term, second);
+            next = max(next, other);
+        }
+        s.precision[u] = precision, s.second[u] = second;
+        s.doubt[u] = max(doubt, all(least_doubt));
+        sum = sum + s.doubt[u];
+    }
+    const vec squares = all(0.5) * fit<D>(a, degree, s, total);
+    const vec bound = all(0.5) * exp(min(squares, all(most_squares)));
+    s.bound[0] = where_above(squares, all(most_squares), all(unbounded), bound);
+    return where_above(squares, all(most_squares), all(unbounded), sum * sum * bound);
+}
+
+// How many workers of one task stay free, or -1; `order` gets all workers, those first.
+inline int64_t choose_free(
+    const Active& a, int64_t degree, const ActiveArrays& s, int lane, int64_t* order) {
+    double bound = s.bound[0][lane], of_free = 0.0;
+    if (bound == unbounded) return -1;
+    for (int64_t u = 0; u < degree; ++u) order[u] = u;
+    for (int64_t f = 0;; ++f) {
+        double rest = of_free;
+        int64_t largest = f;
+        for (int64_t u = f; u < degree; ++u) {
+            rest += s.doubt[order[u]][lane];
+            if (s.doubt[order[u]][lane] > s.doubt[order[largest]][lane]) largest = u;
+        }
+        if (rest * rest * bound <= a.accuracy) return f;
+        if (f == a.most_free || f == degree) return -1;
+        const int64_t chosen = order[largest];
+        for (int64_t u = largest; u > f; --u) order[u] = order[u - 1];
+        order[f] = chosen;
+        const double doubt = s.doubt[chosen][lane], second = s.second[chosen][lane];
+        of_free += doubt > second ? doubt - second : 0.0;
+        bound *= 1.0 + second;
+    }
+}
+
+// Bring `width` numbers of each worker of one lane into an order, or (`back`) out of it.
+inline void reorder(
+    vec* array, int64_t width, int64_t degree, int lane, const int64_t* order, bool back,
+    vec* room) {
+    double *numbers = (double*)array + lane, *copy = (double*)room;
+    for (int64_t j = 0; j < degree * width; ++j) copy[j] = numbers[j * lanes];
+    for (int64_t u = 0; u < degree; ++u)
+        for (int64_t j = 0; j < width; ++j) {
+            const int64_t from = back ? u : order[u], to = back ? order[u] : u;
+            numbers[(to * width + j) * lanes] = copy[from * width + j];
+        }
+}
+
+// Precision, log and message of the levels of all workers, the likeliest first.
+inline void line_up(int64_t degree, int64_t K, ActiveArrays& s) {
+    for (int64_t u = 0; u < degree; ++u) {
+        const vec* mine = s.incoming + u * K;
+        for (int64_t k = 0; k < K; ++k) {
+            vec rank = all(0.0);
+            for (int64_t i = 0; i < k; ++i)
+                rank = rank + where_above(mine[k], mine[i], all(0.0), all(1.0));
+            for (int64_t i = k + 1; i < K; ++i)
+                rank = rank + where_above(mine[i], mine[k], all(1.0), all(0.0));
+            s.rank[u * K + k] = rank;
+        }
+        for (int64_t f = 0; f < K; ++f) {
+            vec said = mine[0], precision = all(s.level.precision[0]);
+            vec log_level = all(s.level.log_level[0]);
+            for (int64_t k = 1; k < K; ++k) {
+                const vec rank = s.rank[u * K + k];
+                said = where_level(rank, f, mine[k], said);
+                precision = where_level(rank, f, all(s.level.precision[k]), precision);
+                log_level = where_level(rank, f, all(s.level.log_level[k]), log_level);
+            }
+            s.said[u * K + f] = said * all(log2_e);
+            s.to_precision[u * K + f] = precision, s.to_log[u * K + f] = log_level;
+        }
+    }
+}
+
+// Whether free worker u is at its second level in a configuration of the free ones.
+inline bool at_second(int64_t number, int64_t u, int64_t n_free) {
+    return u < n_free && (number >> u & 1);
+}
+
+// The first level that worker u may change to; none where a free one is at its second.
+inline int64_t first_change(int64_t number, int64_t u, int64_t n_free, int64_t K) {
+    return u >= n_free ? 1 : at_second(number, u, n_free) ? K : 2;
+}
+
+// Settle on one configuration of the free workers' levels: its weight, and that of single changes.
+//
+//     log C'/C = -d/2 log(W' s' / (W s)) - δ/2 W/W' |e|²,   δ = 1/s' - 1/s,  W' = W + δ
+template <int D>
+inline vec settle(
+    const Active& a, int64_t degree, int64_t K, int64_t n_free, int64_t number, ActiveArrays& s) {
+    const double half_d = 0.5 * (double)(D ? D : a.dense.dimension);
+    vec log_weight = all(0.0), total;
+    for (int64_t u = 0; u < degree; ++u) {
+        const int64_t j = u * K + at_second(number, u, n_free);
+        s.precision[u] = s.to_precision[j];
+        log_weight = log_weight + s.said[j] - all(half_d) * s.to_log[j];
+    }
+    const vec squares = fit<D>(a, degree, s, total);
+    log_weight = log_weight - all(half_d) * log2(total) - all(0.5 * log2_e) * squares;
+    const vec per_total = all(1.0) / total;
+    for (int64_t u = 0; u < degree; ++u) {
+        s.sum[u] = all(0.0);
+        for (int64_t j = u * K + first_change(number, u, n_free, K); j < (u + 1) * K; ++j) {
+            const vec delta = s.to_precision[j] - s.precision[u], after = total + delta;
+            s.delta[j] = delta, s.after[j] = after, s.share[j] = after * per_total;
+            s.step[j] = delta / after;
+            s.cost[j] = all(0.5 * log2_e) * s.step[j] * total * s.squared[u];
+            const vec ratio = log2(s.share[j]) + s.to_log[j] - s.to_log[u * K];
+            s.change[j] = fma(ratio, all(-half_d), -s.cost[j]);
+            const vec weight = s.said[j] - s.said[u * K] + s.change[j];
+            s.weight[j] = exp2(min(weight, all(highest_change)));
+            s.sum[u] = s.sum[u] + s.weight[j];
+        }
+    }
+    return log_weight;
+}
+
+// M25: add up the changes of two settled workers, each seen from the other.
+//
+//     total[u, f] = 1 + Σ_{v≠u} Σ_g weight[v, g] E,   E = (W_u W_v / (W W_uv))^(d/2) 2^(cost_v - cost_v|u)
+//
+// total[u, 0] is what u sees where it stays.
+template <int D, int LEVELS, bool FREE>
+inline void add_pairs(
+    int64_t degree, int64_t dimension, int64_t n_levels, int64_t n_free, int64_t number,
+    ActiveArrays& s) {
+    // Without free workers all loops over levels are equally long, and unroll.
+    const int64_t d = D ? D : dimension, K = LEVELS ? LEVELS : n_levels;
+    for (int64_t j = 0; j < degree * K; ++j) s.total[j] = all(1.0);
+    for (int64_t u = 0; u < degree; ++u)
+        for (int64_t v = u + 1; v < degree; ++v) {
+            s.total[u * K] = s.total[u * K] + s.sum[v];
+            s.total[v * K] = s.total[v * K] + s.sum[u];
+            const int64_t first_u = FREE ? first_change(number, u, n_free, K) : 1;
+            const int64_t first_v = FREE ? first_change(number, v, n_free, K) : 1;
+#pragma GCC unroll 2
+            for (int64_t f = u * K + first_u; f < (u + 1) * K; ++f) {
+                const vec step = s.step[f], after = s.after[f], weight = s.weight[f];
+                vec squared = all(0.0), seen = s.total[f];
+                for (int64_t j = 0; j < d; ++j) {
+                    const vec away = s.away[v * d + j] - step * s.away[u * d + j];
+                    squared = fma(away, away, squared);
+                }
+                squared = squared * after * all(0.5 * log2_e);
+#pragma GCC unroll 2
+                for (int64_t g = v * K + first_v; g < (v + 1) * K; ++g) {
+                    const vec per_both = all(1.0) / (after + s.delta[g]);
+                    const vec ratio = after * s.share[g] * per_both;
+                    vec exponent = s.cost[g] - s.delta[g] * squared * per_both, e;
+                    if constexpr (D == 0)
+                        exponent = fma(log2(ratio), all(0.5 * (double)d), exponent);
+                    e = exp2(min(exponent, all(highest_change)));
+                    if constexpr (D == 1) e = e * sqrt(ratio);
+                    if constexpr (D == 2) e = e * ratio;
+                    seen = fma(s.weight[g], e, seen);
+                    s.total[g] = fma(weight, e, s.total[g]);
+                }
+                s.total[f] = seen;
+            }
+        }
+}
+
+// Add 2^exponent times a factor to 2^top times a sum.
+inline void add_in_logs(vec exponent, vec factor, vec& top, vec& sum) {
+    const vec higher = max(exponent, top);
+    sum = sum * exp2(top - higher) + factor * exp2(exponent - higher);
+    top = higher;
+}
+
+// Write the log messages (natural, not normalised) of a block to `out`.
+template <int D, int LEVELS>
+inline void expand(
+    const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, ActiveArrays& s) {
+    const int64_t K = LEVELS ? LEVELS : n_levels;
+    // Sums over configurations of the free workers: in `top` and `out`.
+    for (int64_t j = 0; j < degree * K; ++j) s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
+    line_up(degree, K, s);
+    for (int64_t number = 0; number < 1 << n_free; ++number) {
+        const vec log_weight = settle<D>(a, degree, K, n_free, number, s);
+        if (n_free)
+            add_pairs<D, LEVELS, true>(degree, a.dense.dimension, K, n_free, number, s);
+        else
+            add_pairs<D, LEVELS, false>(degree, a.dense.dimension, K, n_free, number, s);
+        for (int64_t u = 0; u < degree; ++u) {
+            // The own message is not part of what is said.
+            const int64_t stays = u * K + at_second(number, u, n_free);
+            const vec others = log_weight - s.said[stays];
+            if (n_free == 0) {
+                s.top[stays] = others, s.out[stays] = s.total[u * K];
+            } else {
+                add_in_logs(others, s.total[u * K], s.top[stays], s.out[stays]);
+            }
+            for (int64_t j = u * K + first_change(number, u, n_free, K); j < (u + 1) * K; ++j) {
+                const vec exponent = others + s.change[j];
+                if (n_free == 0) {
+                    s.top[j] = exponent, s.out[j] = s.total[j];
+                } else {
+                    add_in_logs(exponent, s.total[j], s.top[j], s.out[j]);
+                }
+            }
+        }
+    }
+    for (int64_t j = 0; j < degree * K; ++j) s.top[j] = (s.top[j] + log2(s.out[j])) * all(ln_2);
+    for (int64_t u = 0; u < degree; ++u)
+        for (int64_t k = 0; k < K; ++k) {
+            vec found = s.top[u * K];
+            for (int64_t f = 1; f < K; ++f)
+                found = where_level(s.rank[u * K + k], f, s.top[u * K + f], found);
+            s.out[u * K + k] = found;
+        }
+}
+
+// 1 in the lanes of tasks that contradict a level which is still possible.
+inline vec contradicts(int64_t degree, int64_t K, const ActiveArrays& s) {
+    vec found = all(0.0);
+    for (int64_t u = 0; u < degree; ++u) {
+        vec top = s.out[u * K];
+        for (int64_t k = 1; k < K; ++k) top = max(top, s.out[u * K + k]);
+        for (int64_t j = u * K; j < (u + 1) * K; ++j) {
+            const vec possible = where_above(s.incoming[j], all(still_possible), all(1.0), all(0.0));
+            found = max(found, where_above(all(contradicting), s.out[j] - top, possible, all(0.0)));
+        }
+    }
+    return found;
+}
+
+// M27: rough messages from the others' average and its variance.
+template <int D>
+inline void guess(const Active& a, int64_t degree, int64_t K, ActiveArrays& s) {
+    const int64_t d = D ? D : a.dense.dimension;
+    const vec one = all(1.0);
+    vec total = all(a.prior_precision), noise = total;
+    for (int64_t u = 0; u < degree; ++u) {
+        vec sum = all(0.0), precision = all(0.0), variance = all(0.0);
+        for (int64_t k = 0; k < K; ++k) {
+            const vec share = exp(s.incoming[u * K + k]);
+            sum = sum + share;
+            precision = fma(share, all(s.level.precision[k]), precision);
+            variance = fma(share, all(a.levels[k]), variance);
+        }
+        const vec per_sum = one / sum;
+        s.precision[u] = precision * per_sum;
+        s.sum[u] = s.precision[u] * s.precision[u] * variance * per_sum;
+        total = total + s.precision[u], noise = noise + s.sum[u];
+    }
+    vec* pull = s.top;
+    for (int64_t j = 0; j < d; ++j) {
+        pull[j] = a.prior_precision > 0.0 ? all(a.prior_precision) * s.prior_mean[j] : all(0.0);
+        for (int64_t u = 0; u < degree; ++u)
+            pull[j] = fma(s.precision[u], s.value[u * d + j], pull[j]);
+    }
+    for (int64_t u = 0; u < degree; ++u) {
+        // What one worker leaves of a sum is never all lost to rounding.
+        const vec per_rest = one / max(total - s.precision[u], all(1e-12) * total);
+        const vec spread = max(noise - s.sum[u], all(0.0)) * per_rest * per_rest;
+        vec squared = all(0.0);
+        for (int64_t j = 0; j < d; ++j) {
+            const vec value = s.value[u * d + j];
+            const vec away = value - (pull[j] - s.precision[u] * value) * per_rest;
+            squared = fma(away, away, squared);
+        }
+        for (int64_t k = 0; k < K; ++k) {
+            const vec variance = all(a.levels[k]) + spread;
+            s.out[u * K + k] = all(-0.5) * fma(log(variance), all((double)d), squared / variance);
+        }
+    }
+}
+
+}  // namespace voxpop::VOXPOP_VARIANT

@@ -1,0 +1,171 @@
+// One sweep, and posteriors, of tasks whose workers have mostly settled.
+#pragma once
+
+#include "active_posterior.hpp"
+#include "enumerate_sweep.hpp"
+#include "waiting.hpp"
+
+namespace voxpop::VOXPOP_VARIANT {
+
+// One sweep over some blocks: settled tasks at once, the others together with their like, in
+// blocks of tasks with as many free workers, or of tasks to enumerate.
+template <int D, int LEVELS>
+static double active_blocks(
+    const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    const int64_t K = LEVELS ? LEVELS : m.n_levels, d = D ? D : a.dense.dimension;
+    ActiveArrays s = carve(a, m.degree, K, workspace);
+    Change change;
+    Waiting waiting(a.most_free, m.degree, workspace);
+    auto open = [&](const Block& block) {
+        listen(m, K, block, s.old, s.incoming);
+        gather(a.dense.value, m.degree * d, block, (double*)s.value);
+        gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
+        return doubt_workers<D>(a, m.degree, K, s);
+    };
+    auto enumerate = [&](const Block& block) {
+        EnumerationArrays dense = carve(a.dense, m, workspace);
+        enumerate_block<D, LEVELS>(
+            a.dense, m, block, Factor::recompute, nullptr, dense, workspace);
+        speak(m, K, block, dense.old, dense.out, new_sums, change, dense.scratch);
+    };
+    auto say = [&](Block& block) {
+        const vec open_question = contradicts(m.degree, K, s);
+        for (int lane = 0; lane < block.n_rows; ++lane)
+            if (block.wanted[lane] && open_question[lane] > 0.5) {
+                waiting.add(-1, block.row[lane]);
+                block.drop(lane);
+            }
+        speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
+    };
+    auto answer = [&](int64_t n_free, const Block& chosen) {
+        if (n_free < 0) return enumerate(chosen);
+        Block block = chosen;
+        open(block);
+        for (int lane = 0; lane < lanes; ++lane) {
+            int64_t* mine = waiting.order + lane * m.degree;
+            choose_free(a, m.degree, s, lane, mine);
+            reorder(s.value, d, m.degree, lane, mine, false, s.top);
+            reorder(s.incoming, K, m.degree, lane, mine, false, s.top);
+        }
+        expand<D, LEVELS>(a, m.degree, K, n_free, s);
+        for (int lane = 0; lane < lanes; ++lane) {
+            const int64_t* mine = waiting.order + lane * m.degree;
+            reorder(s.out, K, m.degree, lane, mine, true, s.top);
+            reorder(s.incoming, K, m.degree, lane, mine, true, s.top);
+        }
+        say(block);
+    };
+    for (int64_t number = first_block; number < last_block; ++number) {
+        Block block(number, m.n_tasks);
+        const vec left_out = open(block);
+        bool any = false;
+        for (int lane = 0; lane < block.n_rows; ++lane) {
+            if (left_out[lane] <= a.accuracy) {
+                any = true;
+                continue;
+            }
+            waiting.add(choose_free(a, m.degree, s, lane, waiting.order), block.row[lane]);
+            block.drop(lane);
+        }
+        if (any) {
+            expand<D, LEVELS>(a, m.degree, K, 0, s);
+            say(block);
+        }
+        waiting.answer_full(answer);
+    }
+    waiting.answer_rest(answer);
+    return change.largest;
+}
+
+template <int D>
+static double active_in(
+    const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    switch (m.n_levels) {
+        case 2: return active_blocks<D, 2>(a, m, first_block, last_block, new_sums, workspace);
+        case 3: return active_blocks<D, 3>(a, m, first_block, last_block, new_sums, workspace);
+        default: return active_blocks<D, 0>(a, m, first_block, last_block, new_sums, workspace);
+    }
+}
+
+static double active(
+    const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    switch (a.dense.dimension) {
+        case 1: return active_in<1>(a, m, first_block, last_block, new_sums, workspace);
+        case 2: return active_in<2>(a, m, first_block, last_block, new_sums, workspace);
+        default: return active_in<0>(a, m, first_block, last_block, new_sums, workspace);
+    }
+}
+
+// The change of a guess is of no use to anybody: none is larger than 1.
+static double guess(
+    const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    const int64_t K = m.n_levels, d = a.dense.dimension;
+    ActiveArrays s = carve(a, m.degree, K, workspace);
+    Change change;
+    change.raise(1.0, K);
+    for (int64_t number = first_block; number < last_block; ++number) {
+        const Block block(number, m.n_tasks);
+        listen(m, K, block, s.old, s.incoming);
+        gather(a.dense.value, m.degree * d, block, (double*)s.value);
+        gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
+        if (d == 2)
+            guess<2>(a, m.degree, K, s);
+        else
+            guess<0>(a, m.degree, K, s);
+        speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
+    }
+    return change.largest;
+}
+
+static void active_posterior(
+    const Active& a, const Truths& t, int64_t first_block, int64_t last_block,
+    Workspace& workspace) {
+    const int64_t K = t.n_levels, d = a.dense.dimension, degree = t.degree;
+    ActiveArrays s = carve(a, degree, K, workspace);
+    Waiting waiting(a.most_free, degree, workspace);
+    auto open = [&](const Block& block) {
+        gather(t.incoming, degree * K, block, (double*)s.incoming);
+        gather(a.dense.value, degree * d, block, (double*)s.value);
+        gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
+        return doubt_workers<0>(a, degree, K, s);
+    };
+    auto tell_all = [&](int64_t n_free, const Block& block) {
+        const Components c = d == 2 ? find_components<2>(a, degree, K, n_free, s, workspace)
+                                    : find_components<0>(a, degree, K, n_free, s, workspace);
+        for (int64_t j = 0; j < d; ++j) take_moments(c, d, j, s.away[2 * j], s.away[2 * j + 1]);
+        for (int lane = 0; lane < block.n_rows; ++lane) {
+            if (!block.wanted[lane]) continue;
+            const Mixture mixture = mixture_of(c, d, lane);
+            for (int64_t j = 0; j < d; ++j)
+                tell(t, mixture, block.row[lane], j, s.away[2 * j][lane], s.away[2 * j + 1][lane]);
+        }
+    };
+    auto answer = [&](int64_t n_free, const Block& block) {
+        if (n_free < 0) return enumerate_posterior_of(a.dense, t, block, workspace);
+        open(block);
+        for (int lane = 0; lane < lanes; ++lane) {
+            choose_free(a, degree, s, lane, waiting.order);
+            reorder(s.value, d, degree, lane, waiting.order, false, s.top);
+            reorder(s.incoming, K, degree, lane, waiting.order, false, s.top);
+        }
+        tell_all(n_free, block);
+    };
+    for (int64_t number = first_block; number < last_block; ++number) {
+        Block block(number, t.n_tasks);
+        const vec left_out = open(block);
+        for (int lane = 0; lane < block.n_rows; ++lane) {
+            if (left_out[lane] <= a.accuracy) continue;
+            waiting.add(choose_free(a, degree, s, lane, waiting.order), block.row[lane]);
+            block.drop(lane);
+        }
+        tell_all(0, block);
+        waiting.answer_full(answer);
+    }
+    waiting.answer_rest(answer);
+}
+
+}  // namespace voxpop::VOXPOP_VARIANT

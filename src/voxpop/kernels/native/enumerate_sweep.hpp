@@ -1,0 +1,127 @@
+// One sweep of joint enumeration, and posteriors, over blocks of tasks.
+#pragma once
+
+#include "enumerate_posterior.hpp"
+
+namespace voxpop::VOXPOP_VARIANT {
+
+// The messages of one block, in D dimensions with LEVELS levels (0: any number of them).
+template <int D, int LEVELS>
+static void enumerate_block(
+    const Enumeration& e, const Messages& m, const Block& block, Factor use, vec* factor,
+    EnumerationArrays& s, Workspace& workspace) {
+    const int64_t K = LEVELS ? LEVELS : m.n_levels, d = D ? D : e.dimension;
+    const int64_t n_messages = m.degree * K;
+    const vec* right_message = s.message + e.left.n_workers * K;
+    vec* right_out = s.out + e.left.n_workers * K;
+    auto grow = [&] {
+        gather(e.value, m.degree * d, block, (double*)s.value);
+        gather(e.prior_mean, d, block, (double*)s.prior_mean);
+        grow_halves<D>(e, K, s);
+    };
+    listen(m, K, block, s.old, s.incoming);
+    for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
+    grow_joint(e.left, K, s.message, s.left_joint);
+    grow_joint(e.right, K, right_message, s.right_joint);
+    if (use == Factor::read) {
+        contract<D, Factor::read>(e, s, factor);
+    } else {
+        grow();
+        if (use == Factor::fill)
+            contract<D, Factor::fill>(e, s, factor);
+        else
+            contract<D, Factor::recompute>(e, s, factor);
+    }
+    leave_one_out(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
+    leave_one_out(e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
+    vec smallest = s.out[0];
+    for (int64_t j = 1; j < n_messages; ++j) smallest = min(smallest, s.out[j]);
+    for (int64_t j = 0; j < n_messages; ++j) s.out[j] = log(s.out[j]);
+    if (any_above(all(unsafe), smallest)) {
+        if (use == Factor::read) grow();
+        send_in_logs(e, m, s, workspace, s.message);
+        for (int64_t j = 0; j < n_messages; ++j)
+            s.out[j] = where_above(all(unsafe), smallest, s.message[j], s.out[j]);
+    }
+}
+
+// One sweep over some blocks of tasks.
+template <int D, int LEVELS>
+static double enumerate_blocks(
+    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    const int64_t K = LEVELS ? LEVELS : m.n_levels;
+    const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
+    EnumerationArrays s = carve(e, m, workspace);
+    Change change;
+    for (int64_t number = first_block; number < last_block; ++number) {
+        const Block block(number, m.n_tasks);
+        vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
+        enumerate_block<D, LEVELS>(e, m, block, e.factor_use, factor, s, workspace);
+        speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
+    }
+    return change.largest;
+}
+
+// The common numbers of dimensions and levels are known to the compiler, so that loops unroll.
+template <int D>
+static double enumerate_in(
+    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    switch (m.n_levels) {
+        case 2: return enumerate_blocks<D, 2>(e, m, first_block, last_block, new_sums, workspace);
+        case 3: return enumerate_blocks<D, 3>(e, m, first_block, last_block, new_sums, workspace);
+        default: return enumerate_blocks<D, 0>(e, m, first_block, last_block, new_sums, workspace);
+    }
+}
+
+static double enumerate(
+    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    switch (e.dimension) {
+        case 1: return enumerate_in<1>(e, m, first_block, last_block, new_sums, workspace);
+        case 2: return enumerate_in<2>(e, m, first_block, last_block, new_sums, workspace);
+        default: return enumerate_in<0>(e, m, first_block, last_block, new_sums, workspace);
+    }
+}
+
+// Write down what is known of one task in one coordinate.
+static void tell(
+    const Truths& t, const Mixture& mixture, int64_t row, int64_t j, double estimate,
+    double variance) {
+    const int64_t q = t.n_probabilities, at = row * mixture.dimension + j;
+    t.estimate[at] = estimate, t.variance[at] = variance;
+    for (int64_t first = 0; first < q; first += lanes) {
+        // Lanes past the last probability repeat it.
+        vec p, standard;
+        for (int i = 0; i < lanes; ++i) {
+            const int64_t from = first + i < q ? first + i : q - 1;
+            p[i] = t.probabilities[from], standard[i] = t.standard[from];
+        }
+        const vec found = mixture_quantile(mixture, j, p, standard);
+        for (int i = 0; i < lanes && first + i < q; ++i) t.quantile[at * q + first + i] = found[i];
+    }
+}
+
+static void enumerate_posterior_of(
+    const Enumeration& e, const Truths& t, const Block& block, Workspace& workspace) {
+    const int64_t K = t.n_levels, d = e.dimension;
+    const Messages m{t.n_tasks, t.degree, K, nullptr, nullptr, nullptr, 0, 0, 0, nullptr};
+    EnumerationArrays a = carve(e, m, workspace);
+    PosteriorArrays s = carve_posterior(e, workspace);
+    gather(e.value, t.degree * d, block, (double*)a.value);
+    gather(e.prior_mean, d, block, (double*)a.prior_mean);
+    gather(t.incoming, t.degree * K, block, (double*)a.message);
+    for (int64_t j = 0; j < t.degree * K; ++j) a.message[j] = a.message[j] * all(log2_e);
+    grow_halves<0>(e, K, a);
+    believe(e, K, a, s);
+    const Means means(e, a);
+    take_moments(e, means, s);
+    for (int lane = 0; lane < block.n_rows; ++lane) {
+        const Mixture mixture = mixture_of(e, means, s, lane);
+        for (int64_t j = 0; j < d; ++j)
+            tell(t, mixture, block.row[lane], j, s.estimate[j][lane], s.variance[j][lane]);
+    }
+}
+
+}  // namespace voxpop::VOXPOP_VARIANT
