@@ -15,15 +15,13 @@ from scipy.special import logsumexp, softmax
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
-from voxpop.kernels import mixture
+from voxpop.backends.mixtures import MixtureKernels
 from voxpop.kernels.integrate import Nodes, node_quantiles
 from voxpop.kernels.mixture import Block, Grid, Heard
 from voxpop.kernels.posterior import Posterior
 
 # Numbers in flight in one block: 16 MB.
 _BLOCK_NUMBERS = 2_000_000
-# Nodes that a row is expected to need, for the size of a block.
-_USUAL_NODES = 250
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +94,16 @@ class Integrals:
     """
 
     def __init__(
-        self, answers: Answers, value: Floats, origin: Floats, gold: Floats, bounds: Floats
+        self,
+        answers: Answers,
+        value: Floats,
+        origin: Floats,
+        gold: Floats,
+        bounds: Floats,
+        kernels: MixtureKernels,
     ) -> None:
         self._answers, self._value, self._origin = answers, value, origin
+        self._kernels = kernels
         self._gold, self._bounds = gold, bounds
         self._rows = list(_rows(answers))
 
@@ -134,7 +139,7 @@ class Integrals:
         for rows in self._rows:
             for at, block, j in self._blocks(rows, law, beliefs):
                 edge, task = at
-                heard = mixture.send(block, law.grid)
+                heard = self._kernels.send(block, law.grid)
                 new_message[edge, j] = heard.message
                 self.evidence[task, j] = heard.evidence
                 counts.add(heard, block.x + self._origin[task, j][:, None], j)
@@ -166,7 +171,7 @@ class Integrals:
         classes = np.zeros((n, len(law.log_class)))
         for rows in self._rows:
             for (_, task), block, j in self._blocks(rows, law, beliefs):
-                joint = mixture.send(block, law.grid).mass
+                joint = self._kernels.send(block, law.grid).mass
                 mass = joint.sum(axis=1)
                 classes[task] += joint.sum(axis=2) / d
                 estimate[task, j] = mean = (mass * block.x).sum(axis=1)
@@ -180,7 +185,7 @@ class Integrals:
         found = [np.zeros(self._value.shape) for _ in range(6)]
         for rows in self._rows:
             for (edge, _), block, j in self._blocks(rows, law, beliefs):
-                p = mixture.predict(block, law.grid)
+                p = self._kernels.predict(block, law.grid)
                 bias = self._value[edge, j] - block.centre
                 parts = (p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance)
                 for array, part in zip(found, parts, strict=True):
@@ -193,7 +198,7 @@ class Integrals:
         """Cut rows of equal degree into blocks, with all that they hear from elsewhere."""
         worker = self._answers.worker
         degree = rows.edge.shape[1]
-        size = max(1, _BLOCK_NUMBERS // (degree * len(law.grid.variance) * _USUAL_NODES))
+        size = max(1, _BLOCK_NUMBERS // self._kernels.numbers_per_row(degree, law.grid))
         for start in range(0, len(rows.task), size):
             task, edge = rows.task[start : start + size], rows.edge[start : start + size]
             who = worker[edge]
@@ -234,10 +239,10 @@ class Integrals:
             variance = truths.variance[j]
             prior = (truths.mean[j] - origin, float(variance.min()), float(variance.max()))
         low, high = self._bounds[:, j, None] - origin
-        x, log_weight = mixture.place(
+        x, log_weight = self._kernels.place(
             centre,
             grid.variance.min() + spread,
-            float(grid.variance.max() + spread.max()),
+            grid.variance.max() + spread.max(axis=1),
             prior,
             (low, high),
             law.accuracy,

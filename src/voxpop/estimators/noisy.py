@@ -105,6 +105,7 @@ class NoisyFit:
             self._origin / self._scale,
             (gold - self._origin) / self._scale,
             bounds / self._scale,
+            engine.mixtures(),
         )
         self._crowd, self._anchored = _crowds(answers)
         if noise.truths == "learn":

@@ -90,14 +90,14 @@ class Prediction:
 def place(
     centre: Floats,
     narrow: Floats,
-    wide: float,
+    wide: Floats,
     prior: tuple[Floats, float, float],
     bounds: tuple[Floats, Floats],
     accuracy: float,
 ) -> tuple[Floats, Floats]:
     """Choose nodes (n, Q) and log weights for rows of ``centre`` (n, l), as (M14) does.
 
-    ``narrow`` (n, l) is the smallest variance of each answer, ``wide`` the largest of all,
+    ``narrow`` (n, l) is the smallest variance of each answer, ``wide`` (n,) the largest of all,
     ``prior`` the centre (n,), smallest and largest variance of the truth's prior, infinite where
     there is none, ``bounds`` (n,) each the range of the truth.
     """
