@@ -40,10 +40,15 @@ if TYPE_CHECKING:
     from voxpop.estimators import TwoWay as TwoWay
     from voxpop.estimators import WeakOracle as WeakOracle
     from voxpop.estimators import aggregate as aggregate
+    from voxpop.estimators import widen_by_gold as widen_by_gold
+    from voxpop.explaining import explain as explain
+    from voxpop.explanation import Explanation as Explanation
     from voxpop.io import read_answers as read_answers
     from voxpop.metrics import Score as Score
     from voxpop.metrics import score as score
     from voxpop.model import Model as Model
+    from voxpop.prediction import Prediction as Prediction
+    from voxpop.prediction import predict_answer as predict_answer
     from voxpop.result import Result as Result
     from voxpop.result import Trace as Trace
     from voxpop.simulation import Simulation as Simulation
@@ -65,11 +70,14 @@ _HOMES = {
         *("BI", "CATD", "CRH", "ESTIMATORS", "GTM", "NBI", "P910", "P913", "PG1", "Average"),
         *("Estimator", "Exact", "GeometricMedian", "GoldFirst", "HodgesLehmann", "Huber", "KDEm"),
         *("Median", "QuantiseClassify", "Raykar", "StrongOracle", "TwoWay", "WeakOracle"),
-        "aggregate",
+        *("aggregate", "widen_by_gold"),
     ),
+    "explaining": ("explain",),
+    "explanation": ("Explanation",),
     "io": ("read_answers",),
     "metrics": ("Score", "score"),
     "model": ("Model",),
+    "prediction": ("Prediction", "predict_answer"),
     "result": ("Result", "Trace"),
     "simulation": ("Simulation", "simulate"),
     "theory": ("Theorem1", "average_mse", "mse_given", "oracle_mse", "theorem1", "theorem2_holds"),

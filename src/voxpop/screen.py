@@ -77,6 +77,11 @@ def show_rows(title: str, columns: Mapping[str, Sequence[str]], console: Console
     console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
 
 
+def show_columns(title: str, columns: Mapping[str, Any], console: Console) -> None:
+    """Print a table of numbers and ids, all its rows."""
+    console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
+
+
 @contextmanager
 def progress(console: Console) -> Iterator[OnSweep | None]:
     """Show sweeps, their change and the time left on a terminal, and nothing elsewhere."""

@@ -12,6 +12,7 @@ from voxpop import __version__
 from voxpop.cli.about import methods, version
 from voxpop.cli.aggregate import aggregate
 from voxpop.cli.common import Commands
+from voxpop.cli.explain import explain
 from voxpop.cli.simulate import demo, simulate
 
 
@@ -28,5 +29,5 @@ def main() -> None:
     """
 
 
-for command in (aggregate, simulate, demo, methods, version):
+for command in (aggregate, explain, simulate, demo, methods, version):
     main.add_command(command)

@@ -9,43 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from voxpop.cli.common import console, default_folder, levels, numbers, open_input, say
+from voxpop.cli.common import (
+    console,
+    default_folder,
+    estimator_options,
+    read_table,
+    reading_options,
+    say,
+    take_reading,
+)
 
 if TYPE_CHECKING:
-    from voxpop.answers import Duplicates
     from voxpop.result import Result
 
 
 @click.command()
 @click.argument("answers", type=click.Path(allow_dash=True))
-@click.option("--task", help="Column of the task ids.  [default: guessed]")
-@click.option("--worker", help="Column of the worker ids.  [default: guessed]")
-@click.option(
-    "--value", "values", multiple=True, help="Column of the values; repeat it for vectors."
-)
-@click.option(
-    "--gold", multiple=True, help="Known truths: a file, or a column; repeat it for vectors."
-)
-@click.option(
-    "--duplicates",
-    type=click.Choice(["error", "mean", "last"]),
-    default="error",
-    show_default=True,
-    help="What to do when a worker answered a task twice.",
-)
-@click.option(
-    "--method", default="auto", show_default=True, help="Estimator; see `voxpop methods`."
-)
-@click.option("--support", callback=levels, help="Noise variances: auto, nbi, or 10,100,1000.")
-@click.option("--weights", callback=numbers, help="Share of workers at each level of --support.")
-@click.option("--prior-mean", type=float, help="Prior mean of the truths; with --prior-variance.")
-@click.option("--prior-variance", type=float, help="Prior variance of the truths.  [default: flat]")
+@reading_options
+@estimator_options
 @click.option(
     "--variances", help="File with the workers' true variances: for the oracles, and to score."
 )
-@click.option("--threads", type=int, help="Threads of bi; the result is the same for any number.")
-@click.option("--max-iter", type=int, help="Most sweeps of an iterative method.")
-@click.option("--tol", type=float, help="Change at which an iterative method stops.")
 @click.option("--truth", help="File with task and true value, to score the estimates.")
 @click.option(
     "-o",
@@ -64,11 +48,6 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
 def aggregate(
     answers: str,
-    task: str | None,
-    worker: str | None,
-    values: tuple[str, ...],
-    gold: tuple[str, ...],
-    duplicates: Duplicates,
     method: str,
     output: Path | None,
     file_format: str,
@@ -87,13 +66,13 @@ def aggregate(
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
         cat answers.csv | voxpop aggregate - > truth.csv
     """
-    from voxpop.answers import columns_taken
     from voxpop.estimators import StrongOracle, WeakOracle, make_estimator
-    from voxpop.io import read_answers, read_truth, read_variances
+    from voxpop.io import read_truth, read_variances
     from voxpop.metrics import score
     from voxpop.screen import progress, show_score
     from voxpop.tables import require_folder
 
+    reading = take_reading(settings)
     variances = settings.pop("variances")
     given = {name: item for name, item in settings.items() if item is not None}
     if method in (StrongOracle.name, WeakOracle.name) and variances is not None:
@@ -101,14 +80,11 @@ def aggregate(
     estimator = make_estimator(method, given)
     folder = output or default_folder(answers)
     require_folder(folder)
-    known = gold[0] if len(gold) == 1 else list(gold) or None
-    with open_input(answers) as path:
-        table = read_answers(path, task, worker, values or None, known, duplicates=duplicates)
+    table = read_table(answers, reading)
     # Whatever can be wrong is found out before the work, not after it.
     true = None if truth is None else read_truth(truth, table.task_ids, table.value_names)
     true_variance = None if variances is None else read_variances(variances, table.worker_ids)
     talk = console(stderr=True)
-    say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
     with progress(talk) as on_sweep:
         result = estimator.fit(table, on_sweep)
     scored = None if true is None else score(result, true, true_variance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,11 @@ from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from voxpop.answers import Answers
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
 
 
 class Commands(click.Group):
@@ -71,6 +76,58 @@ def levels(context: click.Context, parameter: click.Parameter, text: str | None)
         ) from None
 
 
+def _together(*options: Decorator) -> Decorator:
+    """Several options as one decorator, shown in this order."""
+
+    def decorate(command: Function) -> Function:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+reading_options = _together(
+    click.option("--task", help="Column of the task ids.  [default: guessed]"),
+    click.option("--worker", help="Column of the worker ids.  [default: guessed]"),
+    click.option(
+        "--value", "values", multiple=True, help="Column of the values; repeat it for vectors."
+    ),
+    click.option(
+        "--gold", multiple=True, help="Known truths: a file, or a column; repeat it for vectors."
+    ),
+    click.option(
+        "--duplicates",
+        type=click.Choice(["error", "mean", "last"]),
+        default="error",
+        show_default=True,
+        help="What to do when a worker answered a task twice.",
+    ),
+)
+"""How a table of answers is read; see :func:`take_reading` and :func:`read_table`."""
+
+estimator_options = _together(
+    click.option(
+        "--method", default="auto", show_default=True, help="Estimator; see `voxpop methods`."
+    ),
+    click.option("--support", callback=levels, help="Noise variances: auto, nbi, or 10,100,1000."),
+    click.option(
+        "--weights", callback=numbers, help="Share of workers at each level of --support."
+    ),
+    click.option(
+        "--prior-mean", type=float, help="Prior mean of the truths; with --prior-variance."
+    ),
+    click.option(
+        "--prior-variance", type=float, help="Prior variance of the truths.  [default: flat]"
+    ),
+    click.option(
+        "--threads", type=int, help="Threads of bi; the result is the same for any number."
+    ),
+    click.option("--max-iter", type=int, help="Most sweeps of an iterative method."),
+    click.option("--tol", type=float, help="Change at which an iterative method stops."),
+)
+"""Which estimator, and its arguments."""
+
 seed_option = click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -98,6 +155,24 @@ def open_input(name: str) -> Iterator[Path]:
             yield path
         except VoxpopError as error:
             raise type(error)(str(error).replace(str(path), "stdin")) from None
+
+
+def take_reading(settings: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of :data:`reading_options` out of a command's."""
+    return {name: settings.pop(name) for name in ("task", "worker", "values", "gold", "duplicates")}
+
+
+def read_table(name: str, reading: dict[str, Any]) -> Answers:
+    """Read the answers as the options say, and tell which columns were taken."""
+    from voxpop.answers import columns_taken
+    from voxpop.io import read_answers
+
+    gold, values = reading["gold"], reading["values"] or None
+    known = gold[0] if len(gold) == 1 else list(gold) or None
+    with open_input(name) as path:
+        table = read_answers(path, **reading | {"gold": known, "values": values})
+    say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
+    return table
 
 
 def default_folder(answers: str) -> Path:
