@@ -76,7 +76,7 @@ def explain(
     low, high = result.interval(0.95)
     bias = result.worker_bias[who] if result.worker_bias.size else np.full(value.shape, np.nan)
     return Explanation(
-        task=result.task_ids[i],
+        task=result.task_ids.tolist()[i],
         value_names=result.value_names,
         estimate=result.estimate[i],
         sd=result.sd[i],
@@ -224,10 +224,14 @@ def _reweighed(
 ) -> tuple[Floats, Floats, Floats]:
     """Take an answer out of the weighted mean; what remains has the rest of the precision."""
     noise = [scatter(result, int(u), i) for u in answers.worker[edges]]
+    value = answers.value[edges]
     if answers.is_gold[i]:
         left, variance = result.estimate[i], 0.0 * result.variance[i]
+    elif result.settings.get("method") == "median":
+        left = np.median(np.delete(value, row, axis=0), axis=0)
+        variance = seen_variance(result)[i] * len(edges) / (len(edges) - 1)
     else:
-        free = answers.value[edges] - np.stack([n.bias for n in noise])
+        free = value - np.stack([n.bias for n in noise])
         rest = np.delete(weight, row)
         whole = float(rest.sum())
         # An answer that has all the weight leaves the others with nothing to tell them apart.
@@ -235,7 +239,7 @@ def _reweighed(
         origin = free[0]
         moved = rest @ (np.delete(free, row, axis=0) - origin) - weight @ (free - origin)
         left = result.estimate[i] + moved
-        variance = seen_variance(result)[i] / max(whole, 1.0 / len(edges) ** 2)
+        variance = seen_variance(result)[i] / max(whole, np.finfo(np.float64).eps)
     answer = predicted(left, variance, noise[row])
     return left, answer.mean, answer.sd
 
@@ -255,6 +259,11 @@ def without_edge(answers: Answers, edge: int) -> Answers:
 
 def _one_more(result: Result, i: int) -> dict[str, float]:
     """Expected sd of the task after one more answer, by what kind of worker gives it."""
+    if not result.levels.size and (result.worker_weight == result.worker_weight[0]).all():
+        # To a method that takes all workers alike it is one answer more, whoever gives it.
+        n = float(result.task_answers[i])
+        alike = float(np.sqrt(result.variance[i].mean() * n / (n + 1.0)))
+        return dict.fromkeys(("typical", "best", "worst"), alike)
     order = np.argsort(result.worker_variance, kind="stable")
     chosen = {"typical": order[(len(order) - 1) // 2], "best": order[0], "worst": order[-1]}
     gold = float(result.settings.get("gold_stretch", 1.0))

@@ -125,7 +125,7 @@ class Explanation:
         """Everything as one document of plain values; NaN is null."""
         lists = {name: _plain(array) for name, array in self.columns().items()}
         return {
-            "task": _plain(np.array([self.task], dtype=object))[0],
+            "task": self.task if isinstance(self.task, int | float | str) else str(self.task),
             "gold": self.is_gold,
             "difficulty": self.difficulty,
             "estimate": dict(zip(self.value_names, _plain(self.estimate), strict=True)),

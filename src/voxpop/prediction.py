@@ -161,6 +161,13 @@ def find_id(ids: Ids, wanted: object, role: str) -> int:
         same = np.flatnonzero([text == str(wanted) for text in texts])
     if len(same):
         return int(same[0])
-    near = difflib.get_close_matches(str(wanted), texts[:_MOST_COMPARED], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(wanted), texts[:_MOST_COMPARED], n=20, cutoff=0.5)
+    near = sorted(near, key=lambda text: (-_same_start(text, str(wanted)), text))[:3]
     hint = f"; near it are {shorten(near)}" if near else f"; there are {shorten(ids)}"
     raise DataError(f"no {role} {shorten([wanted])}{hint}")
+
+
+def _same_start(one: str, other: str) -> int:
+    """Number of letters that two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -119,11 +119,11 @@ class Result:
         low, high = INTERVALS[coverage]
         return self.quantile[:, :, low], self.quantile[:, :, high]
 
-    def explain(self, answers: Answers, task: object) -> Explanation:
+    def explain(self, answers: Answers, task: object, estimator: Any = None) -> Explanation:
         """Say who said what of a task and with what weight; see :func:`voxpop.explain`."""
         from voxpop.explaining import explain
 
-        return explain(answers, self, task)
+        return explain(answers, self, task, estimator)
 
     def predict_answer(self, worker: object, task: object) -> Prediction:
         """Predict what a worker would answer on a task; see :func:`voxpop.predict_answer`."""
