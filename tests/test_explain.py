@@ -37,7 +37,7 @@ from voxpop.estimators import Auto
 from voxpop.explaining import expected_variance
 from voxpop.noise import Noise
 from voxpop.prediction import scatter, seen_variance
-from voxpop.screen import show_columns
+from voxpop.screen import show_explanation
 
 LEVELS = (10.0, 100.0, 1000.0)
 ESTIMATORS: Sequence[Estimator] = (
@@ -283,7 +283,7 @@ def test_vectors_have_columns_of_their_own() -> None:
     found = explain(answers, BI(support=LEVELS, noise=Noise(bias=True)).fit(answers), "t0")
     assert {"answer_x", "bias_y", "without_x", "off_y", "weight"} <= set(found.columns())
     screen = Console(file=io.StringIO(), width=200)
-    show_columns("Answers", found.columns(), screen)
+    show_explanation(found, screen)
     assert "without_x" in screen.file.getvalue()  # type: ignore[attr-defined]
 
 

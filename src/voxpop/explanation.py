@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from voxpop.arrays import Floats, Ids
+from voxpop.errors import shorten
 from voxpop.tables import frame
 
 
@@ -86,13 +87,13 @@ class Explanation:
         if np.isfinite(moved).any():
             first = int(np.nanargmax(moved))
             said.append(
-                f"the answer of {self.worker[first]!s} moves it most: without it (weight "
+                f"the answer of {shorten([self.worker[first]])} moves it most: without it (weight "
                 f"{self.weight[first]:.0%}) it would be {self._vector(self.without[first])}"
             )
         for row in np.flatnonzero(np.nanmax(np.abs(_zero(self.off)), axis=1) > 3).tolist():
             said.append(
-                f"{self.worker[row]!s} said {self._vector(self.value[row])} where the others "
-                f"predict {self._vector(self.predicted[row])}: "
+                f"{shorten([self.worker[row]])} said {self._vector(self.value[row])} where the "
+                f"others predict {self._vector(self.predicted[row])}: "
                 f"{np.abs(self.off[row]).max():.1f} sds off"
             )
         if self.difficulty is not None and not 0.5 < self.difficulty < 2:
@@ -105,8 +106,8 @@ class Explanation:
         where = f"{_number(self.lower[0], self.sd[0])} to {_number(self.upper[0], self.sd[0])}"
         interval = f", 95 % {where}" if len(self.sd) == 1 else ""
         return (
-            f"task {self.task!s}: {self._vector(self.estimate)} (sd {_number(_norm(self.sd))}"
-            f"{interval}) from {n} answer{'s' * (n > 1)}"
+            f"task {shorten([self.task])}: {self._vector(self.estimate)} "
+            f"(sd {_number(_norm(self.sd))}{interval}) from {n} answer{'s' * (n > 1)}"
         )
 
     def _one_more_in_words(self) -> str:

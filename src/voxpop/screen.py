@@ -14,6 +14,7 @@ from rich.text import Text
 
 from voxpop.demo import Contestant
 from voxpop.estimators.base import OnSweep
+from voxpop.explanation import Explanation
 from voxpop.metrics import Score
 from voxpop.result import Result
 
@@ -77,9 +78,15 @@ def show_rows(title: str, columns: Mapping[str, Sequence[str]], console: Console
     console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
 
 
-def show_columns(title: str, columns: Mapping[str, Any], console: Console) -> None:
-    """Print a table of numbers and ids, all its rows."""
-    console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
+def show_explanation(explanation: Explanation, console: Console) -> None:
+    """Print the answers of an explained task."""
+    columns = {
+        name: column
+        for name, column in explanation.columns().items()
+        if not name.startswith("predicted_sd")
+    }
+    rows = np.arange(len(explanation.worker))
+    console.print(_table("Answers, heaviest first", columns, rows))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
     from voxpop.estimators import make_estimator
     from voxpop.explaining import explain as explain_task
     from voxpop.prediction import find_id
-    from voxpop.screen import progress, show_columns
+    from voxpop.screen import progress, show_explanation
 
     reading = take_reading(settings)
     given = {name: item for name, item in settings.items() if item is not None}
@@ -54,7 +54,7 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
         click.echo(json.dumps(found.to_json(), indent=2))
         return
     if sys.stdout.isatty():
-        show_columns("Answers, heaviest first", found.columns(), console())
+        show_explanation(found, console())
     else:
         found.answers.to_csv(sys.stdout, index=False)
     for sentence in found.sentences():
