@@ -196,6 +196,8 @@ def _left_out(
             truth = (1 - moved) * truth + moved * simple(others, axis=1)
         sd = stretch_of(result) * audit.predicted_sd[edges]
         meaning = "what all others say of the task in the messages, the noise model as learned"
+        if moved:
+            meaning += f", moved {moved:.0%} of the way to the {result.settings['fallback']}"
         return _LeftOut(truth, audit.predicted[edges], sd, meaning)
     if estimator is None:
         meaning = "by the weights, all else kept"
