@@ -10,8 +10,9 @@ from scipy.stats import truncnorm
 from tests.conftest import make_crowd, random_tree
 from voxpop import BI, Answers, ConfigError, Noise, assign_regular
 from voxpop.backends import Engine
-from voxpop.estimators.learning import FREEDOMS, make_grid, tail_shares
+from voxpop.estimators.learning import FREEDOMS, make_grid
 from voxpop.estimators.noisy import NoisyFit
+from voxpop.noise import tail_shares
 
 Floats = NDArray[np.float64]
 

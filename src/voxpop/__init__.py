@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from voxpop.assign import assign_regular as assign_regular
     from voxpop.audit import Audit as Audit
     from voxpop.balance import assign_balanced as assign_balanced
-    from voxpop.density import Prediction as Prediction
+    from voxpop.density import PredictedError as PredictedError
     from voxpop.density import measure_error as measure_error
     from voxpop.density import predict_error as predict_error
     from voxpop.diagnosis import Diagnosis as Diagnosis
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from voxpop.estimators import TwoWay as TwoWay
     from voxpop.estimators import WeakOracle as WeakOracle
     from voxpop.estimators import aggregate as aggregate
+    from voxpop.estimators import widen_by_gold as widen_by_gold
+    from voxpop.explaining import explain as explain
+    from voxpop.explanation import Explanation as Explanation
     from voxpop.formats import FORMATS as FORMATS
     from voxpop.formats import WRITERS as WRITERS
     from voxpop.formats import export_result as export_result
@@ -71,6 +74,8 @@ if TYPE_CHECKING:
     from voxpop.pilot import LearnedCrowd as LearnedCrowd
     from voxpop.pilot import learn_crowd as learn_crowd
     from voxpop.plan import make_plan as make_plan
+    from voxpop.prediction import Prediction as Prediction
+    from voxpop.prediction import predict_answer as predict_answer
     from voxpop.reliability import Agreement as Agreement
     from voxpop.reliability import agreement as agreement
     from voxpop.result import Result as Result
@@ -92,7 +97,7 @@ _HOMES = {
     "assign": ("Assignment", "assign_degrees", "assign_regular"),
     "audit": ("Audit",),
     "balance": ("assign_balanced",),
-    "density": ("Prediction", "measure_error", "predict_error"),
+    "density": ("PredictedError", "measure_error", "predict_error"),
     "diagnosis": ("Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"),
     "errors": ("ConfigError", "ConvergenceWarning", "DataError", "DataWarning", "VoxpopError"),
     "estimators": (
@@ -111,7 +116,7 @@ _HOMES = {
         ),
         *("Estimator", "Exact", "GeometricMedian", "GoldFirst", "HodgesLehmann", "Huber", "KDEm"),
         *("Median", "QuantiseClassify", "Raykar", "StrongOracle", "TwoWay", "WeakOracle"),
-        "aggregate",
+        *("aggregate", "widen_by_gold"),
     ),
     "formats": (
         *("FORMATS", "WRITERS", "export_result", "sniff", "training_columns", "write_result"),
@@ -125,6 +130,9 @@ _HOMES = {
     "pilot": ("LearnedCrowd", "learn_crowd"),
     "plan": ("make_plan",),
     "reliability": ("Agreement", "agreement"),
+    "explaining": ("explain",),
+    "explanation": ("Explanation",),
+    "prediction": ("Prediction", "predict_answer"),
     "result": ("Result", "Trace"),
     "roster": ("assign_table",),
     "simulation": ("Simulation", "simulate"),

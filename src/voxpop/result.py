@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxpop.answers import columns_taken
+from voxpop.answers import Answers, columns_taken
 from voxpop.arrays import Floats, Ids
 from voxpop.audit import Audit
 from voxpop.errors import DataError, require
@@ -28,6 +28,10 @@ from voxpop.tables import (
     restore_ids,
     write_table,
 )
+
+if TYPE_CHECKING:
+    from voxpop.explanation import Explanation
+    from voxpop.prediction import Prediction
 
 # The quantiles every result carries, and the intervals that they bound, by position.
 PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
@@ -123,6 +127,18 @@ class Result:
         require(coverage in INTERVALS, f"coverage must be one of {[*INTERVALS]}, got {coverage}")
         low, high = INTERVALS[coverage]
         return self.quantile[:, :, low], self.quantile[:, :, high]
+
+    def explain(self, answers: Answers, task: object, estimator: Any = None) -> Explanation:
+        """Say who said what of a task and with what weight; see :func:`voxpop.explain`."""
+        from voxpop.explaining import explain
+
+        return explain(answers, self, task, estimator)
+
+    def predict_answer(self, worker: object, task: object) -> Prediction:
+        """Predict what a worker would answer on a task; see :func:`voxpop.predict_answer`."""
+        from voxpop.prediction import predict_answer
+
+        return predict_answer(self, worker, task)
 
     @cached_property
     def tasks(self) -> Any:

@@ -11,6 +11,7 @@ from voxpop.estimators.auto import Auto
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.bi import BI
+from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.effects import TwoWay
 from voxpop.estimators.exact import Exact
 from voxpop.estimators.gold import GoldFirst
@@ -120,4 +121,5 @@ __all__ = [
     "WeakOracle",
     "aggregate",
     "make_estimator",
+    "widen_by_gold",
 ]

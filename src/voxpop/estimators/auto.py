@@ -15,6 +15,7 @@ from voxpop.backends import Engine
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings, sum_by_task
 from voxpop.estimators.bi import BI, Support
+from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.noisy import NoisyFit, noisy_result, starting_levels
 from voxpop.kernels.posterior import Posterior, stretched
 from voxpop.noise import Noise
@@ -28,6 +29,8 @@ _CONTEST_SWEEPS, _CONTEST_TOL = 20, 2e-3
 # lets the noisiest decide, and full trust in what is learned, which lets those decide who agree.
 _TRUST = 0.5
 _LEVEL = 0.05
+# Endings of what the winner's settings say that the result's go on saying.
+_KEPT = ("_used", "columns", "coordinate_scale", "bias_sd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +109,8 @@ class Auto(Estimator):
             return self._without_contest(answers, on_sweep)
         contest = _Contest(part, usable, self, on_sweep)
         winner, reason = contest.decide()
-        result = self._bi(winner.noise, winner.support).fit(answers, on_sweep)
+        chosen = self._bi(winner.noise, winner.support)
+        result = chosen.fit(answers, on_sweep)
         if result.audit is None:
             result = replace(result, audit=None if part is not answers else winner.result.audit)
         hedge = contest.hedge(winner)
@@ -118,7 +122,7 @@ class Auto(Estimator):
             "fallback_share": hedge.share,
             "contest": contest.table(),
             "contest_answers_used": part.n_edges,
-            **{k: v for k, v in result.settings.items() if k.endswith(("_used", "columns"))},
+            **{k: v for k, v in result.settings.items() if k.endswith(_KEPT)},
         }
         sentence = f"chose {winner.name}: {reason}"
         if hedge.share:
@@ -126,7 +130,8 @@ class Auto(Estimator):
                 f"; moved {hedge.share:.0%} of the way to the {hedge.name}, which left-out answers "
                 "show to be needed"
             )
-        return replace(result, settings=settings, notes=(sentence, *result.notes))
+        result = replace(result, settings=settings, notes=(sentence, *result.notes))
+        return widen_by_gold(lambda a: hedge.apply(a, chosen.fit(a, on_sweep)), answers, result)
 
     def _without_contest(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         """Without a second answer to any task there is nothing to compare: the mean it is."""

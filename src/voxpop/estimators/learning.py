@@ -11,18 +11,13 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc, softmax
+from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats, Index
 from voxpop.backends.integrals import Counts, Law, Truths
 from voxpop.kernels.mixture import Grid
-from voxpop.noise import Noise
+from voxpop.noise import STEP, TAIL_STEPS, Noise, tail_shares
 
-# Variances of the mixture are this factor apart, as the learned levels are.
-STEP = 2.5
-# Student-t noise is a Gaussian whose variance is drawn anew for each answer; multiples further off
-# than these steps are so rare that leaving them out changes no estimate (below 1e-3 for 2 degrees).
-_TAIL_STEPS = np.arange(-2, 7)
 _MOST_FREEDOM = 128.0
 FREEDOMS = np.geomspace(2.0, _MOST_FREEDOM, 73)
 _FIRST_FREEDOM = 4.0
@@ -116,7 +111,7 @@ def make_grid(levels: tuple[float, ...], freedom: float, n_classes: int) -> Grid
 @lru_cache(maxsize=64)
 def _layout(levels: tuple[float, ...], heavy: bool, n_classes: int) -> tuple[Index, Floats]:
     """Position in the grid of every class, level and tail step, and the grid's log variances."""
-    tail = _TAIL_STEPS if heavy else np.zeros(1, dtype=int)
+    tail = TAIL_STEPS if heavy else np.zeros(1, dtype=int)
     steps = class_steps(n_classes)[:, None, None] + tail
     log_level = np.log(np.array(levels))
     exponent = np.maximum(log_level[:, None] + steps * np.log(STEP), log_level[0])
@@ -129,16 +124,6 @@ def _layout(levels: tuple[float, ...], heavy: bool, n_classes: int) -> tuple[Ind
 def class_steps(n_classes: int) -> Index:
     """Steps of the noise variance that each class of difficulty is above the usual."""
     return _CLASS_STEPS if n_classes > 1 else np.zeros(1, dtype=np.int64)
-
-
-@lru_cache(maxsize=64)
-def tail_shares(freedom: float) -> Floats:
-    """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M28)."""
-    if not np.isfinite(freedom):
-        return np.ones(1)
-    edges = STEP ** (_TAIL_STEPS[:-1] + 0.5)
-    below = np.concatenate([[0.0], chdtrc(freedom, freedom / edges), [1.0]])
-    return np.diff(below)
 
 
 def learn_shares(learned: Learned, level_posterior: Floats) -> Learned:

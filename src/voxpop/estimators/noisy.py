@@ -19,7 +19,6 @@ from voxpop.backends.integrals import Audit, Beliefs, Integrals
 from voxpop.estimators.averages import medians
 from voxpop.estimators.base import OnSweep, make_result, repeat, weighted_means, worker_noise
 from voxpop.estimators.learning import (
-    STEP,
     BiasBelief,
     Learned,
     begin,
@@ -29,12 +28,11 @@ from voxpop.estimators.learning import (
     learn_counts,
     learn_shares,
     shift_truths,
-    tail_shares,
 )
 from voxpop.estimators.support import learn_support, level_bounds
 from voxpop.kernels.posterior import Posterior, stretched
 from voxpop.model import Model
-from voxpop.noise import Noise
+from voxpop.noise import STEP, Noise, tail_shares, tail_steps
 from voxpop.result import PROBABILITIES, Result, Trace
 
 # Learning needs no more digits than this of an integral, and the parameters no more than that.
@@ -314,7 +312,7 @@ def noisy_result(answers: Answers, settings: dict[str, Any], found: Fitted) -> R
     """Put what was found under a noise model into a result."""
     learned = found.learned
     # What an answer scatters by: heavy tails included, on average over the coordinates.
-    steps = STEP ** np.arange(-2.0, 7.0) if np.isfinite(learned.freedom) else np.ones(1)
+    steps = tail_steps(learned.freedom)
     spread = float(tail_shares(learned.freedom) @ steps * (found.scale**2).mean())
     factor = spread * found.usual_difficulty
     model = Model(support=found.levels * factor, weights=np.exp(learned.log_weights))  # type: ignore[arg-type]
