@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from benchmarks.workloads import ROOT, parse
 
-NAMES = ("sweep", "peers", "degrees", "scale", "cold", "floor")
+NAMES = ("sweep", "peers", "degrees", "scale", "cold", "floor", "real")
 
 
 def main() -> None:
