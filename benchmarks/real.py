@@ -149,8 +149,8 @@ def print_targets(table: Table) -> None:
             asked(f"left-out answers covered 93 to 97 %, {what}", ", ".join(out) or "all", not out)
     for name in MODEL:
         if name in have:
-            covered = _mean(have[name]["auto"].truths_covered)
-            asked(f"truths covered 93 to 97 %, {name}", f"{covered:.1%}", low <= covered <= high)
+            share = _mean(have[name]["auto"].truths_covered)
+            asked(f"truths covered 93 to 97 %, {name}", f"{share:.1%}", low <= share <= high)
     print("### What was asked of `auto`\n")
     print_table(["target", "found", ""], rows)
 
@@ -189,8 +189,8 @@ def main() -> None:
         ("--write", {"action": "store_true", "help": "put the section into benchmarks/RESULTS.md"}),
     )
     real: dict[str, Files | str] = {**find_sets(options.data)}
-    groups = {"real": real, "synthetic": {name: name for name in CROWDS}}
-    sets = {**real, **groups["synthetic"]}
+    synthetic: dict[str, Files | str] = {name: name for name in CROWDS}
+    groups, sets = {"real": real, "synthetic": synthetic}, {**real, **synthetic}
     if options.sets:
         names = [n for given in options.sets.split(",") for n in groups.get(given, {given: ""})]
         if unknown := [name for name in names if name not in sets]:
