@@ -133,10 +133,10 @@ def straight_liners(rng: Rng, share: float = 0.2, per_task: int = 5) -> Crowd:
     return draw.crowd(np.where(draw.some(share), 4.0, honest))
 
 
-def straight_liners_fine(rng: Rng) -> Crowd:
+def straight_liners_fine(rng: Rng, share: float = 0.2) -> Crowd:
     """A fine scale; a fifth of the workers always answer its middle."""
     draw = Draw(rng, per_task=6)
-    return draw.crowd(np.where(draw.some(0.2), 50.0, draw.truth + 10 * draw.noise))
+    return draw.crowd(np.where(draw.some(share), 50.0, draw.truth + 10 * draw.noise))
 
 
 def zeros(rng: Rng, lazy: float = 0.0) -> Crowd:
@@ -247,10 +247,11 @@ def one_sided(rng: Rng) -> Crowd:
     return draw.crowd(draw.truth - rng.exponential(8, len(draw.task)) + 2 * draw.noise)
 
 
-def ceiling(rng: Rng, per_task: int = 5, per_worker: int = 20) -> Crowd:
+def ceiling(rng: Rng, per_task: int = 5, per_worker: int = 20, lazy: float = 0.0) -> Crowd:
     """Ratings 1..5, most of them 4 and 5, truths finer than the scale."""
     draw = Draw(rng, 200, per_task, per_worker, np.clip(rng.normal(4.3, 0.7, 200), 1, 5))
-    return draw.crowd(np.clip(np.round(draw.truth + 0.9 * draw.noise), 1, 5))
+    value = np.clip(np.round(draw.truth + 0.9 * draw.noise), 1, 5)
+    return draw.crowd(np.where(draw.some(lazy), 5.0, value) if lazy else value)
 
 
 def ratings(rng: Rng) -> Crowd:
@@ -367,8 +368,13 @@ VARIED: dict[str, Make] = {
     "alike_three_workers": partial(alike, n_tasks=60, per_task=3, per_worker=60),
     "alike_few_tasks": partial(alike, n_tasks=8, per_task=12, per_worker=8),
     "straight_liners_40": partial(straight_liners, share=0.4, per_task=10),
+    "straight_liners_fine_10": partial(straight_liners_fine, share=0.1),
     "zeros_lazy": partial(zeros, lazy=0.2),
-    "copies_two": partial(copies, share=0.12),
+    "zeros_lazy_40": partial(zeros, lazy=0.4),
+    "copies_two": partial(copies, share=0.1),
+    "copies_three": partial(copies, share=0.15),
+    "camps_20": partial(camps, share=0.2),
+    "ceiling_lazy": partial(ceiling, lazy=0.3),
     "ceiling_sparse": partial(ceiling, per_task=3, per_worker=3),
     "busy_bad": partial(busy_good, sd=30.0),
     "thin_alike": partial(thin, sds=(10.0,)),

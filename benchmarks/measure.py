@@ -139,7 +139,7 @@ def _iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
     both = area(np.maximum(one[:, :2], other[:, :2]), np.minimum(one[:, 2:], other[:, 2:]))
     union = area(one[:, :2], one[:, 2:]) + area(other[:, :2], other[:, 2:]) - both
-    return both / union
+    return np.asarray(both / union)
 
 
 def measure(source: Files | str, method: str, n_seeds: int, limit: int) -> Measured:

@@ -75,7 +75,7 @@ def print_set(name: str, files: Files, row: Mapping[str, Measured]) -> None:
     boxes = answers.value_names == BOX
     head = ["method", "RMSE", "to the better of mean, median", *(["mean IoU"] if boxes else [])]
     head += ["truths in 95 %", "left-out answers in 95 %", "unstretched", "CPU s", "note"]
-    rows = []
+    rows: list[list[object]] = []
     for method, found in row.items():
         if not found.rmse:
             rows.append([method, *[None] * (len(head) - 2), found.note])
