@@ -194,7 +194,10 @@ def measure_all(
     jobs: int,
     kept: Path | None = None,
 ) -> Table:
-    """Measure every method on every set, so many at a time; those in the file ``kept`` are done."""
+    """Measure every method on every set, so many at a time; those in the file ``kept`` are done.
+
+    With no ``jobs`` nothing more is measured.
+    """
     done = _read_kept(kept)
     wanted = [
         (name, method)
@@ -202,11 +205,11 @@ def measure_all(
         for method in methods
         if isinstance(source, Files) or method in ON_CROWDS
     ]
-    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+    ahead = [pair for pair in wanted if pair not in done] if jobs else []
+    with ProcessPoolExecutor(jobs or 1, get_context("spawn"), max_tasks_per_child=1) as pool:
         running = {
             pool.submit(measure, sets[name], method, n_seeds, limit): (name, method)
-            for name, method in wanted
-            if (name, method) not in done
+            for name, method in ahead
         }
         for finished in as_completed(running):
             name, method = running[finished]
@@ -218,7 +221,7 @@ def measure_all(
                     file.write(json.dumps([name, method, asdict(found)]) + "\n")
     table: Table = {name: {} for name in sets}
     for name, method in wanted:
-        table[name][method] = done[name, method]
+        table[name][method] = done.get((name, method), Measured(note="not measured"))
     return table
 
 

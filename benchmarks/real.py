@@ -183,7 +183,7 @@ def main() -> None:
         ("--sets", {"help": "some of the sets, by name; real, synthetic"}),
         ("--methods", {"help": f"some of: {'; '.join(every)} (apart by semicolons)"}),
         ("--seeds", {"type": int, "default": 5, "help": "draws of each synthetic crowd"}),
-        ("--jobs", {"type": int, "default": 1, "help": "processes at a time"}),
+        ("--jobs", {"type": int, "default": 1, "help": "processes at a time; 0: only print"}),
         ("--limit", {"type": int, "default": 3600, "help": "seconds a method may take on a set"}),
         ("--keep", {"type": Path, "help": "file of what was measured, to go on from"}),
         ("--write", {"action": "store_true", "help": "put the section into benchmarks/RESULTS.md"}),
