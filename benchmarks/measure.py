@@ -24,6 +24,7 @@ from voxpop.estimators import Auto
 from voxpop.io import read_truth
 from voxpop.noise import Noise
 
+NOT_MEASURED = "not measured"
 BOX = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -221,7 +222,7 @@ def measure_all(
                     file.write(json.dumps([name, method, asdict(found)]) + "\n")
     table: Table = {name: {} for name in sets}
     for name, method in wanted:
-        table[name][method] = done.get((name, method), Measured(note="not measured"))
+        table[name][method] = done.get((name, method), Measured(note=NOT_MEASURED))
     return table
 
 

@@ -20,6 +20,7 @@ import voxpop as vp
 from benchmarks.crowds import CROWDS, MODEL
 from benchmarks.measure import (
     BOX,
+    NOT_MEASURED,
     ON_CROWDS,
     OURS,
     PEERS,
@@ -76,7 +77,10 @@ def print_set(name: str, files: Files, row: Mapping[str, Measured]) -> None:
     head = ["method", "RMSE", "to the better of mean, median", *(["mean IoU"] if boxes else [])]
     head += ["truths in 95 %", "left-out answers in 95 %", "unstretched", "CPU s", "note"]
     rows: list[list[object]] = []
+    left = [method for method, found in row.items() if found.note == NOT_MEASURED]
     for method, found in row.items():
+        if method in left:
+            continue
         if not found.rmse:
             rows.append([method, *[None] * (len(head) - 2), found.note])
             continue
@@ -86,6 +90,8 @@ def print_set(name: str, files: Files, row: Mapping[str, Measured]) -> None:
         cells += [_percent(found.unstretched), _mean(found.seconds)]
         rows.append([*cells, "; ".join(found.chosen) or found.note])
     print_table(head, rows)
+    if left:
+        print(f"Not measured: {'; '.join(left)}.\n")
 
 
 def print_crowds(table: Table, n_seeds: int) -> None:
@@ -100,6 +106,8 @@ def print_crowds(table: Table, n_seeds: int) -> None:
     head += ["left-out answers in 95 %", "chosen most often"]
     rows = []
     for name, row in table.items():
+        if all(found.note == NOT_MEASURED for found in row.values()):
+            continue
         cells: list[object] = [name]
         cells += [f"{_pooled(row[m].rmse):.3g}" if row[m].rmse else "-" for m in methods]
         auto = row["auto"]
