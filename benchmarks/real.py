@@ -147,14 +147,18 @@ def print_targets(table: Table) -> None:
     synthetic = {name: ratio for name, ratio in above.items() if name in CROWDS}
     worse = {n: f"{n} {r - 1:+.1%}" for n, r in synthetic.items() if r > MOST_ABOVE}
     if synthetic:
-        found_worse = ", ".join(worse.values()) or "none above"
+        found_worse = ", ".join(worse.values()) or f"none of {len(synthetic)}"
         asked("synthetic sets: at most 3 % above mean, median", found_worse, not worse)
     low, high = COVERAGE
     for what, names in (("real", set(have) - set(CROWDS)), ("synthetic", set(have) & set(CROWDS))):
         covered = {n: _mean(have[n]["auto"].answers_covered) for n in have if n in names}
         out = [f"{n} {c:.1%}" for n, c in covered.items() if not low <= c <= high]
         if names:
-            asked(f"left-out answers covered 93 to 97 %, {what}", ", ".join(out) or "all", not out)
+            asked(
+                f"left-out answers covered 93 to 97 %, {what}",
+                ", ".join(out) or f"all {len(covered)} measured",
+                not out,
+            )
     for name in MODEL:
         if name in have:
             share = _mean(have[name]["auto"].truths_covered)
