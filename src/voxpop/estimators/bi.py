@@ -98,11 +98,11 @@ class BI(Estimator):
             "prior_mean does nothing without a finite prior_variance; give both",
         )
         require(
-            self._is_plain or (self.support != "nbi" and self.weights is None),
+            self.is_plain or (self.support != "nbi" and self.weights is None),
             "noise beside the paper's goes with support 'auto', 'common' or levels of equal weight",
         )
         require(
-            self._is_plain or np.isinf(self.prior_variance),
+            self.is_plain or np.isinf(self.prior_variance),
             "noise beside the paper's goes with noise=Noise(truths='learn'), not prior_variance",
         )
         if isinstance(self.prior_mean, np.ndarray | np.generic | list):
@@ -127,7 +127,8 @@ class BI(Estimator):
             object.__setattr__(self, "weights", None if self.weights is None else model.weights)
 
     @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
+        """Tell whether the noise is the paper's."""
         return self.noise.is_plain and self.support != "common"
 
     def _engine(self) -> Engine:
@@ -140,7 +141,7 @@ class BI(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
-        if not self._is_plain:
+        if not self.is_plain:
             fit = NoisyFit(answers, self.noise, self._engine(), self.support)
             found = fit.run(self.tol, self.max_iter, on_sweep)
             return noisy_result(answers, plain_settings(self), found)
