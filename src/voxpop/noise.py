@@ -90,3 +90,8 @@ def tail_shares(freedom: float) -> Floats:
 def tail_steps(freedom: float) -> Floats:
     """Multiples of the level's variance that :func:`tail_shares` are the shares of."""
     return np.asarray(STEP ** TAIL_STEPS.astype(float)) if np.isfinite(freedom) else np.ones(1)
+
+
+def tail_variance(freedom: float) -> float:
+    """Variance of Student-t noise as a multiple of its level."""
+    return float(tail_shares(freedom) @ tail_steps(freedom))

@@ -30,8 +30,8 @@ class Auto(Estimator):
     Each candidate predicts every answer from the others. Out go those that predict worse, in
     squared error, than the best by more than chance (over workers and tasks, all comparisons taken
     together), or worse than mean or median once all workers count alike: agreement is then no sign
-    of being right. Of the rest the highest log density wins, or the simplest within a standard
-    error of it. At last the winner is held against the plain mean and the median: where one of
+    of being right. Of the rest the highest log density wins, or the simplest that chance cannot
+    tell from it. At last the winner is held against the plain mean and the median: where one of
     those would have improved its predictions, the estimates go that far towards it (M38)-(M39).
 
     Parameters
@@ -84,7 +84,7 @@ class Auto(Estimator):
         assert audit is not None
         if part is answers and not chosen.is_plain:
             audit = result.audit or audit
-        hedge = contest.hedge(audit)
+        hedge = contest.hedge(audit, winner.result.settings["tails_used"])
         result = hedge.apply(answers, result)
         if chosen.is_plain:
             result = _stretch(result, audit, part is answers)

@@ -18,7 +18,7 @@ from voxpop.estimators.base import OnSweep, sum_by_task
 from voxpop.estimators.bi import Support
 from voxpop.estimators.noisy import NoisyFit, noisy_result, starting_levels
 from voxpop.kernels.posterior import Posterior, stretched
-from voxpop.noise import Noise
+from voxpop.noise import Noise, tail_variance
 from voxpop.result import Result
 
 Mask = NDArray[np.bool_]
@@ -108,9 +108,10 @@ class Contest:
         )
         self.candidates = [self._scored(flat, "auto", reference)]
         self._enter(drawn, "auto")
-        self._enter(flat, "common")
         # Whether truths have a distribution worth knowing is decided first, for all that follow.
-        base = self.decide()[0].noise
+        first, second = self.candidates
+        base = min(first, second, key=lambda c: float(c.squared.sum())).noise
+        self._enter(flat, "common")
         self._enter(replace(base, bias=True), "common")
         for noise in (
             replace(base, bias=True),
@@ -167,7 +168,8 @@ class Contest:
         """The winner so far, and why, in one sentence."""
         sound = [c for c in self.candidates if c.plain <= self._simple_error * (1.0 + _ROUNDING)]
         # Where none is, the mean is left, and it falls back on the median as far as needed.
-        sound = sound or [c for c in self.candidates if c.support == "common" and c.complexity == 0]
+        mean = Noise(bounds=self.bounds)
+        sound = sound or [c for c in self.candidates if c.noise == mean and c.support == "common"]
         best = min(sound, key=lambda c: float(c.squared.sum()))
         critical = self._critical_value(len(self.candidates) - 1)
         allowed = [c for c in sound if self._worse(c, best) <= critical]
@@ -175,9 +177,10 @@ class Contest:
 
         def within(c: Candidate) -> bool:
             difference = likeliest.log_density - c.log_density
-            return float(difference.sum()) <= self._error(difference)
+            return float(difference.sum()) <= self._critical_value(1) * self._error(difference)
 
-        winner = min((c for c in allowed if within(c)), key=lambda c: c.complexity)
+        near = [c for c in allowed if within(c)]
+        winner = min(near, key=lambda c: (c.complexity, -float(c.log_density.sum())))
         n, unsound = len(self.candidates), len(self.candidates) - len(sound)
         reason = f"of {n} models {len(sound) - len(allowed)} predict left-out answers worse than "
         reason += "the best by more than chance"
@@ -187,7 +190,7 @@ class Contest:
         if winner is likeliest:
             reason += "predicts them best"
         else:
-            reason += f"is the simplest within a standard error of the best ({likeliest.name})"
+            reason += f"is the simplest that chance cannot tell from the best ({likeliest.name})"
         return winner, reason
 
     def _worse(self, one: Candidate, other: Candidate) -> float:
@@ -220,18 +223,24 @@ class Contest:
     def _n_tasks(self) -> int:
         return len(np.unique(self.answers.task[self.usable]))
 
-    def hedge(self, audit: Audit) -> Hedge:
+    def hedge(self, audit: Audit, freedom: float | None) -> Hedge:
         """How far moving to mean or median improves a model's predictions, less an error (M39).
+
+        Under tails of so many degrees of ``freedom`` an answer that is far off counts less.
 
         The share lambda of the simple method minimises the weighted squared error of the mixed
         prediction; a standard error below it is what is shown.
         """
         residual = (self.answers.value - audit.predicted)[self.usable]
+        weight = self._weight
+        if freedom is not None:
+            spread = audit.predicted_sd[self.usable] ** 2 / tail_variance(freedom)
+            weight = weight * (freedom + 1.0) / (freedom + residual**2 / spread)
         best = Hedge("mean", 0.0)
         for name, simple in (("mean", _others_mean), ("median", _others_median)):
             move = simple(self.answers)[self.usable] - audit.truth[self.usable]
-            gain = (self._weight * residual * move).sum(axis=1)
-            size = (self._weight * move**2).sum(axis=1)
+            gain = (weight * residual * move).sum(axis=1)
+            size = (weight * move**2).sum(axis=1)
             if size.sum() <= 0:
                 continue
             share = float(gain.sum() / size.sum())

@@ -32,7 +32,7 @@ from voxpop.estimators.learning import (
 from voxpop.estimators.support import learn_support, level_bounds
 from voxpop.kernels.posterior import Posterior, stretched
 from voxpop.model import Model
-from voxpop.noise import STEP, Noise, tail_shares, tail_steps
+from voxpop.noise import STEP, Noise, tail_variance
 from voxpop.result import PROBABILITIES, Result, Trace
 
 # Learning needs no more digits than this of an integral, and the parameters no more than that.
@@ -312,8 +312,7 @@ def noisy_result(answers: Answers, settings: dict[str, Any], found: Fitted) -> R
     """Put what was found under a noise model into a result."""
     learned = found.learned
     # What an answer scatters by: heavy tails included, on average over the coordinates.
-    steps = tail_steps(learned.freedom)
-    spread = float(tail_shares(learned.freedom) @ steps * (found.scale**2).mean())
+    spread = tail_variance(learned.freedom) * float((found.scale**2).mean())
     factor = spread * found.usual_difficulty
     model = Model(support=found.levels * factor, weights=np.exp(learned.log_weights))  # type: ignore[arg-type]
     audit = AnswerAudit.of(
