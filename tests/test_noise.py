@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import truncnorm
 
 from tests.conftest import make_crowd, random_tree
-from voxpop import BI, Answers, ConfigError, Noise, assign_regular
+from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_regular
 from voxpop.backends import Engine
 from voxpop.estimators.learning import FREEDOMS, make_grid
 from voxpop.estimators.noisy import NoisyFit
@@ -162,7 +164,10 @@ def test_intervals_keep_their_word(per_task: int, per_worker: int) -> None:
         answers, truth, _, _ = crowd(
             10 + seed, n_tasks=200, per_task=per_task, per_worker=per_worker, bias_sd=2.0
         )
-        found = BI(noise=Noise(bias=True, truths="learn")).fit(answers)
+        with warnings.catch_warnings():
+            # Sparse crowds may keep swinging a little: their intervals must hold all the same.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = BI(noise=Noise(bias=True, truths="learn"), max_iter=60).fit(answers)
         low, high = found.interval(0.95)
         inside.append((low <= truth) & (truth <= high))
         assert found.audit is not None

@@ -29,7 +29,8 @@ class Audit:
         Answers that could be predicted: those of tasks with at least two.
     stretch
         What prediction intervals have to be stretched by, in sds, for 95 % of left-out answers to
-        fall inside. Above one, the intervals of the truths are stretched by as much.
+        fall inside. Where predictions are ``exact`` and this is above one, the intervals of the
+        truths are stretched by as much.
     coverage_90, coverage_95
         Share of coordinates of left-out answers inside their 90 and 95 % prediction intervals,
         stretched by what the other half of the tasks called for.
@@ -39,6 +40,8 @@ class Audit:
         Root mean squared distance of an answer from its prediction, per coordinate.
     log_score
         Mean log density of an answer under its prediction; higher is better.
+    exact
+        Whether predictions come from the model's own messages; otherwise from the workers' weights.
     pit
         Probability integral transform of every answer, shape (n_edges, dimension): the share of its
         predictive distribution below it, even between 0 and 1 where predictions are honest. NaN
@@ -59,6 +62,7 @@ class Audit:
     unstretched_95: float
     rmse: float
     log_score: float
+    exact: bool = False
     pit: Floats = field(default_factory=_none)
     predicted: Floats = field(default_factory=_none)
     predicted_sd: Floats = field(default_factory=_none)
@@ -77,6 +81,7 @@ class Audit:
         predicted_sd: Floats,
         truth: Floats,
         log_density: Floats,
+        exact: bool = False,
     ) -> Audit:
         """Sum up predictions of answers ``value`` (E, d), of which some are ``usable`` (E,)."""
         if not usable.any():
@@ -104,6 +109,7 @@ class Audit:
             unstretched_95=float((distance <= ndtri(0.975)).mean()),
             rmse=largest * float(np.sqrt(((residual / largest) ** 2).mean())),
             log_score=float(log_density[usable].sum(axis=1).mean()),
+            exact=exact,
             pit=np.where(usable[:, None], pit, np.nan),
             predicted=predicted,
             predicted_sd=predicted_sd,
@@ -116,7 +122,7 @@ class Audit:
         names = ("stretch", "coverage_90", "coverage_95", "unstretched_95", "rmse", "log_score")
         found = {name: float(getattr(self, name)) for name in names}
         plain = {name: item if np.isfinite(item) else None for name, item in found.items()}
-        return {"n_answers": self.n_answers, **plain}
+        return {"n_answers": self.n_answers, "exact": self.exact, **plain}
 
     @classmethod
     def from_summary(cls, summary: dict[str, Any]) -> Audit:
@@ -130,6 +136,11 @@ class Audit:
         """Say it in one sentence."""
         if not self.n_answers:
             return "no task has two answers: nothing can be said of how well intervals hold"
+        if not self.exact:
+            return (
+                f"audit: {self.unstretched_95:.1%} of left-out answers fell inside the 95 % "
+                "interval that the weights of the others predict"
+            )
         return (
             f"audit: {self.coverage_95:.1%} of left-out answers fell inside their 95 % prediction "
             f"interval ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"

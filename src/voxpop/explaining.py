@@ -187,7 +187,7 @@ def _left_out(
     if len(edges) == 1:
         none = np.full(shape, np.nan)
         return _LeftOut(none, none, none, "there is no other answer")
-    if audit is not None and audit.truth.shape == answers.value.shape:
+    if audit is not None and audit.exact and audit.truth.shape == answers.value.shape:
         truth = audit.truth[edges]
         moved = float(result.settings.get("fallback_share") or 0.0)
         if moved:

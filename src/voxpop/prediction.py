@@ -142,7 +142,8 @@ def scatter(result: Result, worker: int | None, task: int) -> Scatter:
 
 def stretch_of(result: Result) -> float:
     """What left-out answers show that sds have to be stretched by; never below one."""
-    return 1.0 if result.audit is None else max(result.audit.stretch, 1.0)
+    audit = result.audit
+    return max(audit.stretch, 1.0) if audit is not None and audit.exact else 1.0
 
 
 def seen_variance(result: Result) -> Floats:

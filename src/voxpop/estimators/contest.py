@@ -30,14 +30,14 @@ _CONTEST_SWEEPS, _CONTEST_TOL = 20, 2e-3
 _TRUST = 0.5
 _LEVEL = 0.05
 # Workers taken alike give the mean itself, up to the accuracy of an integral.
-_ROUNDING = 1e-6
+_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A noise model in the contest: its name, what it is, and its scores on left-out answers.
 
-    ``squared`` (E,) is the weighted squared error of predicting each answer, ``plain`` that of all
+    ``squared`` (E,) is the weighted squared error of predicting each answer, ``plain`` (E,) that
     with workers alike, ``log_density`` (E,) that of the prediction; over all coordinates.
     """
 
@@ -46,7 +46,7 @@ class Candidate:
     support: Support
     result: Result
     squared: Floats
-    plain: float
+    plain: Floats
     log_density: Floats
 
     @property
@@ -86,8 +86,9 @@ class Contest:
     """All candidates fitted to the same answers.
 
     If workers err independently, any weighting of them ranks the models alike, on average. So a
-    model that predicts answers worse than mean or median do, once all workers count alike, is out,
-    however well it predicts those it trusts: they agree for some other reason than being right.
+    model that predicts answers worse than mean or median do, once all workers count alike, or that
+    predicts most workers worse, is out, however well it predicts those it trusts: they agree for
+    some other reason than being right.
     """
 
     answers: Answers
@@ -103,8 +104,9 @@ class Contest:
         reference = self._fit(flat, "auto")
         self._scale = np.array(reference.settings["coordinate_scale"])
         self._weight = self._weigh(reference)
-        self._simple_error = min(
-            self._plain(simple(self.answers)) for simple in (_others_mean, _others_median)
+        self._simple = min(
+            (self._plain(simple(self.answers)) for simple in (_others_mean, _others_median)),
+            key=np.sum,
         )
         self.candidates = [self._scored(flat, "auto", reference)]
         self._enter(drawn, "auto")
@@ -145,10 +147,20 @@ class Contest:
         trust = np.exp(-_TRUST * (log_level - log_level.min()))[self.answers.worker]
         return np.asarray(trust[:, None] / self._scale**2)[self.usable]
 
-    def _plain(self, predicted: Floats) -> float:
-        """Squared error of predictions of all answers, all workers alike."""
+    def _plain(self, predicted: Floats) -> Floats:
+        """Squared error of predicting each answer, all workers alike."""
         residual = ((self.answers.value - predicted) / self._scale)[self.usable]
-        return float((residual**2).sum())
+        return np.asarray((residual**2).sum(axis=1))
+
+    def _is_sound(self, candidate: Candidate) -> bool:
+        """Tell whether all workers together, and most of them, are predicted as well as simply."""
+        owner = self.answers.worker[self.usable]
+        present = np.bincount(owner) > 0
+        ours, simple = (
+            np.bincount(owner, errors)[present] * (1.0 + slack)
+            for errors, slack in ((candidate.plain, 0.0), (self._simple, _ROUNDING))
+        )
+        return bool(ours.sum() <= simple.sum() and np.mean(ours <= simple) >= 0.5)
 
     def _scored(self, noise: Noise, support: Support, result: Result) -> Candidate:
         audit = result.audit
@@ -166,7 +178,7 @@ class Contest:
 
     def decide(self) -> tuple[Candidate, str]:
         """The winner so far, and why, in one sentence."""
-        sound = [c for c in self.candidates if c.plain <= self._simple_error * (1.0 + _ROUNDING)]
+        sound = [c for c in self.candidates if self._is_sound(c)]
         # Where none is, the mean is left, and it falls back on the median as far as needed.
         mean = Noise(bounds=self.bounds)
         sound = sound or [c for c in self.candidates if c.noise == mean and c.support == "common"]
@@ -212,7 +224,9 @@ class Contest:
             present = np.bincount(owner) > 0
             n = int(present.sum())
             spread = sums[present] - sums[present].mean()
-            errors.append(np.sqrt(max(n, 2) / max(n - 1, 1) * float((spread**2).sum())))
+            largest = float(np.abs(spread).max()) or 1.0
+            total = float(((spread / largest) ** 2).sum())
+            errors.append(largest * np.sqrt(max(n, 2) / max(n - 1, 1) * total))
         return float(max(errors))
 
     @property
@@ -260,7 +274,7 @@ class Contest:
                 if best.squared.mean() > 0
                 else 1.0,
                 "standard_errors_worse": self._worse(c, best),
-                "to_mean_or_median": c.plain / self._simple_error if self._simple_error else 1.0,
+                "to_mean_or_median": float(c.plain.sum() / (self._simple.sum() or 1.0)),
                 "coverage_95": c.result.audit.coverage_95 if c.result.audit else None,
             }
             for c in self.candidates

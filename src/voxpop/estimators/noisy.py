@@ -324,6 +324,7 @@ def noisy_result(answers: Answers, settings: dict[str, Any], found: Fitted) -> R
         predicted_sd=np.sqrt(found.audit.variance),
         truth=found.audit.truth_mean,
         log_density=found.audit.log_density,
+        exact=True,
     )
     result = make_result(
         answers,
@@ -331,11 +332,11 @@ def noisy_result(answers: Answers, settings: dict[str, Any], found: Fitted) -> R
         stretched(found.posterior, max(audit.stretch, 1.0) ** 2 * found.posterior.variance),
         worker_noise(found.level_posterior, model),
         found.trace,
+        audit=audit,
     )
     return replace(
         result,
         worker_bias=found.bias,
         worker_bias_sd=np.sqrt(found.bias_variance),
         task_difficulty=found.difficulty,
-        audit=audit,
     )
