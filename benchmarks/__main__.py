@@ -11,7 +11,10 @@ from datetime import UTC, datetime
 
 from benchmarks.workloads import ROOT, parse
 
-NAMES = ("sweep", "peers", "degrees", "scale", "cold", "floor", "density", "objects")
+NAMES = (
+    *("sweep", "peers", "degrees", "scale", "cold", "floor"),
+    *("mixture", "real", "objects", "density"),
+)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Whole fits by others: Gibbs in numba, NUTS in NumPyro, sureal's P910, crowd-kit's RASA.
+"""Whole fits by others: Gibbs in numba, NUTS in NumPyro, sureal's P910 and P913, crowd-kit's RASA.
 
 Each takes answers and returns one estimate per task; imports happen where they are needed.
 """
@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 import voxpop as vp
+from benchmarks.engines import CannotRun
 from benchmarks.workloads import LEVELS
 
 
@@ -129,8 +130,20 @@ def rasa(answers: vp.Answers) -> np.ndarray:
 
 def p910(answers: vp.Answers) -> np.ndarray:
     """Run sureal's P910: bias and inconsistency of every subject, one number per task."""
-    from sureal import P910AnnexEModel
+    return _sureal("P910AnnexEModel", answers)
+
+
+def p913(answers: vp.Answers) -> np.ndarray:
+    """Run sureal's P913: bias of every subject, erratic subjects left out."""
+    return _sureal("P913124Model", answers)
+
+
+def _sureal(model: str, answers: vp.Answers) -> np.ndarray:
+    import sureal
     from sureal.dataset_reader import RawDatasetReader
+
+    if answers.dimension > 1:
+        raise CannotRun("takes scalars only")
 
     class Dataset:
         """Opinion scores in the form of its data files."""
@@ -150,5 +163,5 @@ def p910(answers: vp.Answers) -> np.ndarray:
         )
 
     with contextlib.redirect_stdout(io.StringIO()):
-        found = P910AnnexEModel(RawDatasetReader(Dataset)).run_modeling()
+        found = getattr(sureal, model)(RawDatasetReader(Dataset)).run_modeling()
     return np.asarray(found["quality_scores"])

@@ -412,7 +412,7 @@ def test_per_task_priors_go_by_id_not_by_position() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"support": "best"}, "support must be 'auto', 'nbi' or a list"),
+        ({"support": "best"}, "support must be 'auto', 'nbi', 'common' or a list"),
         ({"support": (1.0, -1.0)}, "positive finite variances"),
         ({"support": (1.0, 1.0)}, "different variances"),
         ({"support": ()}, "list of variances"),

@@ -44,7 +44,8 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     pd.testing.assert_frame_equal(printed, written)
     assert Path("answers.voxpop/workers.csv").exists()
     assert "task from 'task', worker from 'worker', value from 'x, y'" in result.stderr
-    assert "noise levels learned" in result.stderr
+    assert "chose workers" in result.stderr
+    assert "of left-out answers fell inside" in result.stderr
     assert "wrote tasks.csv, workers.csv and result.json to answers.voxpop" in result.stderr
 
 
@@ -115,7 +116,10 @@ def test_diagnose_prints_flags_and_says_what_removing_them_would_do(files: Path)
 MISTAKES: list[tuple[list[str], str]] = [
     (["aggregate", "none.csv"], "Error: none.csv: no such file\n"),
     (["aggregate", "crowd/answers.csv", "--task", "tusk"], "no column 'tusk' for the task"),
-    (["aggregate", "crowd/answers.csv", "--method", "magic"], "no method 'magic'; choose auto"),
+    (
+        ["aggregate", "crowd/answers.csv", "--method", "magic"],
+        "no method 'magic'; choose one of auto",
+    ),
     (["aggregate", "crowd/answers.csv", "--method", "median", "--tol", "1"], "takes no tol"),
     (["aggregate", "crowd/answers.csv", "--method", "exact"], "needs support"),
     (["aggregate", "crowd/answers.csv", "--method", "strong-oracle"], "needs variances"),

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxpop import ConfigError, Model, Prediction, measure_error, predict_error
+from voxpop import ConfigError, Model, PredictedError, measure_error, predict_error
 from voxpop.backends import Engine
 from voxpop.theory import average_mse, oracle_mse
 
 
-def predict(model: Model, seed: int = 0, **asked: Any) -> Prediction:
+def predict(model: Model, seed: int = 0, **asked: Any) -> PredictedError:
     return predict_error(model, np.random.default_rng(seed), **{"size": 2000, **asked})
 
 
-def assert_agree(one: Prediction, other: Prediction, bias: float = 0.0) -> None:
+def assert_agree(one: PredictedError, other: PredictedError, bias: float = 0.0) -> None:
     """Within four standard errors of both together, beside a relative ``bias``."""
     error = np.hypot(one.mse_error, other.mse_error)
     assert abs(one.mse - other.mse) <= 4 * error + bias * other.mse

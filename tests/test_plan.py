@@ -22,7 +22,7 @@ from voxpop import (
     Model,
     Option,
     Plan,
-    Prediction,
+    PredictedError,
     Prices,
     Simulation,
     assign_regular,
@@ -117,7 +117,7 @@ def test_the_frontier_falls() -> None:
 
 
 def make_option(cost: float, rmse: float, gold: int = 0, error: float = 0.0) -> Option:
-    prediction = Prediction(
+    prediction = PredictedError(
         mse=rmse**2,
         mse_error=2 * rmse * error,
         half_width=2 * rmse,

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from voxpop.assign import Assignment as Assignment
     from voxpop.assign import assign_degrees as assign_degrees
     from voxpop.assign import assign_regular as assign_regular
+    from voxpop.audit import Audit as Audit
     from voxpop.balance import assign_balanced as assign_balanced
-    from voxpop.density import Prediction as Prediction
+    from voxpop.density import PredictedError as PredictedError
     from voxpop.density import measure_error as measure_error
     from voxpop.density import predict_error as predict_error
     from voxpop.diagnosis import Diagnosis as Diagnosis
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from voxpop.estimators import P910 as P910
     from voxpop.estimators import P913 as P913
     from voxpop.estimators import PG1 as PG1
+    from voxpop.estimators import Auto as Auto
     from voxpop.estimators import Average as Average
     from voxpop.estimators import Estimator as Estimator
     from voxpop.estimators import Exact as Exact
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from voxpop.estimators import TwoWay as TwoWay
     from voxpop.estimators import WeakOracle as WeakOracle
     from voxpop.estimators import aggregate as aggregate
+    from voxpop.estimators import widen_by_gold as widen_by_gold
+    from voxpop.explaining import explain as explain
+    from voxpop.explanation import Explanation as Explanation
     from voxpop.formats import FORMATS as FORMATS
     from voxpop.formats import WRITERS as WRITERS
     from voxpop.formats import export_result as export_result
@@ -62,12 +67,15 @@ if TYPE_CHECKING:
     from voxpop.metrics import Score as Score
     from voxpop.metrics import score as score
     from voxpop.model import Model as Model
+    from voxpop.noise import Noise as Noise
     from voxpop.objects import Matching as Matching
     from voxpop.objects import Objects as Objects
     from voxpop.objects import match_objects as match_objects
     from voxpop.pilot import LearnedCrowd as LearnedCrowd
     from voxpop.pilot import learn_crowd as learn_crowd
     from voxpop.plan import make_plan as make_plan
+    from voxpop.prediction import Prediction as Prediction
+    from voxpop.prediction import predict_answer as predict_answer
     from voxpop.reliability import Agreement as Agreement
     from voxpop.reliability import agreement as agreement
     from voxpop.result import Result as Result
@@ -87,15 +95,28 @@ __version__ = "0.1.0"
 _HOMES = {
     "answers": ("Answers",),
     "assign": ("Assignment", "assign_degrees", "assign_regular"),
+    "audit": ("Audit",),
     "balance": ("assign_balanced",),
-    "density": ("Prediction", "measure_error", "predict_error"),
+    "density": ("PredictedError", "measure_error", "predict_error"),
     "diagnosis": ("Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"),
     "errors": ("ConfigError", "ConvergenceWarning", "DataError", "DataWarning", "VoxpopError"),
     "estimators": (
-        *("BI", "CATD", "CRH", "ESTIMATORS", "GTM", "NBI", "P910", "P913", "PG1", "Average"),
+        *(
+            "BI",
+            "CATD",
+            "CRH",
+            "ESTIMATORS",
+            "GTM",
+            "NBI",
+            "P910",
+            "P913",
+            "PG1",
+            "Auto",
+            "Average",
+        ),
         *("Estimator", "Exact", "GeometricMedian", "GoldFirst", "HodgesLehmann", "Huber", "KDEm"),
         *("Median", "QuantiseClassify", "Raykar", "StrongOracle", "TwoWay", "WeakOracle"),
-        "aggregate",
+        *("aggregate", "widen_by_gold"),
     ),
     "formats": (
         *("FORMATS", "WRITERS", "export_result", "sniff", "training_columns", "write_result"),
@@ -104,10 +125,14 @@ _HOMES = {
     "io": ("read_answers",),
     "metrics": ("Score", "score"),
     "model": ("Model",),
+    "noise": ("Noise",),
     "objects": ("Matching", "Objects", "match_objects"),
     "pilot": ("LearnedCrowd", "learn_crowd"),
     "plan": ("make_plan",),
     "reliability": ("Agreement", "agreement"),
+    "explaining": ("explain",),
+    "explanation": ("Explanation",),
+    "prediction": ("Prediction", "predict_answer"),
     "result": ("Result", "Trace"),
     "roster": ("assign_table",),
     "simulation": ("Simulation", "simulate"),

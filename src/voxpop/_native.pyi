@@ -116,3 +116,51 @@ def integrate_posterior(
 def exp(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
 def exp2(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
 def log(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
+def mixture_place(
+    centre: Floats,
+    narrow: Floats,
+    wide: Floats,
+    prior_centre: Floats,
+    prior_narrow: float,
+    prior_variance: float,
+    low: Floats,
+    high: Floats,
+    accuracy: float,
+    n_threads: int,
+    instruction_set: str = "",
+) -> tuple[Floats, Floats]: ...
+def mixture_send(
+    variance: Floats,
+    mixing: Floats,
+    centre: Floats,
+    spread: Floats,
+    incoming: Floats,
+    log_class: Floats,
+    x: Floats,
+    log_weight: Floats,
+    message: Floats,
+    evidence: Floats,
+    shift: Floats,
+    shift_variance: Floats,
+    mass: Floats,
+    pairs: Floats,
+    n_threads: int,
+    instruction_set: str = "",
+) -> None: ...
+def mixture_predict(
+    variance: Floats,
+    mixing: Floats,
+    centre: Floats,
+    spread: Floats,
+    incoming: Floats,
+    log_class: Floats,
+    x: Floats,
+    log_weight: Floats,
+    log_density: Floats,
+    pit: Floats,
+    mean: Floats,
+    truth_variance: Floats,
+    answer_variance: Floats,
+    n_threads: int,
+    instruction_set: str = "",
+) -> None: ...

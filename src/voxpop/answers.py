@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -217,6 +217,21 @@ class Answers:
         if self.gold is None:
             return np.zeros(self.n_tasks, dtype=bool)
         return ~np.isnan(self.gold[:, 0])
+
+    def part(self, kept: NDArray[np.bool_]) -> Answers:
+        """Return the answers to some of the tasks, with those workers who gave them."""
+        edge = kept[self.task]
+        workers, worker = np.unique(self.worker[edge], return_inverse=True)
+        task = (np.cumsum(kept) - 1)[self.task[edge]]
+        return replace(
+            self,
+            task_ids=self.task_ids[kept],
+            worker_ids=self.worker_ids[workers],
+            task=task.astype(np.int32),
+            worker=worker.astype(np.int32),
+            value=self.value[edge],
+            gold=None if self.gold is None else self.gold[kept],
+        )
 
     def __repr__(self) -> str:
         gold = f", {int(self.is_gold.sum())} gold" if self.is_gold.any() else ""

@@ -45,7 +45,7 @@ _NORMAL_95 = float(ndtri(0.975))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prediction:
+class PredictedError:
     """The error to expect of an assignment, with what bounds it.
 
     Attributes
@@ -92,7 +92,7 @@ def predict_error(
     size: int = _SIZE,
     populations: int = _POPULATIONS,
     engine: Engine | None = None,
-) -> Prediction:
+) -> PredictedError:
     """Predict the error of BI for many tasks, with so many answers per task and per worker.
 
     Between two whole numbers ``per_task`` is an average: some tasks get one answer more than the
@@ -119,7 +119,7 @@ def measure_error(
     per_worker: int,
     gold: int = 0,
     crowds: int = 10,
-) -> Prediction:
+) -> PredictedError:
     """Measure the same with finitely many tasks: draw crowds, fit BI, and average.
 
     Every worker answers ``per_worker`` tasks and, besides, the same ``gold`` questions.
@@ -149,14 +149,14 @@ def _check(per_task: float, per_worker: int, gold: int) -> None:
     require(gold >= 0, f"gold must be at least 0, got {gold}")
 
 
-def _prediction(model: Model, per_task: float, found: Floats) -> Prediction:
+def _prediction(model: Model, per_task: float, found: Floats) -> PredictedError:
     """Sum up rows of (excess MSE, excess half-width over the oracle's), one per population."""
     excess, wider = found.mean(axis=0)
     errors = found.std(axis=0, ddof=1) / np.sqrt(len(found))
     oracle = oracle_mse(model, per_task)
     # With one answer per task there is no excess but rounding, and no error to speak of.
     rounding = 1e-12 * oracle
-    return Prediction(
+    return PredictedError(
         mse=oracle + float(excess),
         mse_error=float(errors[0]) if errors[0] > rounding else 0.0,
         half_width=_NORMAL_95 * oracle_variance(model, per_task, 0.5) + float(wider),

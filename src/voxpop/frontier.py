@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from voxpop.density import Prediction
+from voxpop.density import PredictedError
 from voxpop.errors import ConfigError, require
 from voxpop.model import Model
 from voxpop.tables import replacing
@@ -52,7 +52,7 @@ class Option:
     n_workers: int
     n_answers: int
     cost: float
-    prediction: Prediction
+    prediction: PredictedError
     crowd_error: float = 0.0
     luck: float = 0.0
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxpop.answers import columns_taken
+from voxpop.answers import Answers, columns_taken
 from voxpop.arrays import Floats, Ids
+from voxpop.audit import Audit
 from voxpop.errors import DataError, require
 from voxpop.tables import (
     frame,
@@ -27,6 +28,10 @@ from voxpop.tables import (
     restore_ids,
     write_table,
 )
+
+if TYPE_CHECKING:
+    from voxpop.explanation import Explanation
+    from voxpop.prediction import Prediction
 
 # The quantiles every result carries, and the intervals that they bound, by position.
 PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
@@ -75,6 +80,14 @@ class Result:
         The share of workers at each level.
     worker_posterior
         Each worker's probabilities of the levels, shape (n_workers, n_levels).
+    worker_bias, worker_bias_sd
+        How far each worker is off on average, and the sd of that, shape (n_workers, dimension);
+        empty for methods without worker bias.
+    task_difficulty
+        Noise variance on each task as a multiple of the usual, shape (n_tasks,): the ambiguity of
+        the task beside the noise of its workers; empty for methods without task difficulty.
+    audit
+        How well left-out answers are predicted from the others; None where not worked out.
     settings
         The estimator's name and arguments, and what it chose from the data.
     notes
@@ -95,6 +108,10 @@ class Result:
     levels: Floats = field(default_factory=lambda: np.empty(0))
     level_weights: Floats = field(default_factory=lambda: np.empty(0))
     worker_posterior: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_bias: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_bias_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    task_difficulty: Floats = field(default_factory=lambda: np.empty(0))
+    audit: Audit | None = None
     trace: Trace = field(default_factory=Trace)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -110,6 +127,18 @@ class Result:
         require(coverage in INTERVALS, f"coverage must be one of {[*INTERVALS]}, got {coverage}")
         low, high = INTERVALS[coverage]
         return self.quantile[:, :, low], self.quantile[:, :, high]
+
+    def explain(self, answers: Answers, task: object, estimator: Any = None) -> Explanation:
+        """Say who said what of a task and with what weight; see :func:`voxpop.explain`."""
+        from voxpop.explaining import explain
+
+        return explain(answers, self, task, estimator)
+
+    def predict_answer(self, worker: object, task: object) -> Prediction:
+        """Predict what a worker would answer on a task; see :func:`voxpop.predict_answer`."""
+        from voxpop.prediction import predict_answer
+
+        return predict_answer(self, worker, task)
 
     @cached_property
     def tasks(self) -> Any:
@@ -137,6 +166,8 @@ class Result:
                 low, high = self.interval(coverage)
                 columns[f"lower_{coverage * 100:.0f}{of}"] = low[:, j]
                 columns[f"upper_{coverage * 100:.0f}{of}"] = high[:, j]
+        if self.task_difficulty.size:
+            columns["difficulty"] = self.task_difficulty
         columns["n_answers"] = self.task_answers
         return columns
 
@@ -150,6 +181,10 @@ class Result:
             "variance_upper_95": self.worker_interval[:, 1],
             "weight": self.worker_weight,
         }
+        if self.worker_bias.size:
+            for j, of in enumerate(_suffixes(self.value_names)):
+                columns[f"bias{of}"] = self.worker_bias[:, j]
+                columns[f"bias_sd{of}"] = self.worker_bias_sd[:, j]
         for k, name in enumerate(_level_columns(self.levels)):
             columns[name] = self.worker_posterior[:, k]
         return columns
@@ -189,7 +224,10 @@ class Result:
         tasks = open_table(folder / f"tasks.{task_format}")
         workers = open_table(folder / f"workers.{task_format}")
 
-        of = [""] if len(names) == 1 else [f"_{name}" for name in names]
+        of = _suffixes(names)
+        biased, hard = facts.get("has_bias", False), facts.get("has_difficulty", False)
+        audit = facts.get("audit")
+        none = np.empty((0, 0))
         bounds = ("lower_95", "lower_90", "upper_90", "upper_95")  # as PROBABILITIES
         posterior = _level_columns(levels)
         return cls(
@@ -209,6 +247,10 @@ class Result:
             levels=levels,
             level_weights=np.array(facts["level_weights"]),
             worker_posterior=matrix(workers, posterior) if posterior else np.empty((0, 0)),
+            worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
+            worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
+            task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
+            audit=None if audit is None else Audit.from_summary(audit),
             trace=Trace(
                 changes=tuple(facts["trace"]["changes"]),
                 dampings=tuple(facts["trace"]["dampings"]),
@@ -225,6 +267,9 @@ class Result:
             "id_kinds": {"task": id_kind(self.task_ids), "worker": id_kind(self.worker_ids)},
             "levels": self.levels.tolist(),
             "level_weights": self.level_weights.tolist(),
+            "has_bias": bool(self.worker_bias.size),
+            "has_difficulty": bool(self.task_difficulty.size),
+            "audit": None if self.audit is None else self.audit.summary(),
             "settings": dict(self.settings),
             "notes": list(self.notes),
             "trace": {
@@ -238,7 +283,8 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Everything in one document of plain lists, for a program on the other end of a pipe."""
         facts = self._facts("json")
-        del facts["format"], facts["id_kinds"]
+        for name in ("format", "id_kinds", "has_bias", "has_difficulty"):
+            del facts[name]
         return {
             "tasks": _records(self.task_columns()),
             "workers": _records(self.worker_columns()),
@@ -259,7 +305,8 @@ class Result:
     def all_notes(self) -> list[str]:
         """Say which columns were taken for what, and what was decided from the data."""
         taken = columns_taken(self.settings.get("columns", {}))
-        return [*([f"read {taken}"] if taken else []), *self.notes]
+        audit = [self.audit.sentence()] if self.audit is not None else []
+        return [*([f"read {taken}"] if taken else []), *self.notes, *audit]
 
     def __repr__(self) -> str:
         lines = [f"Result of {self.headline()}", *(f"note: {note}" for note in self.all_notes())]
@@ -282,9 +329,16 @@ class Result:
         return {name: np.asarray(column)[order] for name, column in self.worker_columns().items()}
 
 
+def _suffixes(names: tuple[str, ...]) -> list[str]:
+    """What tells the columns of a coordinate from those of another: nothing if there is one."""
+    return [""] if len(names) == 1 else [f"_{name}" for name in names]
+
+
 def _estimate_column(name: str) -> str:
     """Name the column of an estimate like the value, unless the table needs that name itself."""
-    ours = name in ("task", "sd", "n_answers") or name.startswith(("sd_", "lower_9", "upper_9"))
+    ours = name in ("task", "sd", "difficulty", "n_answers") or name.startswith(
+        ("sd_", "lower_9", "upper_9")
+    )
     return f"{name}_estimate" if ours else name
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 from voxpop.demo import Contestant
 from voxpop.diagnosis import Diagnosis
 from voxpop.estimators.base import OnSweep
+from voxpop.explanation import Explanation
 from voxpop.frontier import Option, Plan
 from voxpop.metrics import Score
 from voxpop.reliability import Agreement
@@ -105,6 +106,17 @@ def show_plan(plan: Plan, console: Console) -> None:
     if plan.chosen is not None:
         columns[""] = ["◀" if option == plan.chosen else "" for option in plan.frontier]
     show_rows(f"What money buys: {plan.n_tasks} tasks", columns, console)
+
+
+def show_explanation(explanation: Explanation, console: Console) -> None:
+    """Print the answers of an explained task."""
+    columns = {
+        name: column
+        for name, column in explanation.columns().items()
+        if not name.startswith("predicted_sd")
+    }
+    rows = np.arange(len(explanation.worker))
+    console.print(_table("Answers, heaviest first", columns, rows))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from voxpop.arrays import Floats
 from voxpop.errors import require
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
+
+if TYPE_CHECKING:
+    from voxpop.backends.mixtures import MixtureKernels
 
 Inference = Literal["auto", "enumerate", "active", "integrate"]
 WorkerSums = NDArray[np.int64]
@@ -85,7 +88,7 @@ class Engine:
         from voxpop.backends.groups import Groups, Ways
 
         ways: Ways
-        if self.backend == "portable" or not native_is_installed():
+        if not self._is_native:
             from voxpop.backends.portable import PortableWays
 
             ways = PortableWays()
@@ -94,6 +97,16 @@ class Engine:
 
             ways = NativeWays(self.threads)
         return Groups(answers, model, self.inference, self.accuracy, ways)
+
+    def mixtures(self) -> MixtureKernels:
+        """Return the kernels of a rich noise model."""
+        from voxpop.backends.mixtures import NativeMixture, PortableMixture
+
+        return NativeMixture(self.threads) if self._is_native else PortableMixture()
+
+    @property
+    def _is_native(self) -> bool:
+        return self.backend != "portable" and native_is_installed()
 
 
 def native_is_installed() -> bool:

@@ -15,6 +15,7 @@ from voxpop.cli.assign import assign
 from voxpop.cli.common import Commands
 from voxpop.cli.convert import convert, export, formats
 from voxpop.cli.diagnose import diagnose
+from voxpop.cli.explain import explain
 from voxpop.cli.plan import plan
 from voxpop.cli.simulate import demo, simulate
 
@@ -33,7 +34,7 @@ def main() -> None:
 
 
 COMMANDS = (
-    *(aggregate, diagnose, plan, assign, convert, export, formats),
+    *(aggregate, explain, diagnose, plan, assign, convert, export, formats),
     *(simulate, demo, methods, version),
 )
 for command in COMMANDS:

@@ -21,8 +21,7 @@ def methods(as_json: bool) -> None:
     from voxpop.estimators import ESTIMATORS
     from voxpop.screen import show_rows
 
-    lines = {"auto": "chooses for you: today, bi with noise levels learned from the answers"}
-    lines |= {name: estimator.summary for name, estimator in ESTIMATORS.items()}
+    lines = {name: estimator.summary for name, estimator in ESTIMATORS.items()}
     if as_json:
         click.echo(json.dumps(lines, indent=2))
     elif sys.stdout.isatty():

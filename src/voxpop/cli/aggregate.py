@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from voxpop.cli.common import (
+    build_estimator,
     console,
     default_folder,
     estimator_options,
@@ -69,7 +70,7 @@ def aggregate(
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
         cat answers.csv | voxpop aggregate - > truth.csv
     """
-    from voxpop.estimators import StrongOracle, WeakOracle, make_estimator
+    from voxpop.estimators import StrongOracle, WeakOracle
     from voxpop.io import read_truth, read_variances
     from voxpop.metrics import score
     from voxpop.screen import progress, show_score
@@ -77,10 +78,9 @@ def aggregate(
 
     reading = take_reading(settings)
     variances = settings.pop("variances")
-    given = {name: item for name, item in settings.items() if item is not None}
-    if method in (StrongOracle.name, WeakOracle.name) and variances is not None:
-        given["variances"] = variances
-    estimator = make_estimator(method, given)
+    if method in (StrongOracle.name, WeakOracle.name):
+        settings["variances"] = variances
+    estimator = build_estimator(method, settings)
     folder = output or default_folder(answers)
     require_folder(folder)
     table = read_table(answers, reading)
@@ -94,6 +94,8 @@ def aggregate(
     say(result.headline())
     for note in result.notes:
         say(note)
+    if result.audit is not None:
+        say(result.audit.sentence())
     # Files first: whoever reads the output may hang up on us.
     result.save(folder, file_format)
     say(f"wrote tasks.{file_format}, workers.{file_format} and result.json to {folder}")

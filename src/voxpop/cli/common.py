@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError
+from voxpop.errors import ConfigError, ConvergenceWarning, DataWarning, VoxpopError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from voxpop.answers import Answers
+    from voxpop.estimators import Estimator
     from voxpop.objects import Objects
 
 Function = Callable[..., Any]
@@ -78,6 +79,15 @@ def levels(context: click.Context, parameter: click.Parameter, text: str | None)
         ) from None
 
 
+def _noise(_: click.Context, __: click.Parameter, text: str | None) -> set[str] | None:
+    """Parse ``tails,bias``."""
+    known = {"tails", "bias", "difficulty", "truths"}
+    parts = set(text.split(",")) if text else set()
+    if not parts <= known:
+        raise click.BadParameter(f"expected some of {','.join(sorted(known))}, got {text!r}")
+    return parts if text else None
+
+
 def _together(*options: Decorator) -> Decorator:
     """Several options as one decorator, shown in this order."""
 
@@ -133,6 +143,12 @@ estimator_options = _together(
     click.option(
         "--prior-variance", type=float, help="Prior variance of the truths.  [default: flat]"
     ),
+    click.option(
+        "--noise",
+        callback=_noise,
+        help="What else bi allows for, of tails,bias,difficulty,truths.  [default: auto chooses]",
+    ),
+    click.option("--bounds", callback=numbers, help="Lowest and highest possible truth: 0,100."),
     click.option(
         "--threads", type=int, help="Threads of bi; the result is the same for any number."
     ),
@@ -230,6 +246,29 @@ def read_table(name: str, reading: Mapping[str, Any]) -> Answers:
         table, _ = read_input(source, reading)
     say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
     return table
+
+
+def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
+    """Make the estimator that :data:`estimator_options` ask for."""
+    from voxpop.estimators import make_estimator
+    from voxpop.noise import Noise
+
+    given = {name: item for name, item in settings.items() if item is not None}
+    parts, bounds = given.pop("noise", None), given.pop("bounds", None)
+    if bounds is not None and len(bounds) != 2:
+        raise ConfigError(f"bounds must be a lowest and a highest number, got {len(bounds)}")
+    if parts is not None or (bounds is not None and method != "auto"):
+        on = parts or set()
+        given["noise"] = Noise(
+            tails="learn" if "tails" in on else float("inf"),
+            bias="bias" in on,
+            difficulty="difficulty" in on,
+            truths="learn" if "truths" in on else "flat",
+            bounds=bounds,
+        )
+    elif bounds is not None:
+        given["bounds"] = bounds
+    return make_estimator(method, given)
 
 
 def default_folder(answers: str) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from voxpop.cli.common import (
+    build_estimator,
     console,
     estimator_options,
     read_table,
@@ -53,14 +54,12 @@ def diagnose(
     """
     from voxpop.diagnosis import diagnose as find_flags
     from voxpop.diagnosis import effect_of_removing
-    from voxpop.estimators import make_estimator
     from voxpop.reliability import agreement
     from voxpop.screen import progress, show_diagnosis
     from voxpop.tables import make_folder, require_folder, write_table
 
     reading = take_reading(settings)
-    given = {name: item for name, item in settings.items() if item is not None}
-    estimator = make_estimator(method, given)
+    estimator = build_estimator(method, settings)
     if output is not None:
         require_folder(output)
     table = read_table(answers, reading)

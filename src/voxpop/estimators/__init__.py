@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 
 from voxpop.answers import Duplicates
 from voxpop.errors import ConfigError
+from voxpop.estimators.auto import Auto
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.bi import BI
+from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.effects import TwoWay
 from voxpop.estimators.exact import Exact
 from voxpop.estimators.gold import GoldFirst
@@ -28,7 +30,7 @@ from voxpop.result import Result
 ESTIMATORS: dict[str, type[Estimator]] = {
     estimator.name: estimator
     for estimator in (
-        *(BI, NBI, Raykar, PG1, GoldFirst),
+        *(Auto, BI, NBI, Raykar, PG1, GoldFirst),
         *(Average, Median, GeometricMedian, HodgesLehmann, Huber),
         *(CATD, CRH, GTM, KDEm, TwoWay, P910, P913, QuantiseClassify),
         *(StrongOracle, WeakOracle, Exact),
@@ -53,8 +55,8 @@ def aggregate(
     Parameters
     ----------
     method
-        An estimator, or the name of one that needs no arguments: ``"auto"`` (BI with noise
-        levels learned from the answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
+        An estimator, or the name of one that needs no arguments: ``"auto"`` (noise models
+        compared on left-out answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
     task, worker, values, gold, duplicates
         As in :func:`voxpop.read_answers`; ignored when ``source`` is ``Answers``.
     on_sweep
@@ -70,13 +72,15 @@ def aggregate(
 def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -> Estimator:
     """Make the estimator of that name; say which argument it lacks or does not take.
 
-    ``"auto"`` stands for what is chosen for the user: today BI with learned levels.
+    ``"auto"`` with an argument that only BI has is BI: who states the noise wants no contest.
     """
-    if method != "auto" and method not in ESTIMATORS:
-        raise ConfigError(f"no method {method!r}; choose auto or one of {', '.join(ESTIMATORS)}")
-    kind = BI if method == "auto" else ESTIMATORS[method]
+    if method not in ESTIMATORS:
+        raise ConfigError(f"no method {method!r}; choose one of {', '.join(ESTIMATORS)}")
+    kind = ESTIMATORS[method]
     given = dict(arguments or {})
-    known = {argument.name: argument for argument in fields(kind)}  # type: ignore[arg-type]
+    known = _arguments(kind)
+    if kind is Auto and given.keys() - known.keys() and given.keys() <= _arguments(BI).keys():
+        kind, known = BI, _arguments(BI)
     for name in given:
         if name not in known:
             raise ConfigError(f"method {method!r} takes no {name}")
@@ -84,6 +88,10 @@ def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -
         if name not in given and argument.default is argument.default_factory is MISSING:
             raise ConfigError(f"method {method!r} needs {name}")
     return kind(**given)
+
+
+def _arguments(kind: type[Estimator]) -> dict[str, Field[object]]:
+    return {argument.name: argument for argument in fields(kind)}  # type: ignore[arg-type]
 
 
 __all__ = [
@@ -96,6 +104,7 @@ __all__ = [
     "P910",
     "P913",
     "PG1",
+    "Auto",
     "Average",
     "Estimator",
     "Exact",
@@ -112,4 +121,5 @@ __all__ = [
     "WeakOracle",
     "aggregate",
     "make_estimator",
+    "widen_by_gold",
 ]

@@ -14,7 +14,9 @@ from scipy.special import chdtri, ndtri
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
+from voxpop.audit import Audit
 from voxpop.errors import ConvergenceWarning, require
+from voxpop.estimators.plug_in import plug_in_audit
 from voxpop.io import read_answers
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
@@ -167,8 +169,16 @@ def make_result(
     workers: WorkerNoise,
     trace: Trace | None = None,
     notes: tuple[str, ...] = (),
+    audit: Audit | None = None,
 ) -> Result:
-    """Put together what was found of tasks and workers with what the answers are."""
+    """Put together what was found of tasks and workers with what the answers are.
+
+    Without an audit of its own, a method is audited by what its weights predict.
+    """
+    if audit is None:
+        audit = plug_in_audit(
+            answers, found.estimate, workers.variance, workers.levels, workers.posterior
+        )
     return Result(
         task_ids=answers.task_ids,
         worker_ids=answers.worker_ids,
@@ -185,6 +195,7 @@ def make_result(
         levels=workers.levels,
         level_weights=workers.level_weights,
         worker_posterior=workers.posterior,
+        audit=audit,
         settings=settings | ({"columns": answers.columns} if answers.columns else {}),
         trace=trace or Trace(),
         notes=(*answers.notes, *notes),

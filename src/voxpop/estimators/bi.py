@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -21,12 +21,14 @@ from voxpop.estimators.base import (
     repeat,
     worker_noise,
 )
+from voxpop.estimators.noisy import NoisyFit, noisy_result
 from voxpop.estimators.support import ChosenModel, learn_support, support_from_nbi
 from voxpop.io import read_truth
 from voxpop.model import Model
+from voxpop.noise import Noise
 from voxpop.result import PROBABILITIES, Result
 
-Support = Literal["auto", "nbi"] | Sequence[float]
+Support = Literal["auto", "nbi", "common"] | Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +43,13 @@ class BI(Estimator):
     support
         Noise levels a worker may have, as variances per coordinate. ``"auto"`` learns a grid of
         levels and their weights from the answers (M21); ``"nbi"`` is the paper's rule, two levels
-        at the 10 % and 90 % quantiles of NBI's variances (M22).
+        at the 10 % and 90 % quantiles of NBI's variances (M22); ``"common"`` is one level, learned,
+        for all workers alike.
     weights
         Share of workers at each level of an explicit support; equal by default.
+    noise
+        What answers do beside scattering: heavy tails, worker bias, task difficulty, a learned
+        prior or bounds of the truths (M28); none of it by default, as in the paper.
     prior_mean, prior_variance
         Gaussian prior of the truths: a number or vector for all tasks, or a mapping, table or
         path with one per task. Flat by default.
@@ -70,6 +76,7 @@ class BI(Estimator):
 
     support: Support = "auto"
     weights: Sequence[float] | None = None
+    noise: Noise = field(default_factory=Noise)
     prior_mean: object = 0.0
     prior_variance: float = np.inf
     max_iter: int = 300
@@ -90,12 +97,21 @@ class BI(Estimator):
             or (isinstance(self.prior_mean, float | int) and not self.prior_mean),
             "prior_mean does nothing without a finite prior_variance; give both",
         )
+        require(
+            self.is_plain or (self.support != "nbi" and self.weights is None),
+            "noise beside the paper's goes with support 'auto', 'common' or levels of equal weight",
+        )
+        require(
+            self.is_plain or np.isinf(self.prior_variance),
+            "noise beside the paper's goes with noise=Noise(truths='learn'), not prior_variance",
+        )
         if isinstance(self.prior_mean, np.ndarray | np.generic | list):
             object.__setattr__(self, "prior_mean", as_tuples(self.prior_mean))
         if isinstance(self.support, str):
             require(
-                self.support in ("auto", "nbi"),
-                f"support must be 'auto', 'nbi' or a list of variances, got {self.support!r}",
+                self.support in ("auto", "nbi", "common"),
+                "support must be 'auto', 'nbi', 'common' or a list of variances, "
+                f"got {self.support!r}",
             )
             require(
                 self.weights is None,
@@ -110,6 +126,11 @@ class BI(Estimator):
             object.__setattr__(self, "support", model.support)
             object.__setattr__(self, "weights", None if self.weights is None else model.weights)
 
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether the noise is the paper's."""
+        return self.noise.is_plain and self.support != "common"
+
     def _engine(self) -> Engine:
         return Engine(
             backend=self.backend,
@@ -120,6 +141,10 @@ class BI(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
+        if not self.is_plain:
+            fit = NoisyFit(answers, self.noise, self._engine(), self.support)
+            found = fit.run(self.tol, self.max_iter, on_sweep)
+            return noisy_result(answers, plain_settings(self), found)
         chosen = self._choose_model(answers, on_sweep)
         model = chosen.model
         backend = self._engine().open(answers, model)
@@ -133,7 +158,7 @@ class BI(Estimator):
             return change
 
         trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="BI", on_sweep=on_sweep)
-        found = backend.moments(PROBABILITIES)
+        moments = backend.moments(PROBABILITIES)
         workers = worker_noise(softmax(sums * backend.quantum + log_weights, axis=1), model)
         settings = plain_settings(self) | {
             "support_used": list(model.support),
@@ -141,7 +166,7 @@ class BI(Estimator):
             "learning_sweeps": chosen.n_sweeps,
             "inference_used": backend.used,
         }
-        return make_result(answers, settings, found, workers, trace, chosen.notes)
+        return make_result(answers, settings, moments, workers, trace, chosen.notes)
 
     def _choose_model(self, answers: Answers, on_sweep: OnSweep | None) -> ChosenModel:
         prior_mean = self.prior_mean

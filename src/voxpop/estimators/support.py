@@ -62,7 +62,7 @@ def learn_support(
 ) -> ChosenModel:
     """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21)."""
     engine = replace(engine, accuracy=max(engine.accuracy, _LEARNING_ACCURACY))
-    low, high = _range(answers)
+    low, high = level_bounds(answers)
     coarse, n_coarse = _learn_weights(
         answers,
         base.with_levels(_grid(low, high, _COARSE)),
@@ -139,7 +139,7 @@ def _grid(low: float, high: float, factor: float) -> list[float]:
     return list(np.geomspace(low, high, n_levels)) if n_levels > 1 else [float(np.sqrt(low * high))]
 
 
-def _range(answers: Answers) -> tuple[float, float]:
+def level_bounds(answers: Answers) -> tuple[float, float]:
     """Bounds of the levels worth trying, from the workers' distances to the tasks' medians."""
     centre = with_gold(answers, medians(answers))
     distance = mean_by_worker(answers, squared_residual(answers, centre)) / answers.dimension

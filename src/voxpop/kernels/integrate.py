@@ -238,14 +238,16 @@ def posterior(
     estimate = np.einsum("nq,nq->n", p, nodes.x, optimize=False)
     squared = (nodes.x - estimate[:, None]) ** 2
     variance = np.einsum("nq,nq->n", p, squared, optimize=False)
-    quantile = _node_quantiles(p, nodes, probabilities)
+    quantile = node_quantiles(p, nodes, probabilities)
     return Posterior(estimate[:, None], variance[:, None], quantile[:, None, :])
 
 
-def _node_quantiles(p: Floats, nodes: Nodes, probabilities: Floats) -> Floats:
+def node_quantiles(p: Floats, nodes: Nodes, probabilities: Floats) -> Floats:
     """Invert the cumulated density: cubic in the node number, for the mass and for x."""
     n, q = p.shape
-    slope = np.gradient(p, axis=1) if q > 1 else np.zeros_like(p)
+    if q == 1:
+        return np.repeat(nodes.x, len(probabilities), axis=1)
+    slope = np.gradient(p, axis=1)
     mass = 0.5 * (p[:, 1:] + p[:, :-1]) + (slope[:, :-1] - slope[:, 1:]) / 12.0
     cumulated = np.zeros((n, q))
     np.cumsum(np.maximum(mass, 0.0), axis=1, out=cumulated[:, 1:])

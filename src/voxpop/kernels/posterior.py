@@ -20,6 +20,17 @@ class Posterior:
     quantile: Floats
 
 
+def stretched(found: Posterior, variance: Floats) -> Posterior:
+    """Stretch the quantiles about the mean so that they go with another variance."""
+    ratio = np.sqrt(
+        np.divide(variance, found.variance, out=np.ones_like(variance), where=found.variance > 0)
+    )
+    centred = found.quantile - found.estimate[:, :, None]
+    return Posterior(
+        found.estimate, variance, found.estimate[:, :, None] + ratio[:, :, None] * centred
+    )
+
+
 def known(truth: Floats, n_probabilities: int) -> Posterior:
     """The truths of gold tasks, (n, d): no variance, and every quantile at the truth."""
     quantile = np.repeat(truth[:, :, None], n_probabilities, axis=2)

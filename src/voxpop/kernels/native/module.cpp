@@ -1,41 +1,20 @@
 // voxpop._native: the sweeps of the kernels, for the native backend.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
-#include <stdexcept>
-#include <string>
 
-#include "dispatch.hpp"
+#include "binding.hpp"
 #include "tables.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
+using namespace nanobind::literals;
 
 namespace voxpop {
 
-template <typename T, typename... Options>
-using Array = nb::ndarray<T, Options..., nb::c_contig, nb::device::cpu>;
-using In1 = Array<const double, nb::ndim<1>>;
-using In2 = Array<const double, nb::ndim<2>>;
-using In3 = Array<const double, nb::ndim<3>>;
 using Workers = Array<const int32_t, nb::ndim<2>>;
 using Sums = Array<const int64_t, nb::ndim<2>>;
 using NewSums = Array<int64_t, nb::ndim<2>>;
 using MessageArray = Array<int64_t, nb::ndim<3>>;
-
-static void check(bool condition, const char* message) {
-    if (!condition) throw std::invalid_argument(message);
-}
-
-static const Variant& find_variant(const std::string& name) {
-    for (const Variant* variant : variants())
-        if (name.empty() || name == variant->name) return *variant;
-    throw std::invalid_argument("no instruction set " + name + " on this machine");
-}
 
 static Messages messages(
     const Workers& worker, const Sums& sums, const In1& log_weights, double quantum, double floor,
@@ -154,10 +133,6 @@ static double integrate_sweep(
             return variant.integrate(g, m, first, last, mine, workspace);
         });
 }
-
-using Out1 = Array<double, nb::ndim<1>>;
-using Out2 = Array<double, nb::ndim<2>>;
-using Out3 = Array<double, nb::ndim<3>>;
 
 static Truths truths(
     const In3& incoming, const In1& probabilities, const In1& standard, const Out2& estimate,
@@ -290,6 +265,7 @@ NB_MODULE(_native, module) {
     elementary("exp", &Variant::exp);
     elementary("exp2", &Variant::exp2);
     elementary("log", &Variant::log);
+    bind_mixture(module);
 }
 
 }  // namespace voxpop

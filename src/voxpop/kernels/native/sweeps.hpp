@@ -93,6 +93,8 @@ private:
     size_t size_[n_slots] = {};
 };
 
+struct MixtureKernels;  // mixtures.hpp
+
 // One instruction set's version of the kernels. Sweeps work on blocks of `lanes` tasks and
 // return the largest change of a message, as a probability.
 struct Variant {
@@ -115,6 +117,7 @@ struct Variant {
     void (*exp)(const double* x, double* out, int64_t n);
     void (*exp2)(const double* x, double* out, int64_t n);
     void (*log)(const double* x, double* out, int64_t n);
+    const MixtureKernels* mixture;
 };
 
 }  // namespace voxpop

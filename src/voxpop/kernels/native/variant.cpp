@@ -128,9 +128,11 @@ static void log_all(const double* x, double* out, int64_t n) {
     map(x, out, n, [](vec v) { return log(v); });
 }
 
+extern const MixtureKernels mixture_kernels;
 extern const Variant variant;
 const Variant variant = {
     VOXPOP_VARIANT_NAME, lanes, enumerate, integrate, active, guess, active_posterior,
-    enumerate_posterior, integrate_posterior, exp_all, exp2_all, log_all};
+    enumerate_posterior, integrate_posterior, exp_all, exp2_all, log_all,
+    &mixture_kernels};
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -1,0 +1,160 @@
+"""Auto: compare noise models by how well they predict left-out answers, and take what is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from voxpop.answers import Answers
+from voxpop.audit import Audit
+from voxpop.backends import Engine
+from voxpop.estimators.averages import Average
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings, sum_by_task
+from voxpop.estimators.bi import BI, Support
+from voxpop.estimators.conformal import widen_by_gold
+from voxpop.estimators.contest import Contest, usable_answers
+from voxpop.kernels.posterior import Posterior, stretched
+from voxpop.noise import Noise
+from voxpop.result import Result
+
+# Endings of what the winner's settings say that the result's go on saying.
+_KEPT = ("_used", "columns", "coordinate_scale", "bias_sd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto(Estimator):
+    """Fit several noise models, and keep the one that the answers themselves show to be best.
+
+    Each candidate predicts every answer from the others. Out go those that predict worse, in
+    squared error, than the best by more than chance (over workers and tasks, all comparisons taken
+    together), or worse than mean or median once all workers count alike: agreement is then no sign
+    of being right. Of the rest the highest log density wins, or the simplest that chance cannot
+    tell from it. At last the winner is held against the plain mean and the median: where one of
+    those would have improved its predictions, the estimates go that far towards it (M38)-(M39).
+
+    Parameters
+    ----------
+    bounds
+        Lowest and highest value a truth can have.
+    contest_answers
+        With more answers than this, times coordinates, the contest is held on a part of the tasks;
+        the winner is fitted to all.
+    max_iter, tol, accuracy, backend, threads
+        As in :class:`BI`.
+    """
+
+    bounds: tuple[float, float] | None = None
+    contest_answers: int = 30_000
+    max_iter: int = 300
+    tol: float = 1e-7
+    accuracy: float = 1e-9
+    backend: str = "auto"
+    threads: int = 1
+    name: ClassVar[str] = "auto"
+    summary: ClassVar[str] = "compares noise models on left-out answers, takes what is shown best"
+
+    def __post_init__(self) -> None:
+        self._bi(Noise(bounds=self.bounds), "auto")
+
+    def _bi(self, noise: Noise, support: Support) -> BI:
+        return BI(
+            support=support,
+            noise=noise,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            accuracy=self.accuracy,
+            backend=self.backend,
+            threads=self.threads,
+        )
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
+        """Aggregate the answers."""
+        part = neighbourhood(answers, self.contest_answers // answers.dimension)
+        usable = usable_answers(part)
+        if not usable.any():
+            return self._without_contest(answers, on_sweep)
+        engine = Engine(backend=self.backend, accuracy=1e-4, threads=self.threads)
+        contest = Contest(part, usable, self.bounds, engine, on_sweep)
+        winner, reason = contest.decide()
+        chosen = self._bi(winner.noise, winner.support)
+        result = chosen.fit(answers, on_sweep)
+        audit = winner.result.audit
+        assert audit is not None
+        if part is answers and not chosen.is_plain:
+            audit = result.audit or audit
+        hedge = contest.hedge(audit, winner.result.settings["tails_used"])
+        result = hedge.apply(answers, result)
+        if chosen.is_plain:
+            result = _stretch(result, audit, part is answers)
+        settings = plain_settings(self) | {
+            "chosen": winner.name,
+            "reason": reason,
+            "fallback": hedge.name if hedge.share else None,
+            "fallback_share": hedge.share,
+            "contest": contest.table(),
+            "contest_answers_used": part.n_edges,
+            **{k: v for k, v in result.settings.items() if k.endswith(_KEPT)},
+        }
+        sentence = f"chose {winner.name}: {reason}"
+        if hedge.share:
+            sentence += (
+                f"; moved {hedge.share:.0%} of the way to the {hedge.name}, which left-out answers "
+                "show to be needed"
+            )
+        result = replace(result, settings=settings, notes=(sentence, *result.notes))
+        return widen_by_gold(lambda a: hedge.apply(a, chosen.fit(a, on_sweep)), answers, result)
+
+    def _without_contest(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
+        """Without a second answer to any task there is nothing to compare: the mean it is."""
+        result = Average().fit(answers, on_sweep)
+        reason = "no task has answers enough to hold any against the others"
+        settings = plain_settings(self) | {"chosen": "mean", "reason": reason}
+        return replace(result, settings=settings, notes=(f"took the mean: {reason}",))
+
+
+def _stretch(result: Result, audit: Audit, whole: bool) -> Result:
+    """Stretch the intervals of the paper's BI by what left-out answers call for."""
+    found = Posterior(result.estimate, result.variance, result.quantile)
+    wider = stretched(found, max(audit.stretch, 1.0) ** 2 * result.variance)
+    return replace(
+        result,
+        variance=wider.variance,
+        quantile=wider.quantile,
+        audit=audit if whole else result.audit,
+    )
+
+
+def neighbourhood(answers: Answers, limit: int) -> Answers:
+    """A connected part of at most about ``limit`` answers: tasks whose workers hang together.
+
+    Tasks are taken breadth first from the task whose workers have the most answers, so that
+    workers inside keep all of theirs; a random choice of tasks would leave them with one each.
+    """
+    if answers.n_edges <= limit:
+        return answers
+    taken = np.zeros(answers.n_tasks, dtype=bool)
+    seen = np.zeros(answers.n_workers, dtype=bool)
+    activity = sum_by_task(answers, answers.worker_degree[answers.worker].astype(float)[:, None])
+    start = int(np.argmax(activity[:, 0] / answers.task_degree))
+    frontier, budget = np.array([start]), limit
+    task_of = answers.task[answers.by_worker]
+    while len(frontier) and budget > 0:
+        kept = frontier[np.cumsum(answers.task_degree[frontier]) <= budget]
+        taken[kept] = True
+        budget -= int(answers.task_degree[kept].sum())
+        if len(kept) < len(frontier):
+            break
+        edges = np.flatnonzero(np.isin(answers.task, kept))
+        workers = np.unique(answers.worker[edges])
+        workers = workers[~seen[workers]]
+        seen[workers] = True
+        spans = [
+            task_of[answers.worker_ptr[u] : answers.worker_ptr[u + 1]] for u in workers.tolist()
+        ]
+        reached = np.unique(np.concatenate(spans)) if spans else np.empty(0, dtype=np.int64)
+        frontier = reached[~taken[reached]]
+    if not taken.any():
+        taken[start] = True
+    return answers.part(taken)

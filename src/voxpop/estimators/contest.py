@@ -1,0 +1,329 @@
+"""The contest between noise models: every answer predicted from the others, under each model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from voxpop.answers import Answers
+from voxpop.arrays import Floats
+from voxpop.audit import Audit
+from voxpop.backends import Engine
+from voxpop.estimators.averages import Average, Median
+from voxpop.estimators.base import OnSweep, sum_by_task
+from voxpop.estimators.bi import Support
+from voxpop.estimators.noisy import NoisyFit, noisy_result, starting_levels
+from voxpop.kernels.posterior import Posterior, stretched
+from voxpop.noise import Noise, tail_variance
+from voxpop.result import Result
+
+Mask = NDArray[np.bool_]
+
+# Sweeps and change at which a candidate is good enough to be compared.
+_CONTEST_SWEEPS, _CONTEST_TOL = 20, 2e-3
+# Workers count in the comparison by this power of their precision: halfway between all alike, which
+# lets the noisiest decide, and full trust in what is learned, which lets those decide who agree.
+_TRUST = 0.5
+_LEVEL = 0.05
+# Workers taken alike give the mean itself, up to the accuracy of an integral.
+_ROUNDING = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A noise model in the contest: its name, what it is, and its scores on left-out answers.
+
+    ``squared`` (E,) is the weighted squared error of predicting each answer, ``plain`` (E,) that
+    with workers alike, ``log_density`` (E,) that of the prediction; over all coordinates.
+    """
+
+    name: str
+    noise: Noise
+    support: Support
+    result: Result
+    squared: Floats
+    plain: Floats
+    log_density: Floats
+
+    @property
+    def complexity(self) -> int:
+        """How many things are learned that a simpler model does without."""
+        noise = self.noise
+        on = (noise.tails == "learn", noise.bias, noise.difficulty, noise.truths == "learn")
+        return sum(on) + (self.support == "auto")
+
+
+@dataclass(frozen=True)
+class Hedge:
+    """How far to move estimates towards a simple method, and towards which."""
+
+    name: str
+    share: float
+
+    def apply(self, answers: Answers, result: Result) -> Result:
+        """Mix the two posteriors: mean, variance, quantiles stretched to that variance (M39)."""
+        if not self.share:
+            return result
+        simple = (Average() if self.name == "mean" else Median()).fit(answers)
+        mean = (1 - self.share) * result.estimate + self.share * simple.estimate
+        variance = (1 - self.share) * (result.variance + (result.estimate - mean) ** 2)
+        variance += self.share * (simple.variance + (simple.estimate - mean) ** 2)
+        mixed = stretched(Posterior(result.estimate, result.variance, result.quantile), variance)
+        return replace(
+            result,
+            estimate=mean,
+            variance=variance,
+            quantile=mixed.quantile + (mean - result.estimate)[:, :, None],
+        )
+
+
+@dataclass(eq=False)
+class Contest:
+    """All candidates fitted to the same answers.
+
+    If workers err independently, any weighting of them ranks the models alike, on average. So a
+    model that predicts answers worse than mean or median do, once all workers count alike, or that
+    predicts most workers worse, is out, however well it predicts those it trusts: they agree for
+    some other reason than being right.
+    """
+
+    answers: Answers
+    usable: Mask
+    bounds: tuple[float, float] | None
+    engine: Engine
+    on_sweep: OnSweep | None
+    candidates: list[Candidate] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._levels = starting_levels(self.answers, self.engine, self.on_sweep)
+        flat, drawn = Noise(bounds=self.bounds), Noise(truths="learn", bounds=self.bounds)
+        reference = self._fit(flat, "auto")
+        self._scale = np.array(reference.settings["coordinate_scale"])
+        self._weight = self._weigh(reference)
+        self._simple = min(
+            (self._plain(simple(self.answers)) for simple in (_others_mean, _others_median)),
+            key=np.sum,
+        )
+        self.candidates = [self._scored(flat, "auto", reference)]
+        self._enter(drawn, "auto")
+        # Whether truths have a distribution worth knowing is decided first, for all that follow.
+        first, second = self.candidates
+        base = min(first, second, key=lambda c: float(c.squared.sum())).noise
+        self._enter(flat, "common")
+        self._enter(replace(base, bias=True), "common")
+        for noise in (
+            replace(base, bias=True),
+            replace(base, tails="learn"),
+            replace(base, tails="learn", bias=True),
+            replace(base, bias=True, difficulty=True),
+        ):
+            self._enter(noise, "auto")
+        # And once more, for the winner alone.
+        winner = self.decide()[0]
+        self._enter(
+            replace(winner.noise, truths="flat" if winner.noise.truths == "learn" else "learn"),
+            winner.support,
+        )
+
+    def _enter(self, noise: Noise, support: Support) -> None:
+        if any(c.noise == noise and c.support == support for c in self.candidates):
+            return
+        self.candidates.append(self._scored(noise, support, self._fit(noise, support)))
+
+    def _fit(self, noise: Noise, support: Support) -> Result:
+        fit = NoisyFit(self.answers, noise, self.engine, support)
+        found = fit.run(
+            _CONTEST_TOL, _CONTEST_SWEEPS, self.on_sweep, levels=self._levels, warn=False
+        )
+        return noisy_result(self.answers, {}, found)
+
+    def _weigh(self, reference: Result) -> Floats:
+        """Weight of each usable coordinate of an answer (E, d) in the comparison."""
+        log_level = reference.worker_posterior @ np.log(reference.levels)
+        trust = np.exp(-_TRUST * (log_level - log_level.min()))[self.answers.worker]
+        return np.asarray(trust[:, None] / self._scale**2)[self.usable]
+
+    def _plain(self, predicted: Floats) -> Floats:
+        """Squared error of predicting each answer, all workers alike."""
+        residual = ((self.answers.value - predicted) / self._scale)[self.usable]
+        return np.asarray((residual**2).sum(axis=1))
+
+    def _is_sound(self, candidate: Candidate) -> bool:
+        """Tell whether all workers together, and most of them, are predicted as well as simply."""
+        owner = self.answers.worker[self.usable]
+        present = np.bincount(owner) > 0
+        ours, simple = (
+            np.bincount(owner, errors)[present] * (1.0 + slack)
+            for errors, slack in ((candidate.plain, 0.0), (self._simple, _ROUNDING))
+        )
+        return bool(ours.sum() <= simple.sum() and np.mean(ours <= simple) >= 0.5)
+
+    def _scored(self, noise: Noise, support: Support, result: Result) -> Candidate:
+        audit = result.audit
+        assert audit is not None
+        residual = (self.answers.value - audit.predicted)[self.usable]
+        return Candidate(
+            name=describe(noise, support),
+            noise=noise,
+            support=support,
+            result=result,
+            squared=(self._weight * residual**2).sum(axis=1),
+            plain=self._plain(audit.predicted),
+            log_density=audit.log_density[self.usable].sum(axis=1),
+        )
+
+    def decide(self) -> tuple[Candidate, str]:
+        """The winner so far, and why, in one sentence."""
+        sound = [c for c in self.candidates if self._is_sound(c)]
+        # Where none is, the mean is left, and it falls back on the median as far as needed.
+        mean = Noise(bounds=self.bounds)
+        sound = sound or [c for c in self.candidates if c.noise == mean and c.support == "common"]
+        best = min(sound, key=lambda c: float(c.squared.sum()))
+        critical = self._critical_value(len(self.candidates) - 1)
+        allowed = [c for c in sound if self._worse(c, best) <= critical]
+        likeliest = max(allowed, key=lambda c: float(c.log_density.sum()))
+
+        def within(c: Candidate) -> bool:
+            difference = likeliest.log_density - c.log_density
+            return float(difference.sum()) <= self._critical_value(1) * self._error(difference)
+
+        near = [c for c in allowed if within(c)]
+        winner = min(near, key=lambda c: (c.complexity, -float(c.log_density.sum())))
+        n, unsound = len(self.candidates), len(self.candidates) - len(sound)
+        reason = f"of {n} models {len(sound) - len(allowed)} predict left-out answers worse than "
+        reason += "the best by more than chance"
+        if unsound:
+            reason += f" and {unsound} worse than mean or median, all workers counted alike"
+        reason += "; of the others it "
+        if winner is likeliest:
+            reason += "predicts them best"
+        else:
+            reason += f"is the simplest that chance cannot tell from the best ({likeliest.name})"
+        return winner, reason
+
+    def _worse(self, one: Candidate, other: Candidate) -> float:
+        """By how many standard errors one predicts worse than the other, in squared error."""
+        difference = one.squared - other.squared
+        error = self._error(difference)
+        return float(difference.sum()) / error if error > 0 else 0.0
+
+    def _critical_value(self, n_comparisons: int) -> float:
+        """Student's t at the level that keeps the chance of a wrong exclusion, of any, small."""
+        freedom = max(min(self._n_workers, self._n_tasks) - 1, 1)
+        return float(stdtrit(freedom, 1.0 - _LEVEL / max(n_comparisons, 1)))
+
+    def _error(self, per_answer: Floats) -> float:
+        """Standard error of a sum over answers: those of a worker go together, and of a task."""
+        errors = []
+        for owner in (self.answers.worker[self.usable], self.answers.task[self.usable]):
+            sums = np.bincount(owner, per_answer)
+            present = np.bincount(owner) > 0
+            n = int(present.sum())
+            spread = sums[present] - sums[present].mean()
+            largest = float(np.abs(spread).max()) or 1.0
+            total = float(((spread / largest) ** 2).sum())
+            errors.append(largest * np.sqrt(max(n, 2) / max(n - 1, 1) * total))
+        return float(max(errors))
+
+    @property
+    def _n_workers(self) -> int:
+        return len(np.unique(self.answers.worker[self.usable]))
+
+    @property
+    def _n_tasks(self) -> int:
+        return len(np.unique(self.answers.task[self.usable]))
+
+    def hedge(self, audit: Audit, freedom: float | None) -> Hedge:
+        """How far moving to mean or median improves a model's predictions, less an error (M39).
+
+        Under tails of so many degrees of ``freedom`` an answer that is far off counts less.
+
+        The share lambda of the simple method minimises the weighted squared error of the mixed
+        prediction; a standard error below it is what is shown.
+        """
+        residual = (self.answers.value - audit.predicted)[self.usable]
+        weight = self._weight
+        if freedom is not None:
+            spread = audit.predicted_sd[self.usable] ** 2 / tail_variance(freedom)
+            weight = weight * (freedom + 1.0) / (freedom + residual**2 / spread)
+        best = Hedge("mean", 0.0)
+        for name, simple in (("mean", _others_mean), ("median", _others_median)):
+            move = simple(self.answers)[self.usable] - audit.truth[self.usable]
+            gain = (weight * residual * move).sum(axis=1)
+            size = (weight * move**2).sum(axis=1)
+            if size.sum() <= 0:
+                continue
+            share = float(gain.sum() / size.sum())
+            shown = share - self._error(gain - share * size) / float(size.sum())
+            if shown > best.share:
+                best = Hedge(name, float(min(shown, 1.0)))
+        return best
+
+    def table(self) -> list[dict[str, Any]]:
+        """The scores of all, as JSON can hold them."""
+        best = min(self.candidates, key=lambda c: float(c.squared.sum()))
+        return [
+            {
+                "model": c.name,
+                "log_score": float(c.log_density.mean()),
+                "squared_error": float(c.squared.mean() / best.squared.mean())
+                if best.squared.mean() > 0
+                else 1.0,
+                "standard_errors_worse": self._worse(c, best),
+                "to_mean_or_median": float(c.plain.sum() / (self._simple.sum() or 1.0)),
+                "coverage_95": c.result.audit.coverage_95 if c.result.audit else None,
+            }
+            for c in self.candidates
+        ]
+
+
+def describe(noise: Noise, support: Support) -> str:
+    """Name a noise model in words fit for a sentence."""
+    name = "workers alike" if support == "common" else "workers differ in noise"
+    if noise.bias:
+        name += " but for bias" if support == "common" else " and bias"
+    name += ", heavy tails" * (noise.tails == "learn") + ", tasks in difficulty" * noise.difficulty
+    return name + ", truths drawn to the usual" * (noise.truths == "learn")
+
+
+def usable_answers(answers: Answers) -> Mask:
+    """Answers that can be held against at least two others, or against one if none can."""
+    degree = answers.task_degree[answers.task]
+    open_task = ~answers.is_gold[answers.task]
+    enough = (degree >= 3) & open_task
+    return np.asarray(enough if enough.any() else (degree == 2) & open_task)
+
+
+def _others_mean(answers: Answers) -> Floats:
+    """Mean of the other answers to the same task, for every answer."""
+    degree = answers.task_degree[answers.task][:, None]
+    origin = answers.value[answers.task_ptr[:-1]][answers.task]
+    deviation = answers.value - origin
+    total = sum_by_task(answers, deviation)[answers.task]
+    return np.asarray(origin + (total - deviation) / np.maximum(degree - 1, 1))
+
+
+def _others_median(answers: Answers) -> Floats:
+    """Median of the other answers to the same task, for every answer."""
+    found = np.empty_like(answers.value)
+    degree, first = answers.task_degree, answers.task_ptr[:-1]
+    for j in range(answers.dimension):
+        order = np.lexsort((answers.value[:, j], answers.task))
+        ordered = answers.value[order, j]
+        rank = np.empty(answers.n_edges, dtype=np.int64)
+        rank[order] = np.arange(answers.n_edges)
+        rank -= first[answers.task]
+        n_others = degree[answers.task] - 1
+        sides = []
+        for place in ((n_others - 1) // 2, n_others // 2):
+            # Taking an answer out moves those above it down by one.
+            place = np.maximum(place, 0)
+            place = place + (place >= rank)
+            place = np.minimum(place, n_others)
+            sides.append(ordered[first[answers.task] + place])
+        found[:, j] = 0.5 * (sides[0] + sides[1])
+    return found

@@ -1,0 +1,160 @@
+"""Auto: simple crowds get simple models, odd crowds do no harm, and the choice is explained."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.test_contract import HARD
+from tests.test_noise import crowd
+from voxpop import Answers, Auto, Average, ConvergenceWarning, Median, Result, aggregate
+from voxpop.estimators.auto import neighbourhood
+from voxpop.estimators.contest import _others_mean, _others_median
+
+Floats = NDArray[np.float64]
+
+
+def fit(answers: Answers) -> Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return Auto().fit(answers)
+
+
+def rmse(estimate: Floats, truth: Floats) -> float:
+    return float(np.sqrt(np.mean((estimate - truth) ** 2)))
+
+
+def against_the_better(answers: Answers, truth: Floats) -> float:
+    simple = min(rmse(m.fit(answers).estimate, truth) for m in (Average(), Median()))
+    return rmse(fit(answers).estimate, truth) / simple
+
+
+def alike(seed: int) -> tuple[Answers, Floats]:
+    rng = np.random.default_rng(seed)
+    task, worker = np.repeat(np.arange(100), 5), np.tile(np.arange(20), 25)
+    truth = rng.uniform(0, 100, 100)
+    return Answers.from_arrays(task, worker, truth[task] + rng.normal(0, 5, 500)), truth[:, None]
+
+
+def test_simple_crowds_get_simple_models() -> None:
+    """Of six crowds of equal workers at most one may be taken for more (each: 5 % by design)."""
+    richer = 0
+    for seed in range(6):
+        answers, truth = alike(seed)
+        result = fit(answers)
+        richer += "alike" not in result.settings["chosen"]
+        assert rmse(result.estimate, truth) < 1.03 * rmse(Average().fit(answers).estimate, truth)
+    assert richer <= 1
+
+
+def test_what_a_crowd_does_is_found() -> None:
+    biased, truth, _, _ = crowd(20, bias_sd=10.0)
+    assert "bias" in fit(biased).settings["chosen"]
+    slips, _, _, _ = crowd(21, freedom=2.0)
+    assert "heavy tails" in fit(slips).settings["chosen"]
+    assert against_the_better(biased, truth) < 0.6
+
+
+def straight_liners(seed: int) -> tuple[Answers, Floats]:
+    """A fifth of the workers answer 50 whatever they are asked."""
+    rng = np.random.default_rng(seed)
+    task, worker = np.repeat(np.arange(150), 6), np.tile(np.arange(30), 30)
+    truth = rng.uniform(0, 100, 150)
+    value = truth[task] + rng.normal(0, 12, 900)
+    return Answers.from_arrays(task, worker, np.where(worker % 5 == 0, 50.0, value)), truth[:, None]
+
+
+def mostly_zeros(seed: int) -> tuple[Answers, Floats]:
+    """74 % of answers are 0: most tasks are, and a third of the workers say so of all."""
+    rng = np.random.default_rng(seed)
+    task, worker = np.repeat(np.arange(150), 8), np.tile(np.arange(30), 40)
+    truth = np.where(rng.random(150) < 0.6, 0.0, rng.gamma(2.0, 15.0, 150))
+    value = np.maximum(truth[task] + rng.normal(0, 10, 1200) * (truth[task] > 0), 0.0)
+    return Answers.from_arrays(task, worker, np.where(worker % 3 == 0, 0.0, value)), truth[:, None]
+
+
+def copies(seed: int) -> tuple[Answers, Floats]:
+    """Six of twenty workers copy one, who is no better than others."""
+    rng = np.random.default_rng(seed)
+    task, worker = np.repeat(np.arange(120), 10), np.tile(np.arange(20), 60)
+    truth = rng.uniform(0, 100, 120)
+    value = truth[task] + rng.normal(0, 10, 1200)
+    shared = truth + rng.normal(0, 10, 120)
+    return Answers.from_arrays(task, worker, np.where(worker < 6, shared[task], value)), truth[
+        :, None
+    ]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", [straight_liners, mostly_zeros, copies])
+def test_odd_crowds_do_no_harm(kind, seed: int) -> None:  # type: ignore[no-untyped-def]
+    assert against_the_better(*kind(seed)) <= 1.03
+
+
+def test_the_choice_is_told() -> None:
+    result = fit(alike(0)[0])
+    settings = result.settings
+    assert settings["method"] == "auto"
+    assert settings["chosen"] in result.notes[0]
+    assert settings["reason"] in result.notes[0]
+    models = {row["model"] for row in settings["contest"]}
+    assert len(models) >= 8
+    json.dumps(dict(settings))
+    assert result.audit is not None
+    assert 0.9 < result.audit.coverage_95 < 1.0
+
+
+def test_units_names_and_rows_do_not_matter() -> None:
+    answers = straight_liners(5)[0]
+    order = np.random.default_rng(0).permutation(answers.n_edges)
+    names = np.array([f"w{u}" for u in answers.worker_ids])
+    moved = Answers.from_arrays(
+        answers.task_ids[answers.task][order],
+        names[answers.worker][order],
+        (-3.0 * answers.value + 1e4)[order],
+    )
+    ours, theirs = fit(answers), fit(moved)
+    assert ours.settings["chosen"] == theirs.settings["chosen"]
+    there = {task: row for task, row in zip(theirs.task_ids, theirs.estimate, strict=True)}
+    back = np.array([(there[task] - 1e4) / -3.0 for task in answers.task_ids])
+    np.testing.assert_allclose(back / ours.sd, ours.estimate / ours.sd, atol=1e-2)
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_nothing_non_finite_comes_out(case: str) -> None:
+    result = fit(HARD[case])
+    for name in ("estimate", "variance", "quantile", "worker_variance", "worker_weight"):
+        assert np.isfinite(getattr(result, name)).all(), name
+    assert (np.diff(result.quantile, axis=2) >= -1e-12 * np.abs(result.quantile[:, :, 1:])).all()
+
+
+def test_others_are_what_is_left() -> None:
+    answers = crowd(1, n_tasks=20, per_worker=6, dimension=2)[0]
+    mean, median = _others_mean(answers), _others_median(answers)
+    for edge in range(answers.n_edges):
+        same = (answers.task == answers.task[edge]) & (np.arange(answers.n_edges) != edge)
+        np.testing.assert_allclose(mean[edge], answers.value[same].mean(axis=0))
+        np.testing.assert_allclose(median[edge], np.median(answers.value[same], axis=0))
+
+
+def test_a_large_crowd_is_compared_on_a_part() -> None:
+    answers = crowd(2, n_tasks=400)[0]
+    part = neighbourhood(answers, 600)
+    assert 300 <= part.n_edges <= 600
+    assert set(part.task_ids) <= set(answers.task_ids)
+    np.testing.assert_array_equal(np.unique(part.worker), np.arange(part.n_workers))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        result = Auto(contest_answers=600).fit(answers)
+    assert result.settings["contest_answers_used"] == part.n_edges
+    assert len(result.estimate) == 400
+
+
+def test_one_answer_per_task_leaves_the_mean() -> None:
+    result = aggregate(Answers.from_arrays([1, 2, 3], [1, 1, 2], [4.0, 5.0, 6.0]))
+    assert result.settings["chosen"] == "mean"
+    np.testing.assert_array_equal(result.estimate[:, 0], [4.0, 5.0, 6.0])
