@@ -1,0 +1,101 @@
+"""Figure 1 as the paper lays it out: error on a logarithmic scale over r or l, with error bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from voxpop.experiments.synthetic import paper_model
+from voxpop.tables import replacing
+from voxpop.theory import average_mse, oracle_mse
+
+# Colours that stay apart for colour-blind readers, and markers that stay apart in grey.
+_STYLES = {
+    "average": ("Average", "#999999", "s"),
+    "nbi": ("NBI", "#e69f00", "^"),
+    "bi": ("BI", "#d55e00", "o"),
+    "weak-oracle": ("Weak-Oracle", "#0072b2", "x"),
+    "strong-oracle": ("Strong-Oracle", "#000000", "v"),
+}
+_PANELS = {
+    "fig1a": ("(a) S_small with l = 5", "per_worker", "r, answers per worker"),
+    "fig1b": ("(b) S_large with l = 5", "per_worker", "r, answers per worker"),
+    "fig1c": ("(c) S_small with r = 5", "per_task", "l, answers per task"),
+    "fig1d": ("(d) S_large with r = 5", "per_task", "l, answers per task"),
+}
+
+
+def draw_figures(
+    frames: Mapping[str, pd.DataFrame], folder: Path, kinds: Sequence[str] = ("png", "svg")
+) -> list[Path]:
+    """Write every panel that was run, and all four side by side where all were."""
+    names = [name for name in _PANELS if name in frames]
+    written = []
+    for name in names:
+        written += _write([name], frames, folder / name, kinds)
+    if len(names) == len(_PANELS):
+        written += _write(names, frames, folder / "fig1", kinds)
+    return written
+
+
+def _write(
+    names: list[str], frames: Mapping[str, pd.DataFrame], stem: Path, kinds: Sequence[str]
+) -> list[Path]:
+    # Figure and not pyplot: nothing global, no window, no backend chosen by the machine.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.4 * len(names) + 0.4, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
+        _panel(axis, name, frames[name])
+    axes[0].set_ylabel("mean squared error")
+    handles, labels = axes[0].get_legend_handles_labels()
+    columns = len(labels) if len(names) > 1 else 2
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    paths = []
+    for kind in kinds:
+        path = stem.with_suffix(f".{kind}")
+        with replacing(path) as temporary:
+            # No date inside: the same figures are the same files.
+            metadata = {"Date": None} if kind == "svg" else None
+            figure.savefig(temporary, format=kind, dpi=110, metadata=metadata)
+        paths.append(path)
+    return paths
+
+
+def _panel(axis: Any, name: str, rows: pd.DataFrame) -> None:
+    title, column, label = _PANELS[name]
+    for method, (shown, colour, marker) in _STYLES.items():
+        found = rows[rows["method"] == method].groupby(column)["mse"]
+        mean, se = found.mean(), (found.std() / np.sqrt(found.count())).fillna(0.0)
+        axis.errorbar(
+            mean.index,
+            mean,
+            yerr=se,
+            label=shown,
+            color=colour,
+            marker=marker,
+            markersize=5,
+            linewidth=1.2,
+            capsize=2,
+            markerfacecolor="none",
+        )
+    _theory(axis, column, rows)
+    axis.set(yscale="log", title=title, xlabel=label)
+    axis.grid(True, which="both", color="#eeeeee", linewidth=0.6)
+    axis.set_axisbelow(True)
+
+
+def _theory(axis: Any, column: str, rows: pd.DataFrame) -> None:
+    """Dotted: what the formulas of section 3.2 say of Average and Strong-Oracle."""
+    model = paper_model(str(rows["support"].iloc[0]))
+    settings = rows[[column, "per_task"]].drop_duplicates().sort_values(column)
+    for formula, method in ((average_mse, "average"), (oracle_mse, "strong-oracle")):
+        expected = [formula(model, int(size)) for size in settings["per_task"]]
+        axis.plot(settings[column], expected, ":", color=_STYLES[method][1], linewidth=2.5)
