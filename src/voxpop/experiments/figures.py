@@ -73,7 +73,8 @@ def _panel(axis: Any, name: str, rows: pd.DataFrame) -> None:
     title, column, label = _PANELS[name]
     for method, (shown, colour, marker) in _STYLES.items():
         found = rows[rows["method"] == method].groupby(column)["mse"]
-        mean, se = found.mean(), (found.std() / np.sqrt(found.count())).fillna(0.0)
+        mean = found.mean()
+        se = np.nan_to_num(found.std().to_numpy()) / np.sqrt(found.count().to_numpy())
         axis.errorbar(
             mean.index,
             mean,
@@ -95,7 +96,7 @@ def _panel(axis: Any, name: str, rows: pd.DataFrame) -> None:
 def _theory(axis: Any, column: str, rows: pd.DataFrame) -> None:
     """Dotted: what the formulas of section 3.2 say of Average and Strong-Oracle."""
     model = paper_model(str(rows["support"].iloc[0]))
-    settings = rows[[column, "per_task"]].drop_duplicates().sort_values(column)
+    per_task = rows.groupby(column)["per_task"].first()
     for formula, method in ((average_mse, "average"), (oracle_mse, "strong-oracle")):
-        expected = [formula(model, int(size)) for size in settings["per_task"]]
-        axis.plot(settings[column], expected, ":", color=_STYLES[method][1], linewidth=2.5)
+        expected = [formula(model, int(size)) for size in per_task]
+        axis.plot(per_task.index, expected, ":", color=_STYLES[method][1], linewidth=2.5)

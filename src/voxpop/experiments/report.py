@@ -127,9 +127,10 @@ def _learning(title: str, rows: pd.DataFrame, draw: str, whole: pd.DataFrame | N
         columns["R², all reviews"] = [f"{plain['r2'][m]:.4f}" for m in methods]
         columns["RMSE, all"] = [f"{plain['rmse'][m]:.4f}" for m in methods]
         for weighting in WEIGHTINGS[1:]:
-            some = whole[whole["weighting"] == weighting].set_index("method")["r2"]
+            chosen = whole[whole["weighting"] == weighting]
+            by_method = dict(zip(chosen["method"], chosen["r2"], strict=True))
             columns[f"R², all, {weighting}"] = [
-                f"{some[m]:.4f}" if m in some else "" for m in methods
+                f"{by_method[m]:.4f}" if m in by_method else "" for m in methods
             ]
     for weighting in WEIGHTINGS:
         some = rows[rows["weighting"] == weighting].groupby("method")["r2"]
@@ -139,7 +140,7 @@ def _learning(title: str, rows: pd.DataFrame, draw: str, whole: pd.DataFrame | N
     return Sheet(title=title.format(n=rows[draw].nunique()), columns=columns)
 
 
-def _plus_minus(mean: pd.Series, spread: pd.Series) -> list[str]:  # type: ignore[type-arg]
+def _plus_minus(mean: pd.Series, spread: pd.Series) -> list[str]:
     pairs = zip(mean, spread, strict=True)
     return [f"{m:.4g} ± {s:.2g}" if np.isfinite(s) else f"{m:.4g}" for m, s in pairs]
 

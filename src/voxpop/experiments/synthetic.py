@@ -59,8 +59,10 @@ def _plan(figure: str) -> Callable[[Effort, Path], list[tuple[Setting, int]]]:
 def run_figure(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row]:  # noqa: ARG001
     """Draw one crowd of figure 1, and score the paper's five estimators on it."""
     model = paper_model(str(setting["support"]))
-    sizes = (int(setting[name]) for name in ("n_tasks", "per_task", "per_worker"))
-    crowd = simulate(model, assign_regular(*sizes, rng), rng)
+    n_tasks, per_task, per_worker = (
+        int(setting[name]) for name in ("n_tasks", "per_task", "per_worker")
+    )
+    crowd = simulate(model, assign_regular(n_tasks, per_task, per_worker, rng), rng)
     return compare(crowd, paper_methods(crowd, model))
 
 

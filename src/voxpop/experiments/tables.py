@@ -30,10 +30,10 @@ _VOC_COLUMNS = ("xmin", "ymin", "xmax", "ymax")
 def read_voc(data: Path) -> tuple[Index, Floats]:
     """Image of every object that is not marked difficult, and its box."""
     table = open_table(_one_of(data / "voc0712", "voc0712_trainval.csv"))
-    image, _ = table.ids("image")
+    codes, _ = table.ids("image")
     kept = table.numbers("difficult") == 0
     box = matrix(table, _VOC_COLUMNS)[kept]
-    _, image = np.unique(image[kept], return_inverse=True)
+    _, image = np.unique(codes[kept], return_inverse=True)
     return image.astype(np.int64), box
 
 
@@ -108,9 +108,14 @@ def worker_degrees(n_answers: int, n_workers: int, most: int) -> Index:
         else:
             high = power
     degree = np.maximum(np.floor(most ** (place**high)).astype(np.int64), 1)
+    # What rounding took is given back, one each, to the busy but not the busiest; if the least
+    # of everybody is too much already, the busiest does less.
     short = n_answers - int(degree.sum())
-    # What rounding took is given back, one each, below the busiest.
-    degree[-1 - short : -1] += 1
+    while short > 0:
+        some = np.flatnonzero(degree < most)[-short:]
+        degree[some] += 1
+        short -= len(some)
+    degree[-1] += short
     return degree
 
 
