@@ -273,9 +273,10 @@ def _voc_level(frames: Frames) -> tuple[bool, str]:
 
 
 def _closed(rows: pd.DataFrame) -> dict[str, float]:
-    """Share of the way from Average to Strong-Oracle that each method goes."""
+    """Share of the way down from Average to Strong-Oracle that each method goes."""
     mean = rows.groupby("method")["mse"].mean()
     way = mean["average"] - mean["strong-oracle"]
+    way = way if way > 0 else np.nan
     return {str(m): float((mean["average"] - mean[m]) / way) for m in mean.index}
 
 
