@@ -307,6 +307,9 @@ def _learning(name: str, draw: str) -> Callable[[Frames], tuple[bool, str]]:
         text = "R² " + ", ".join(f"{m} {r2[m].mean():.4f}" for m in ("average", "nbi", "bi"))
         text += f", truth {r2['truth'].mean():.4f}; above Average in {better['bi']:.0%} (BI) and "
         text += f"{better['nbi']:.0%} (NBI) of draws"
+        centred = rows.groupby("method")["r2_centred"].mean()
+        text += "; mean error taken off: "
+        text += ", ".join(f"{m} {centred[m]:.4f}" for m in ("average", "nbi", "bi", "truth"))
         return all(share >= 0.9 for share in better.values()), text
 
     return test

@@ -1,6 +1,7 @@
 """Table 3: better labels train better models, on real reviews and on images of digits.
 
-Each problem is an experiment with the same columns: method (of the labels), weighting, r2, rmse.
+Each problem is an experiment with the same columns: method (of the labels), weighting, and what
+``_scores`` finds on the test set.
 A further problem (the detector of the paper, on images of blood cells, wants a GPU) is one more
 ``run`` and one more entry in ``LEARNING``.
 """
@@ -53,8 +54,15 @@ def train(
 
 
 def _scores(predicted: Floats, truth: Floats) -> Row:
-    mse = float(((predicted - truth) ** 2).mean())
-    return {"r2": 1 - mse / float(truth.var()), "rmse": float(np.sqrt(mse))}
+    """R² and RMSE, the mean error (shift), and R² with that taken off (centred)."""
+    error = predicted - truth
+    mse, variance = float((error**2).mean()), float(truth.var())
+    return {
+        "r2": 1 - mse / variance,
+        "rmse": float(np.sqrt(mse)),
+        "shift": float(error.mean()),
+        "r2_centred": 1 - float(error.var()) / variance,
+    }
 
 
 # ---- Reviews: a real crowd, a real test set ---------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -122,22 +123,24 @@ def _learning(title: str, rows: pd.DataFrame, draw: str, whole: pd.DataFrame | N
     columns: dict[str, list[str]] = {"labels": methods}
     label = rows.groupby("method")["label_rmse"].mean()
     columns["label RMSE"] = [f"{label[m]:.4f}" for m in methods]
+    plain = rows[rows["weighting"] == "none"].groupby("method")
     if whole is not None:
-        plain = whole[whole["weighting"] == "none"].set_index("method")
-        columns["R², all reviews"] = [f"{plain['r2'][m]:.4f}" for m in methods]
-        columns["RMSE, all"] = [f"{plain['rmse'][m]:.4f}" for m in methods]
-        for weighting in WEIGHTINGS[1:]:
-            chosen = whole[whole["weighting"] == weighting]
-            by_method = dict(zip(chosen["method"], chosen["r2"], strict=True))
-            columns[f"R², all, {weighting}"] = [
-                f"{by_method[m]:.4f}" if m in by_method else "" for m in methods
-            ]
-    for weighting in WEIGHTINGS:
-        some = rows[rows["weighting"] == weighting].groupby("method")["r2"]
-        mean, sd = some.mean(), some.std()
-        name = "R²" if weighting == "none" else f"R², {weighting}"
-        columns[name] = [f"{mean[m]:.4f} ± {sd[m]:.4f}" if m in mean else "" for m in methods]
+        once = whole[whole["weighting"] == "none"].set_index("method")
+        columns["R², all reviews"] = [f"{once['r2'][m]:.4f}" for m in methods]
+    columns["RMSE"] = _each(plain["rmse"], methods)
+    columns["mean error"] = _each(plain["shift"], methods)
+    columns["R²"] = _each(plain["r2"], methods)
+    columns["R², mean error off"] = _each(plain["r2_centred"], methods)
+    for weighting in WEIGHTINGS[1:]:
+        weighted = rows[rows["weighting"] == weighting].groupby("method")["r2"]
+        columns[f"R², {weighting}"] = _each(weighted, methods)
     return Sheet(title=title.format(n=rows[draw].nunique()), columns=columns)
+
+
+def _each(figures: Any, methods: Sequence[str]) -> list[str]:
+    """Mean and sd of each method's figures, empty for a method without."""
+    mean, sd = figures.mean(), figures.std()
+    return [f"{mean[m]:.4f} ± {sd[m]:.4f}" if m in mean else "" for m in methods]
 
 
 def _plus_minus(mean: pd.Series, spread: pd.Series) -> list[str]:
