@@ -13,19 +13,20 @@ from voxpop.experiments.synthetic import paper_model
 from voxpop.tables import replacing
 from voxpop.theory import average_mse, oracle_mse
 
-# Colours that stay apart for colour-blind readers, and markers that stay apart in grey.
+# Colours that stay apart for colour-blind readers, markers that stay apart in grey, and lines wide
+# enough to be seen below those that lie on them. In the order of drawing.
 _STYLES = {
-    "average": ("Average", "#999999", "s"),
-    "nbi": ("NBI", "#e69f00", "^"),
-    "bi": ("BI", "#d55e00", "o"),
-    "weak-oracle": ("Weak-Oracle", "#0072b2", "x"),
-    "strong-oracle": ("Strong-Oracle", "#000000", "v"),
+    "average": ("Average", "#999999", "s", 1.2),
+    "nbi": ("NBI", "#e69f00", "^", 1.2),
+    "weak-oracle": ("Weak-Oracle", "#56b4e9", "x", 4.0),
+    "bi": ("BI", "#d55e00", "o", 1.2),
+    "strong-oracle": ("Strong-Oracle", "#000000", "v", 1.2),
 }
 _PANELS = {
-    "fig1a": ("(a) S_small with l = 5", "per_worker", "r, answers per worker"),
-    "fig1b": ("(b) S_large with l = 5", "per_worker", "r, answers per worker"),
-    "fig1c": ("(c) S_small with r = 5", "per_task", "l, answers per task"),
-    "fig1d": ("(d) S_large with r = 5", "per_task", "l, answers per task"),
+    "fig1a": ("(a) $S_{small}$ with $\\ell = 5$", "per_worker", "$r$, answers per worker"),
+    "fig1b": ("(b) $S_{large}$ with $\\ell = 5$", "per_worker", "$r$, answers per worker"),
+    "fig1c": ("(c) $S_{small}$ with $r = 5$", "per_task", "$\\ell$, answers per task"),
+    "fig1d": ("(d) $S_{large}$ with $r = 5$", "per_task", "$\\ell$, answers per task"),
 }
 
 
@@ -46,11 +47,10 @@ def _write(
     names: list[str], frames: Mapping[str, pd.DataFrame], stem: Path, kinds: Sequence[str]
 ) -> list[Path]:
     # Figure and not pyplot: nothing global, no window, no backend chosen by the machine.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.4 * len(names) + 0.4, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(names), squeeze=False)[0]
     for axis, name in zip(axes, names, strict=True):
         _panel(axis, name, frames[name])
@@ -61,8 +61,10 @@ def _write(
     paths = []
     for kind in kinds:
         path = stem.with_suffix(f".{kind}")
-        with replacing(path) as temporary:
-            # No date inside: the same figures are the same files.
+        # Letters as letters, no date and no random names inside: the same figures are the same
+        # files.
+        settings = {"svg.fonttype": "none", "svg.hashsalt": "voxpop"}
+        with replacing(path) as temporary, rc_context(settings):
             metadata = {"Date": None} if kind == "svg" else None
             figure.savefig(temporary, format=kind, dpi=110, metadata=metadata)
         paths.append(path)
@@ -70,8 +72,10 @@ def _write(
 
 
 def _panel(axis: Any, name: str, rows: pd.DataFrame) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     title, column, label = _PANELS[name]
-    for method, (shown, colour, marker) in _STYLES.items():
+    for method, (shown, colour, marker, width) in _STYLES.items():
         found = rows[rows["method"] == method].groupby(column)["mse"]
         mean = found.mean()
         se = np.nan_to_num(found.std().to_numpy()) / np.sqrt(found.count().to_numpy())
@@ -83,12 +87,18 @@ def _panel(axis: Any, name: str, rows: pd.DataFrame) -> None:
             color=colour,
             marker=marker,
             markersize=5,
-            linewidth=1.2,
+            linewidth=width,
+            elinewidth=1.2,
             capsize=2,
             markerfacecolor="none",
         )
     _theory(axis, column, rows)
     axis.set(yscale="log", title=title, xlabel=label)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    if column == "per_task":
+        axis.set_xticks(sorted(set(rows[column])))
     axis.grid(True, which="both", color="#eeeeee", linewidth=0.6)
     axis.set_axisbelow(True)
 
