@@ -63,8 +63,8 @@ def _write(
         path = stem.with_suffix(f".{kind}")
         # Letters as letters, no date and no random names inside: the same figures are the same
         # files.
-        settings = {"svg.fonttype": "none", "svg.hashsalt": "voxpop"}
-        with replacing(path) as temporary, rc_context(settings):
+        plain = rc_context({"svg.fonttype": "none", "svg.hashsalt": "voxpop"})
+        with replacing(path) as temporary, plain:
             metadata = {"Date": None} if kind == "svg" else None
             figure.savefig(temporary, format=kind, dpi=110, metadata=metadata)
         paths.append(path)

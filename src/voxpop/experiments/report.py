@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from voxpop.experiments.claims import PAPER_TABLE1, PAPER_TABLE2, Frames, Verdict
+from voxpop.experiments.claims import Verdict
 from voxpop.experiments.learning import WEIGHTINGS
+from voxpop.experiments.measures import PAPER_TABLE1, PAPER_TABLE2, Frames
 from voxpop.experiments.synthetic import paper_model
 from voxpop.model import Model
 from voxpop.theory import average_mse, oracle_mse
