@@ -1,6 +1,7 @@
 """The paper's claims: statements, and the margins within which they count as confirmed.
 
-Margins are drawn from the paper's words and were written down before the figures were seen.
+Margins are drawn from the paper's words and were written down before the figures were seen (for
+tables 1 and 2, after a single draw).
 """
 
 from __future__ import annotations

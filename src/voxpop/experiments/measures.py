@@ -270,7 +270,8 @@ def learning(name: str, draw: str) -> Callable[[Frames], tuple[bool, str]]:
 
     def test(frames: Frames) -> tuple[bool, str]:
         rows = frames[name]
-        rows = rows[rows["weighting"] == "none"]
+        # Resample 0 is the whole training set, not a draw.
+        rows = rows[(rows["weighting"] == "none") & ((draw != "resample") | (rows[draw] > 0))]
         r2 = rows.pivot(index=draw, columns="method", values="r2")
         better = {m: float((r2[m] > r2["average"]).mean()) for m in ("bi", "nbi")}
         text = "R² " + ", ".join(f"{m} {r2[m].mean():.4f}" for m in ("average", "nbi", "bi"))
