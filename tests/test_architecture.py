@@ -28,7 +28,7 @@ FLOORS = [
     {"density"},
     {"pilot", "frontier"},
     {"plan"},
-    {"demo", "diagnosis"},
+    {"demo", "diagnosis", "experiments"},
     {"screen"},
     {"cli"},
     {"__main__"},

@@ -56,6 +56,20 @@ def test_a_truth_of_ones_own() -> None:
         simulate(Model(support=(1.0,)), assignment, rng, truth=[1.0, 2.0])
 
 
+def test_noise_of_ones_own() -> None:
+    """1,000 answers: the variance is off by 5 standard errors once in a million."""
+    rng = np.random.default_rng(0)
+    assignment, model = assign_regular(1000, 2, 1000, rng), Model(support=(1.0,))
+    crowd = simulate(model, assignment, rng, worker_variance=[4.0, 1e-12])
+    residual = (crowd.answers.value - crowd.truth[crowd.answers.task])[:, 0] ** 2
+    spread = np.bincount(crowd.answers.worker, residual) / 1000
+    assert spread == pytest.approx([4.0, 0.0], abs=5 * 4.0 * np.sqrt(2 / 1000))
+    assert crowd.variances == {"w0": 4.0, "w1": 1e-12}
+    for wrong in ([4.0], [4.0, 0.0]):
+        with pytest.raises(ConfigError, match="worker_variance must be a positive number"):
+            simulate(model, assignment, rng, worker_variance=wrong)
+
+
 def test_files_hold_the_whole_crowd(crowd: Simulation, tmp_path: Path) -> None:
     folder = crowd.save(tmp_path / "crowd")
     again = read_answers(folder / "answers.csv")

@@ -162,6 +162,27 @@ def planning(console: Console) -> Iterator[Callable[[Option], None] | None]:
         yield on_option
 
 
+@contextmanager
+def counting(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Show how many of many are done: a bar on a terminal, a line when all are elsewhere."""
+    if not console.is_terminal:
+
+        def line(what: str, done: int, total: int) -> None:
+            if done == total:
+                console.print(f"{what}: {total} instances")
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        shown = bar.add_task("starting", total=1)
+
+        def update(what: str, done: int, total: int) -> None:
+            bar.update(shown, completed=done, total=total, description=f"{what}: {done} of {total}")
+
+        yield update
+
+
 def _table(title: str, columns: Mapping[str, Any], rows: Any) -> Table:
     table = Table(title=title, title_justify="left")
     arrays = {name: np.asarray(column, dtype=object) for name, column in columns.items()}

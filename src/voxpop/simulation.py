@@ -59,12 +59,13 @@ def simulate(
     rng: np.random.Generator,
     *,
     truth: ArrayLike | None = None,
+    worker_variance: ArrayLike | None = None,
     side: float = 100.0,
 ) -> Simulation:
     """Draw truths, worker levels and answers from the model (M1).
 
     Truths come from the model's prior; where that is flat, uniformly from a box with ``side``
-    along each coordinate, as in the paper. Pass ``truth`` to use your own.
+    along each coordinate, as in the paper. Pass ``truth`` or ``worker_variance`` to use your own.
     """
     shape = (assignment.n_tasks, model.dimension)
     if truth is not None:
@@ -75,7 +76,14 @@ def simulate(
         mu = rng.uniform(0.0, side, shape)
     else:
         mu = rng.normal(model.prior_means(shape[0]), np.sqrt(model.prior_variance))
-    variance = rng.choice(model.levels, size=assignment.n_workers, p=np.array(model.weights))
+    if worker_variance is None:
+        variance = rng.choice(model.levels, size=assignment.n_workers, p=np.array(model.weights))
+    else:
+        variance = np.array(worker_variance, dtype=np.float64)
+        require(
+            variance.shape == (assignment.n_workers,) and bool((variance > 0).all()),
+            f"worker_variance must be a positive number for each of {assignment.n_workers} workers",
+        )
     noise = rng.normal(size=(len(assignment.task), model.dimension))
     value = mu[assignment.task] + np.sqrt(variance[assignment.worker])[:, None] * noise
     answers = Answers.from_codes(

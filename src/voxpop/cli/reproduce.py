@@ -1,0 +1,79 @@
+"""`voxpop reproduce`: the paper's figures, tables and claims."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from voxpop.cli.common import console, say
+
+_PARTS = ("fig1a", "fig1b", "fig1c", "fig1d", "table1", "table2", "table3", "claims", "all")
+
+
+@click.command()
+@click.argument("parts", nargs=-1, required=True, type=click.Choice(_PARTS))
+@click.option(
+    "--quick/--full",
+    default=True,
+    show_default=True,
+    help="Few instances, in minutes, or as many as in the paper.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path("data"),
+    show_default=True,
+    help="Folder with the data sets, one folder each.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("paper"),
+    show_default=True,
+    help="Folder for tables, figures and finished instances.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Processes; their number does not change the result.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the claims as JSON.")
+def reproduce(
+    parts: tuple[str, ...], quick: bool, data: Path, output: Path, jobs: int, as_json: bool
+) -> None:
+    """Reproduce PARTS of the paper: figures, tables, or its claims with PASS or FAIL.
+
+    Every instance has random numbers of its own, so that any part gives the same figures as the
+    whole. Finished instances are kept in the output folder: a run that was ended goes on where it
+    was, and --full goes on from --quick.
+
+    \b
+        voxpop reproduce fig1a -o paper
+        voxpop reproduce all --quick --data ../shared/data
+        voxpop reproduce all --full --data ../shared/data --jobs 8
+    """
+    from voxpop.experiments import FULL, QUICK
+    from voxpop.experiments import reproduce as run
+    from voxpop.screen import counting, show_rows
+
+    talk = console(stderr=True)
+    with counting(talk) as on_instance:
+        found = run(parts, QUICK if quick else FULL, output, data, jobs, on_instance)
+    for note in found.notes:
+        say(note)
+    say(f"wrote {', '.join(path.name for path in found.files)} to {output}")
+    if as_json:
+        lines = [vars(verdict) | {"verdict": verdict.word} for verdict in found.verdicts]
+        click.echo(json.dumps(lines, indent=2))
+        return
+    if sys.stdout.isatty() and parts != ("claims",):
+        for sheet in found.sheets:
+            show_rows(sheet.title, sheet.columns, console())
+    for verdict in found.verdicts:
+        click.echo(f"{verdict.word}\t{verdict.name}\t{verdict.measured}\t[{verdict.margin}]")
