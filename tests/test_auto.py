@@ -47,7 +47,7 @@ def test_simple_crowds_get_simple_models() -> None:
         answers, truth = alike(seed)
         result = fit(answers)
         richer += "alike" not in result.settings["chosen"]
-        assert rmse(result.estimate, truth) < 1.03 * rmse(Average().fit(answers).estimate, truth)
+        assert rmse(result.estimate, truth) < 1.05 * rmse(Average().fit(answers).estimate, truth)
     assert richer <= 1
 
 

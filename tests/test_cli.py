@@ -100,7 +100,9 @@ def test_diagnose_prints_flags_and_says_what_removing_them_would_do(files: Path)
     assert printed["worker"].tolist() == [0]
     assert printed["kind"].tolist() == ["constant"]
     assert "answered 50 on all 40 tasks" in printed["evidence"][0]
-    pd.testing.assert_frame_equal(printed, pd.read_csv("out/flags.csv"))
+    written = pd.read_csv("out/flags.csv")
+    # A column without any entry has no type of its own.
+    pd.testing.assert_frame_equal(printed, written, check_dtype=False)
     assert "of the variance of one answer comes from the tasks" in result.stderr
     assert "1 of 12 workers flagged" in result.stderr
     assert "without 0, half of the estimates move by" in result.stderr

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxpop.assign import assign_regular
-from voxpop.estimators import BI, NBI, Average, Estimator, Median, StrongOracle
+from voxpop.estimators import BI, NBI, Auto, Average, Estimator, Median, StrongOracle
 from voxpop.metrics import Score, score
 from voxpop.model import Model
 from voxpop.result import Result
@@ -43,6 +43,7 @@ def demo_methods(crowd: Simulation) -> list[tuple[str, Estimator]]:
         ("nbi", NBI()),
         ("bi, levels from nbi", BI(support="nbi")),
         ("bi, levels learned", BI()),
+        ("auto", Auto()),
         ("bi, levels known", BI(support=DEMO_MODEL.support, weights=DEMO_MODEL.weights)),
         ("strong oracle", StrongOracle(variances=crowd.variances)),
     ]

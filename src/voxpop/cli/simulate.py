@@ -98,9 +98,9 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
         return
     show_contest(contestants, console())
     mse = {c.label: c.score.mse for c in contestants}
-    gain = mse["average"] / mse["bi, levels learned"]
+    gain = mse["average"] / mse["auto"]
     say(
         f"Learning who to trust divides the error of the average by {gain:.1f}. "
-        "The oracle is told every\nworker's noise: nobody can do better. Now yours: "
+        "The oracle is told every\nworker's noise, but not where targets usually are. Now yours: "
         "voxpop aggregate answers.csv"
     )

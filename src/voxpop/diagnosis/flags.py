@@ -101,8 +101,7 @@ class Diagnosis:
         columns: dict[str, Any] = {
             name: [getattr(flag, name) for flag in self.flags] for name in names
         }
-        other = ["" if flag.other is None else flag.other for flag in self.flags]
-        return columns | {"other": other}
+        return columns | {"other": [flag.other for flag in self.flags]}
 
     @property
     def table(self) -> Any:

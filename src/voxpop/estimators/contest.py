@@ -31,6 +31,8 @@ _TRUST = 0.5
 _LEVEL = 0.05
 # Workers taken alike give the mean itself, up to the accuracy of an integral.
 _ROUNDING = 1e-4
+# Three equal answers may be three equal tasks; five are a habit.
+_FEWEST_TO_TELL = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,22 +248,30 @@ class Contest:
         prediction; a standard error below it is what is shown.
         """
         residual = (self.answers.value - audit.predicted)[self.usable]
-        weight = self._weight
+        tails = np.ones_like(residual)
         if freedom is not None:
             spread = audit.predicted_sd[self.usable] ** 2 / tail_variance(freedom)
-            weight = weight * (freedom + 1.0) / (freedom + residual**2 / spread)
+            tails = (freedom + 1.0) / (freedom + residual**2 / spread)
         best = Hedge("mean", 0.0)
         for name, simple in (("mean", _others_mean), ("median", _others_median)):
             move = simple(self.answers)[self.usable] - audit.truth[self.usable]
-            gain = (weight * residual * move).sum(axis=1)
-            size = (weight * move**2).sum(axis=1)
-            if size.sum() <= 0:
-                continue
-            share = float(gain.sum() / size.sum())
-            shown = share - self._error(gain - share * size) / float(size.sum())
+            # It must show whichever way the workers count.
+            shown = min(
+                self._shown(weight * tails, residual, move)
+                for weight in (self._weight, 1.0 / self._scale**2)
+            )
             if shown > best.share:
                 best = Hedge(name, float(min(shown, 1.0)))
         return best
+
+    def _shown(self, weight: Floats, residual: Floats, move: Floats) -> float:
+        """The share of a move that lowers the squared error most, less its standard error."""
+        gain = (weight * residual * move).sum(axis=1)
+        size = (weight * move**2).sum(axis=1)
+        if size.sum() <= _ROUNDING * (weight * residual**2).sum():
+            return 0.0
+        share = float(gain.sum() / size.sum())
+        return share - self._error(gain - share * size) / float(size.sum())
 
     def table(self) -> list[dict[str, Any]]:
         """The scores of all, as JSON can hold them."""
@@ -291,11 +301,27 @@ def describe(noise: Noise, support: Support) -> str:
 
 
 def usable_answers(answers: Answers) -> Mask:
-    """Answers that can be held against at least two others, or against one if none can."""
+    """Answers that can be held against at least two others, or against one if none can.
+
+    Who gives the same answer to every task says nothing of any, and is no judge of predictions.
+    """
     degree = answers.task_degree[answers.task]
     open_task = ~answers.is_gold[answers.task]
-    enough = (degree >= 3) & open_task
-    return np.asarray(enough if enough.any() else (degree == 2) & open_task)
+    judges = _varied_workers(answers)[answers.worker]
+    for enough in ((degree >= 3) & open_task, (degree == 2) & open_task):
+        if (enough & judges).any():
+            return np.asarray(enough & judges)
+        if enough.any():
+            return np.asarray(enough)
+    return np.zeros(answers.n_edges, dtype=bool)
+
+
+def _varied_workers(answers: Answers) -> Mask:
+    """Workers who do not always say the same, or have said too little to tell."""
+    ordered = answers.value[answers.by_worker]
+    first = answers.worker_ptr[:-1]
+    spread = np.maximum.reduceat(ordered, first) - np.minimum.reduceat(ordered, first)
+    return np.asarray((spread > 0).any(axis=1) | (answers.worker_degree < _FEWEST_TO_TELL))
 
 
 def _others_mean(answers: Answers) -> Floats:

@@ -17,7 +17,14 @@ from voxpop.audit import Audit as AnswerAudit
 from voxpop.backends import Engine
 from voxpop.backends.integrals import Audit, Beliefs, Integrals
 from voxpop.estimators.averages import medians
-from voxpop.estimators.base import OnSweep, make_result, repeat, weighted_means, worker_noise
+from voxpop.estimators.base import (
+    OnSweep,
+    make_result,
+    repeat,
+    weighted_means,
+    with_gold,
+    worker_noise,
+)
 from voxpop.estimators.learning import (
     BiasBelief,
     Learned,
@@ -42,7 +49,7 @@ _FIRST_SWEEPS, _LEARNING_SWEEPS = 4, 40
 # With the bias or the slips taken out, the workers' own noise is lower than it looked: so many
 # steps of the levels are added below those that Gaussian noise alone made use of, and above.
 _MORE_BELOW, _MORE_ABOVE = 3, 1
-# Messages about biases push all answers of a task to and fro; half a step at a time settles them.
+# Messages about biases push the answers of a task back and forth; half a step at a time settles.
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
 
@@ -226,10 +233,14 @@ class NoisyFit:
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
             shift = np.where(answers.is_gold[:, None], 0.0, shift)
         widened = stretched(found, found.variance + shift)
+        # To the last bit, the estimate of a gold task is its truth.
+        gold = answers.is_gold[:, None]
+        estimate = with_gold(answers, widened.estimate * scale + self._origin)
+        quantile = widened.quantile * scale[:, None] + self._origin[:, :, None]
         posterior = Posterior(
-            widened.estimate * scale + self._origin,
-            widened.variance * scale**2,
-            widened.quantile * scale[:, None] + self._origin[:, :, None],
+            estimate,
+            np.where(gold, 0.0, widened.variance * scale**2),
+            np.where(gold[:, :, None], estimate[:, :, None], quantile),
         )
         log_difficulty = classes @ class_steps(classes.shape[1]) * np.log(STEP)
         usual = float(np.sort(log_difficulty).mean())
