@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -13,14 +13,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from voxpop.demo import Contestant
-from voxpop.diagnosis import Diagnosis
-from voxpop.estimators.base import OnSweep
-from voxpop.explanation import Explanation
-from voxpop.frontier import Option, Plan
-from voxpop.metrics import Score
-from voxpop.reliability import Agreement
-from voxpop.result import Result
+if TYPE_CHECKING:  # a table of estimates needs none of the heavier ones
+    from voxpop.demo import Contestant
+    from voxpop.diagnosis import Diagnosis
+    from voxpop.estimators.base import OnSweep
+    from voxpop.explanation import Explanation
+    from voxpop.frontier import Option, Plan
+    from voxpop.metrics import Score
+    from voxpop.reliability import Agreement
+    from voxpop.result import Result
 
 _FEW = 8
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
@@ -207,7 +207,10 @@ class Integrals:
                 incoming = beliefs.log_level[who] - self.message[edge, j]
                 incoming = incoming - incoming.max(axis=2, keepdims=True)
                 classes = law.log_class + told - self.evidence[task, j]
-                classes = classes - logsumexp(classes, axis=1, keepdims=True)
+                if classes.shape[1] > 1:
+                    classes = classes - logsumexp(classes, axis=1, keepdims=True)
+                else:
+                    classes = np.zeros_like(classes)
                 value = self._value[edge, j]
                 bias, spread = np.zeros_like(value), np.zeros_like(value)
                 if beliefs.bias.size:
@@ -248,9 +251,7 @@ class Integrals:
             law.accuracy,
         )
         if not truths.is_flat:
-            log_weight = log_weight + logsumexp(
-                _truth_terms(x + origin[:, None], truths, j), axis=1
-            )
+            log_weight = log_weight + _truth_terms(x + origin[:, None], truths, j)[1]
         return x, log_weight
 
 
@@ -275,11 +276,19 @@ def _steps(x: Floats) -> Floats:
     return np.asarray(np.gradient(x, axis=1)) if x.shape[1] > 1 else np.ones_like(x)
 
 
-def _truth_terms(x: Floats, truths: Truths, j: int) -> Floats:
-    """Log of the terms of the prior at x (n, Q): shape (n, components, Q)."""
-    variance, weight = truths.variance[j][:, None], truths.weight[j][:, None]
-    squared = (x[:, None, :] - truths.mean[j]) ** 2
-    return np.asarray(np.log(weight) - 0.5 * (np.log(variance) + squared / variance))
+def _truth_terms(x: Floats, truths: Truths, j: int) -> tuple[Floats, Floats]:
+    """Terms of the prior at x (n, Q), and the log of their sum.
+
+    Terms, (components, n, Q), are over the widest one's exponential, so that none overflows and
+    their sum does not underflow.
+    """
+    variance = truths.variance[j]
+    squared = (x - truths.mean[j]) ** 2
+    widest = variance.max()
+    excess = -0.5 * (1.0 / variance - 1.0 / widest)
+    terms = np.exp(excess[:, None, None] * squared)
+    terms *= (truths.weight[j] / np.sqrt(variance))[:, None, None]
+    return terms, np.log(terms.sum(axis=0)) - 0.5 / widest * squared
 
 
 class _Sums:
@@ -298,9 +307,10 @@ class _Sums:
         self.pairs += heard.pairs
         self.classes += heard.mass.sum(axis=(0, 2)) / self._dimension
         if not truths.is_flat:
-            share = softmax(_truth_terms(x, truths, j), axis=1) * heard.mass.sum(axis=1)[:, None, :]
-            self.component[j] += share.sum(axis=(0, 2))
-            weight = (share / truths.variance[j][:, None]).sum(axis=1)
+            terms, _ = _truth_terms(x, truths, j)
+            share = terms * (heard.mass.sum(axis=1) / terms.sum(axis=0))
+            self.component[j] += share.sum(axis=(1, 2))
+            weight = np.tensordot(1.0 / truths.variance[j], share, axes=1)
             self.pull[j] += float((weight * x).sum())
             self.precision[j] += float(weight.sum())
 

@@ -24,7 +24,7 @@ from voxpop.result import Result
 Mask = NDArray[np.bool_]
 
 # Sweeps and change at which a candidate is good enough to be compared.
-_CONTEST_SWEEPS, _CONTEST_TOL = 20, 2e-3
+_CONTEST_SWEEPS, _CONTEST_TOL = 12, 5e-3
 # Workers count in the comparison by this power of their precision: halfway between all alike, which
 # lets the noisiest decide, and full trust in what is learned, which lets those decide who agree.
 _TRUST = 0.5

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.special import softmax
 
 from voxpop.answers import Answers
@@ -308,6 +306,9 @@ def _origins(answers: Answers) -> Floats:
 
 def _crowds(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
     """Number the connected parts of the graph per worker, and tell which of them have gold."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     n = answers.n_tasks
     size = n + answers.n_workers
     edges = coo_array(
