@@ -188,6 +188,26 @@ def test_coordinates_of_unequal_scale_count_alike() -> None:
     assert np.isfinite(truth).all()
 
 
+def test_units_names_and_rows_do_not_matter_with_everything_on() -> None:
+    answers = crowd(7, n_tasks=40, per_worker=10, difficulty=(0.2, 5.0))[0]
+    order = np.random.default_rng(0).permutation(answers.n_edges)
+    names = np.array([f"w{u}" for u in answers.worker_ids])
+    moved = Answers.from_arrays(
+        answers.task_ids[answers.task][order],
+        names[answers.worker][order],
+        (-3.0 * answers.value + 1e4)[order],
+    )
+    rich = BI(noise=Noise(tails="learn", bias=True, difficulty=True, truths="learn"), max_iter=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ours, theirs = rich.fit(answers), rich.fit(moved)
+    row = {task: i for i, task in enumerate(theirs.task_ids.tolist())}
+    there = [row[task] for task in answers.task_ids.tolist()]
+    back = (theirs.estimate[there] - 1e4) / -3.0
+    np.testing.assert_allclose(back / ours.sd, ours.estimate / ours.sd, atol=1e-4)
+    np.testing.assert_allclose(theirs.task_difficulty[there], ours.task_difficulty, rtol=1e-4)
+
+
 def test_the_grid_holds_what_it_should() -> None:
     for freedom in (*FREEDOMS[::12].tolist(), np.inf):
         assert tail_shares(freedom).sum() == pytest.approx(1.0)
