@@ -12,10 +12,15 @@ from numpy.typing import NDArray
 from tests.test_contract import HARD
 from tests.test_noise import crowd
 from voxpop import Answers, Auto, Average, ConvergenceWarning, Median, Result, aggregate
+from voxpop.backends import native_is_installed
 from voxpop.estimators.auto import neighbourhood
 from voxpop.estimators.contest import _others_mean, _others_median
 
 Floats = NDArray[np.float64]
+# The portable backend is held to the compiled one, bit by bit of a fit, in test_mixture.py.
+compiled = pytest.mark.skipif(
+    not native_is_installed(), reason="nine fits each take minutes without the compiled kernels"
+)
 
 
 def fit(answers: Answers) -> Result:
@@ -89,6 +94,7 @@ def copies(seed: int) -> tuple[Answers, Floats]:
     ]
 
 
+@compiled
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", [straight_liners, mostly_zeros, copies])
 def test_odd_crowds_do_no_harm(kind, seed: int) -> None:  # type: ignore[no-untyped-def]
@@ -124,6 +130,7 @@ def test_units_names_and_rows_do_not_matter() -> None:
     np.testing.assert_allclose(back / ours.sd, ours.estimate / ours.sd, atol=1e-2)
 
 
+@compiled
 @pytest.mark.parametrize("case", HARD)
 def test_nothing_non_finite_comes_out(case: str) -> None:
     result = fit(HARD[case])
