@@ -27,7 +27,7 @@ FLOORS = [
     {"estimators", "simulation", "metrics", "theory", "reliability", "explaining"},
     {"density"},
     {"pilot", "frontier"},
-    {"plan"},
+    {"plan", "campaign"},
     {"demo", "diagnosis", "experiments"},
     {"screen"},
     {"cli"},

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from voxpop.assign import assign_regular as assign_regular
     from voxpop.audit import Audit as Audit
     from voxpop.balance import assign_balanced as assign_balanced
+    from voxpop.campaign import Batch as Batch
+    from voxpop.campaign import Campaign as Campaign
+    from voxpop.campaign import Rules as Rules
     from voxpop.density import PredictedError as PredictedError
     from voxpop.density import measure_error as measure_error
     from voxpop.density import predict_error as predict_error
@@ -97,6 +100,7 @@ _HOMES = {
     "assign": ("Assignment", "assign_degrees", "assign_regular"),
     "audit": ("Audit",),
     "balance": ("assign_balanced",),
+    "campaign": ("Batch", "Campaign", "Rules"),
     "density": ("PredictedError", "measure_error", "predict_error"),
     "diagnosis": ("Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"),
     "errors": ("ConfigError", "ConvergenceWarning", "DataError", "DataWarning", "VoxpopError"),

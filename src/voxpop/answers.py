@@ -140,7 +140,7 @@ class Answers:
             unused = np.bincount(code, minlength=len(ids)) == 0
             if unused.any():
                 raise DataError(f"{role} {shorten(ids[unused])} has no answer")
-        _refuse_non_finite(value, value_names)
+        check_values(value, value_names)
         if gold is not None:
             _check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
         order, repeated = _edge_order(task, worker, worker_ids)
@@ -278,7 +278,8 @@ def _read_only(array: Index) -> Index:
     return array
 
 
-def _refuse_non_finite(value: Floats, value_names: tuple[str, ...]) -> None:
+def check_values(value: Floats, value_names: tuple[str, ...]) -> None:
+    """Refuse values that are no finite numbers, or too large to be squared."""
     bad = ~np.isfinite(value) | (np.abs(value) > _LARGEST_VALUE)
     if not bad.any():
         return

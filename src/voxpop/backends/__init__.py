@@ -21,6 +21,7 @@ from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
 if TYPE_CHECKING:
+    from voxpop.backends.groups import Groups, Ways
     from voxpop.backends.mixtures import MixtureKernels
 
 Inference = Literal["auto", "enumerate", "active", "integrate"]
@@ -83,20 +84,21 @@ class Engine:
         )
         require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
 
-    def open(self, answers: Answers, model: Model) -> Backend:
+    def open(self, answers: Answers, model: Model) -> Groups:
         """Lay out answers and model for passing messages."""
-        from voxpop.backends.groups import Groups, Ways
+        from voxpop.backends.groups import Groups
 
-        ways: Ways
+        return Groups(answers, model, self.inference, self.accuracy, self.ways())
+
+    def ways(self) -> Ways:
+        """Return the kernels of the plain noise model."""
         if not self._is_native:
             from voxpop.backends.portable import PortableWays
 
-            ways = PortableWays()
-        else:
-            from voxpop.backends.native import NativeWays
+            return PortableWays()
+        from voxpop.backends.native import NativeWays
 
-            ways = NativeWays(self.threads)
-        return Groups(answers, model, self.inference, self.accuracy, ways)
+        return NativeWays(self.threads)
 
     def mixtures(self) -> MixtureKernels:
         """Return the kernels of a rich noise model."""

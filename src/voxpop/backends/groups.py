@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Index
 from voxpop.backends import Inference, WorkerSums
-from voxpop.backends.costs import choose_way
+from voxpop.backends.costs import WayName, choose_way
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
@@ -186,6 +186,28 @@ class Groups:
                 quantile[at] = (found.quantile + group.origin[rows][:, :, None]) * self._unit
         return Posterior(estimate, variance, quantile)
 
+    def messages(self, task_ptr: Index) -> WorkerSums:
+        """Return all messages by edge and coordinate, (n_edges, c, n_levels).
+
+        ``task_ptr`` is that of the answers; c is 1 unless coordinates were taken apart.
+        """
+        n_slots = max(g.coordinates.start for g in self._groups) + 1
+        found = np.zeros((task_ptr[-1], n_slots, self._sums.shape[1]), dtype=np.int64)
+        for g in self._groups:
+            edge = task_ptr[g.task][:, None] + np.arange(g.worker.shape[1])
+            found[edge, g.coordinates.start] = g.message
+        return found
+
+    def resume(self, messages: WorkerSums, quantum: float, task_ptr: Index) -> None:
+        """Go on from messages by edge and coordinate, as :meth:`messages` gives them."""
+        self._guesses_left = 0
+        lowest = int(self._floor / self.quantum)
+        for g in self._groups:
+            edge = task_ptr[g.task][:, None] + np.arange(g.worker.shape[1])
+            units = messages[edge, g.coordinates.start] * (quantum / self.quantum)
+            g.message[:] = np.maximum(np.rint(units).astype(np.int64), lowest)
+            np.add.at(self._sums, g.worker, g.message)
+
     def _sweep(self, damping: float) -> Sweep:
         return Sweep(self._sums, self._log_weights, self.quantum, self._floor, damping)
 
@@ -201,14 +223,16 @@ def noise_unit(model: Model) -> float:
 def in_units(answers: Answers, model: Model, unit: float) -> tuple[Answers, Model]:
     """Express values, levels and prior in multiples of ``unit``."""
     gold = None if answers.gold is None else answers.gold / unit
-    return (
-        replace(answers, value=answers.value / unit, gold=gold),
-        replace(
-            model,
-            support=(model.levels / unit**2).tolist(),
-            prior_mean=np.asarray(model.prior_mean) / unit,
-            prior_variance=model.prior_variance / unit**2,
-        ),
+    return replace(answers, value=answers.value / unit, gold=gold), model_in_units(model, unit)
+
+
+def model_in_units(model: Model, unit: float) -> Model:
+    """Express levels and prior in multiples of ``unit``."""
+    return replace(
+        model,
+        support=(model.levels / unit**2).tolist(),
+        prior_mean=np.asarray(model.prior_mean) / unit,
+        prior_variance=model.prior_variance / unit**2,
     )
 
 
@@ -232,9 +256,8 @@ def _groups(
     answers: Answers, model: Model, inference: Inference, accuracy: float, ways: Ways
 ) -> Iterator[Group]:
     """Sort the tasks into groups by degree and way; refuse what cannot be enumerated."""
-    n_levels, degree = len(model.support), answers.task_degree
+    degree = answers.task_degree
     prior_mean = model.prior_means(answers.n_tasks)
-    everything = slice(0, answers.dimension)
     room = CACHE_NUMBERS
     per_worker = float(np.median(answers.worker_degree))
     for size in np.unique(degree).tolist():
@@ -242,47 +265,85 @@ def _groups(
         tasks = np.flatnonzero((degree == size) & ~answers.is_gold)
         if len(gold_tasks):
             assert answers.gold is not None
-            worker, value, origin = _gather(answers, gold_tasks, size)
-            gold = answers.gold[gold_tasks]
-            way = ways.gold(value + origin[:, None, :], gold, model)
-            yield Group(way, gold_tasks, everything, worker, np.zeros_like(gold), n_levels)
+            worker, value = _gather(answers, gold_tasks, size)
+            yield gold_group(ways, gold_tasks, worker, value, answers.gold[gold_tasks], model)
         if not len(tasks):
             continue
-        worker, value, origin = _gather(answers, tasks, size)
+        worker, value = _gather(answers, tasks, size)
         name = choose_way(inference, model.levels, size, answers.dimension, accuracy, per_worker)
-        if name != "integrate":
-            centred = prior_mean[tasks] - origin
-            if name == "active":
-                way = ways.active(value, centred, model, accuracy)
-            else:
-                way = ways.enumeration(value, centred, model, room)
-            room -= way.kept
-            yield Group(way, tasks, everything, worker, origin, n_levels)
-            continue
-        for j in range(answers.dimension):
-            # Tasks of similar spread side by side need similarly many nodes.
-            by_spread = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
-            task = tasks[by_spread]
-            origin_j = origin[by_spread, j : j + 1]
-            centred_prior = prior_mean[task, j : j + 1] - origin_j
-            way = ways.integration(
-                value[by_spread, :, j : j + 1], centred_prior, model, accuracy, room
-            )
-            room -= way.kept
-            yield Group(way, task, slice(j, j + 1), worker[by_spread], origin_j, n_levels)
+        for group in task_groups(
+            ways, name, tasks, worker, value, prior_mean[tasks], model, accuracy, room
+        ):
+            room -= group.way.kept
+            yield group
 
 
-def _gather(
-    answers: Answers, tasks: NDArray[np.int64], size: int
-) -> tuple[Workers, Floats, Floats]:
-    """Collect workers and centred values of tasks with ``size`` answers each."""
+def gold_group(
+    ways: Ways, task: Index, worker: Workers, value: Floats, gold: Floats, model: Model
+) -> Group:
+    """Group tasks whose truth is known."""
+    way = ways.gold(value, gold, model)
+    everything = slice(0, value.shape[2])
+    return Group(way, task, everything, worker, np.zeros_like(gold), len(model.support))
+
+
+def task_groups(
+    ways: Ways,
+    name: WayName,
+    tasks: Index,
+    worker: Workers,
+    value: Floats,
+    prior_mean: Floats,
+    model: Model,
+    accuracy: float,
+    room: int,
+) -> Iterator[Group]:
+    """Group tasks of equal degree: one group, or one per coordinate where these are apart.
+
+    ``worker`` is (n, l), ``value`` (n, l, d) and ``prior_mean`` (n, d), in the order of ``tasks``.
+    """
+    value, origin = _centred(value)
+    n_levels, dimension = len(model.support), value.shape[2]
+    if name != "integrate":
+        centred = prior_mean - origin
+        if name == "active":
+            way = ways.active(value, centred, model, accuracy)
+        else:
+            way = ways.enumeration(value, centred, model, room)
+        yield Group(way, tasks, slice(0, dimension), worker, origin, n_levels)
+        return
+    for j in range(dimension):
+        # Tasks of similar spread side by side need similarly many nodes.
+        by_spread = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
+        origin_j = origin[by_spread, j : j + 1]
+        way = ways.integration(
+            value[by_spread, :, j : j + 1],
+            prior_mean[by_spread, j : j + 1] - origin_j,
+            model,
+            accuracy,
+            room,
+        )
+        room -= way.kept
+        yield Group(
+            way, tasks[by_spread], slice(j, j + 1), worker[by_spread], origin_j, n_levels
+        )
+
+
+def _gather(answers: Answers, tasks: Index, size: int) -> tuple[Workers, Floats]:
+    """Collect workers and values of tasks with ``size`` answers each."""
     if len(tasks) * size == answers.n_edges:
         # Edges are sorted by task: all of them are there as they are.
-        worker = answers.worker.reshape(-1, size)
-        value = answers.value.reshape(-1, size, answers.dimension)
-    else:
-        edge = answers.task_ptr[tasks][:, None] + np.arange(size)
-        worker, value = answers.worker.take(edge), answers.value.take(edge, axis=0)
+        return (
+            answers.worker.reshape(-1, size),
+            answers.value.reshape(-1, size, answers.dimension),
+        )
+    edge = answers.task_ptr[tasks][:, None] + np.arange(size)
+    return answers.worker.take(edge), answers.value.take(edge, axis=0)
+
+
+def _centred(value: Floats) -> tuple[Floats, Floats]:
+    """Values (n, l, d) less an origin of their task, and the origins."""
     # The middle answer: its difference from any other is exact where that matters.
-    origin = np.partition(value, size // 2, axis=1)[:, size // 2, :]
-    return worker, value - origin[:, None, :], origin
+    middle = value.shape[1] // 2
+    origin = np.partition(value, middle, axis=1)[:, middle, :]
+    return value - origin[:, None, :], origin

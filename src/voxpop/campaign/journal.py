@@ -1,0 +1,137 @@
+"""Journal: what happened in a campaign, in a file that survives being cut off at any byte.
+
+One line per record, a checksum and then JSON. A record is there when its line is whole: it is
+written and forced to the disk before its answers count as added, and nothing before it is ever
+changed. So whatever kills the writer leaves all records that were acknowledged and at most one torn
+line after them, which the next reader leaves out. Beliefs are not kept: they follow from the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from voxpop.errors import DataError, DataWarning
+from voxpop.files import replacing
+
+Record = dict[str, Any]
+
+
+class Journal:
+    """A journal open for appending; nobody else may open it meanwhile."""
+
+    def __init__(self, path: Path, length: int) -> None:
+        self.path = path
+        self._file = path.open("r+b", buffering=0)
+        try:
+            _lock(self._file.fileno(), path)
+            # What is torn was never acknowledged.
+            self._cut(length)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def append(self, record: Record) -> None:
+        """Write a record; when this returns, it is on the disk."""
+        line = memoryview(_line(record))
+        start = self._length
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+            os.fsync(self._file.fileno())
+        except BaseException:
+            # A full disk, or Ctrl-C: the record is not there, and the next one finds a clean end.
+            self._cut(start)
+            raise
+        self._length = self._file.tell()
+
+    def _cut(self, length: int) -> None:
+        self._file.truncate(length)
+        self._length = self._file.seek(length)
+
+    def close(self) -> None:
+        """Let others open it."""
+        self._file.close()
+
+
+def write_journal(path: Path, records: Iterable[Record]) -> None:
+    """Write a whole journal, all or nothing."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        for record in records:
+            file.write(_line(record))
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path.parent)
+
+
+def read_journal(path: Path) -> tuple[list[Record], int]:
+    """Read all whole records, and the length of the file up to the last of them."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    records: list[Record] = []
+    for number, line in enumerate(lines, 1):
+        record = _parse(line)
+        if record is None:
+            if any(_parse(later) is not None for later in lines[number:]):
+                raise DataError(
+                    f"{path}: line {number} is damaged, and lines after it are not: not what an "
+                    "interrupted write leaves; restore the file from a copy"
+                )
+            if records:
+                warnings.warn(
+                    f"{path}: its last line is torn, by an interrupted write; it is left out",
+                    DataWarning,
+                    stacklevel=4,
+                )
+            break
+        records.append(record)
+    if not records or records[0].get("campaign") != 1:
+        raise DataError(f"{path}: is no campaign of this version of voxpop")
+    return records, sum(len(line) for line in lines[: len(records)])
+
+
+def _line(record: Record) -> bytes:
+    try:
+        text = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError):
+        raise DataError(
+            "ids of a campaign that is kept in a file must be text or numbers"
+        ) from None
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _parse(line: bytes) -> Record | None:
+    """Read a line; None where it is not whole."""
+    checksum, _, text = line.partition(b" ")
+    if not text.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text[:-1]):
+        return None
+    record = json.loads(text)
+    return record if isinstance(record, dict) else None
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - Windows, where an open file cannot be replaced anyway
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise DataError(f"{path}: is open in another process; a campaign has one writer") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the name of a new file to the disk too, where folders can be opened."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
