@@ -324,9 +324,7 @@ def task_groups(
             room,
         )
         room -= way.kept
-        yield Group(
-            way, tasks[by_spread], slice(j, j + 1), worker[by_spread], origin_j, n_levels
-        )
+        yield Group(way, tasks[by_spread], slice(j, j + 1), worker[by_spread], origin_j, n_levels)
 
 
 def _gather(answers: Answers, tasks: Index, size: int) -> tuple[Workers, Floats]:

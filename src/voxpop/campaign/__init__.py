@@ -13,14 +13,13 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats, Index
 from voxpop.backends import Engine
 from voxpop.campaign.batch import Batch as Batch
 from voxpop.campaign.batch import Rules as Rules
 from voxpop.campaign.journal import Journal, Record, read_journal, write_journal
-from voxpop.campaign.ledger import Growing, Ledger, id_array, plain
+from voxpop.campaign.ledger import Growing, Ledger, plain
 from voxpop.campaign.messages import Messages
-from voxpop.campaign.offers import Standing, next_batch
+from voxpop.campaign.offers import Standing, Wishes, next_batch
 from voxpop.errors import DataError, require, shorten
 from voxpop.estimators.base import make_result, worker_noise
 from voxpop.io import read_answers
@@ -155,8 +154,11 @@ class Campaign:
     def relearn(self) -> LearnedCrowd:
         """Learn the noise model anew from all answers so far; what was known is forgotten."""
         found = learn_crowd(self.answers())
-        prior = {"prior_mean": self._model.prior_mean, "prior_variance": self._model.prior_variance}
-        model = replace(found.model, **prior)
+        model = replace(
+            found.model,
+            prior_mean=self._model.prior_mean,
+            prior_variance=self._model.prior_variance,
+        )
         self._write(_model_record(model))
         self._model = model
         self._begin()
@@ -209,6 +211,8 @@ class Campaign:
         *,
         rules: Rules | None = None,
         pending: Iterable[tuple[Any, Any]] = (),
+        forbidden: Iterable[tuple[Any, Any]] = (),
+        skip: Iterable[Any] = (),
         rng: np.random.Generator | None = None,
     ) -> Batch:
         """Return the k answers that lower the expected error most per price.
@@ -223,12 +227,15 @@ class Campaign:
         pending
             Pairs (task, worker) that were asked for and have not been answered: they are counted
             on, and not asked for again. The worker may be None.
+        forbidden
+            Pairs (task, worker) that must not be.
+        skip
+            Tasks not to ask for.
         rng
             Breaks ties; the same generator gives the same batch.
         """
         require(k >= 1, f"k must be at least 1, got {k}")
         self._settle(_ROUGH)
-        rules = rules or Rules()
         standing = Standing(
             ledger=self._ledger,
             model=self._model,
@@ -236,9 +243,8 @@ class Campaign:
             variance=self._variance.rows,
             half_width=self._half_width.rows,
         )
-        return next_batch(
-            standing, k, workers, rules, list(pending), rng or np.random.default_rng(0)
-        )
+        wishes = Wishes(rules or Rules(), list(pending), list(forbidden), list(skip))
+        return next_batch(standing, k, workers, wishes, rng or np.random.default_rng(0))
 
     def _settle(self, tol: float) -> None:
         moved = self._messages.settle(tol)
@@ -284,7 +290,9 @@ class Campaign:
         """
         path = Path(path)
         if not path.exists():
-            require(model is not None, f"{path}: there is no such campaign; a new one needs a model")
+            require(
+                model is not None, f"{path}: there is no such campaign; a new one needs a model"
+            )
             assert model is not None
             campaign = cls(model, value_names=value_names)
             campaign.save(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,6 @@ class Batch:
     n_unanswered: int
     rmse: float
     rmse_after: float
-    notes: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:
         return len(self.task)
@@ -133,7 +132,8 @@ class Batch:
         if self.n_unanswered:
             state += f", {self.n_unanswered} without an answer"
         if np.isfinite(self.rmse):
-            state += f"; expected RMSE {self.rmse:.4g}"
+            of = " of the others" if self.n_unanswered else ""
+            state += f"; expected RMSE{of} {self.rmse:.4g}"
         if not len(self):
             return f"{state}; stop: {self.stop}"
         after = f"{self.rmse_after:.4g} after {len(self)} more answers ({self.cost:,.2f})"

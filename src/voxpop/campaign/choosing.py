@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Index
 from voxpop.campaign.gain import Gains
-
-ANYONE = -1
 
 
 @dataclass
@@ -70,21 +68,26 @@ def choose(
     chosen: list[Choice] = []
     tie = rng.permutation(len(asked)).tolist()
     # Best offers, found when others were better; nothing that is chosen makes one better.
-    heap = [_offer(order, gains, asked, u, tie[u]) for u in range(len(asked))]
-    heap = [entry for entry in heap if entry is not None]
-    heapify(heap)
+    heap: list[Entry] = []
+
+    def push(u: int) -> None:
+        offer = _offer(order, gains, asked[u])
+        if offer is not None:
+            heappush(heap, (offer[0], tie[u], u, offer[1]))
+
+    for u in range(len(asked)):
+        push(u)
     while heap and len(chosen) < k:
-        score, _, u, _ = heappop(heap)
-        now = _offer(order, gains, asked, u, tie[u])
-        if now is None:
+        u = heappop(heap)[2]
+        offer = _offer(order, gains, asked[u])
+        if offer is None:
             continue
-        if heap and now[0] > heap[0][0]:
-            heappush(heap, now)
+        score, place = offer
+        if heap and score > heap[0][0]:
+            heappush(heap, (score, tie[u], u, place))
             continue
-        score, place = now[0], now[3]
-        if _worth(score) < least_gain or asked[u].price > budget:
-            # The budget may still do for someone cheaper; gains only fall.
-            continue
+        if -score[0] < least_gain or asked[u].price > budget:
+            continue  # no later offer to this one gains more; someone cheaper may do
         key = order.pop(place)
         left = float(gains.left(asked[u].gain, np.array([-key[0]]))[0])
         chosen.append(Choice(key[2], u, -key[0], left))
@@ -93,9 +96,7 @@ def choose(
         asked[u].room -= 1
         if not asked[u].repeats:
             asked[u].barred.add(key[2])
-        following = _offer(order, gains, asked, u, tie[u])
-        if following is not None:
-            heappush(heap, following)
+        push(u)
     return chosen
 
 
@@ -104,26 +105,20 @@ Entry = tuple[Score, int, int, int]
 
 
 def _offer(
-    order: list[tuple[float, float, int]], gains: Gains, asked: list[Asked], u: int, tie: int
-) -> Entry | None:
+    order: list[tuple[float, float, int]], gains: Gains, one: Asked
+) -> tuple[Score, int] | None:
     """Find the best task for one who may be asked: its score (less is better), and its place."""
-    one = asked[u]
     if one.room <= 0:
         return None
     for place, (negative, _, i) in enumerate(order):
         if i not in one.barred:
             before = -negative
             left = float(gains.left(one.gain, np.array([before]))[0])
-            # Against nothing known every answer gains without end: the cheaper first, then the
-            # one that leaves less.
+            # Against nothing known every answer gains without end: then the one that leaves less.
             if np.isinf(before):
-                return (-np.inf, left * one.price), tie, u, place
-            return (-(before - left) / one.price, 0.0), tie, u, place
+                return (-np.inf, left * one.price), place
+            return (-(before - left) / one.price, 0.0), place
     return None
-
-
-def _worth(score: Score) -> float:
-    return -score[0]
 
 
 def _largest(

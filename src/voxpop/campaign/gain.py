@@ -40,8 +40,9 @@ class Gains:
         self._log_v = np.linspace(np.log(low), np.log(high), n_grid)
         v = np.exp(self._log_v)[:, None]
         total = v + levels
-        ends = np.log(total[:, [0, -1]]) + [-_BELOW, _ABOVE]
-        log_rho, step = np.linspace(*ends.T, _NODES, retstep=True, axis=1)
+        first = np.log(total[:, 0]) - _BELOW
+        step = (np.log(total[:, -1]) + _ABOVE - first) / (_NODES - 1)
+        log_rho = first[:, None] + step[:, None] * np.arange(_NODES)
         # ρ f_k(ρ) by v, node and level; half a χ²_d is a Gamma with shape d/2.
         half = np.exp(log_rho)[:, :, None] / (2.0 * total[:, None, :])
         shape = 0.5 * dimension
@@ -68,4 +69,4 @@ class Gains:
             inside = np.clip(log_v, self._log_v[0], self._log_v[-1])
             log_ratio = np.interp(inside, self._log_v, self._log_ratio[worker])
             left = variance / (1.0 + np.exp(log_ratio + (log_v - inside)))
-        return np.where(np.isinf(variance), self._expected[worker], left)
+        return np.asarray(np.where(np.isinf(variance), self._expected[worker], left))

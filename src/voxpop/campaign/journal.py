@@ -2,8 +2,9 @@
 
 One line per record, a checksum and then JSON. A record is there when its line is whole: it is
 written and forced to the disk before its answers count as added, and nothing before it is ever
-changed. So whatever kills the writer leaves all records that were acknowledged and at most one torn
-line after them, which the next reader leaves out. Beliefs are not kept: they follow from the answers.
+changed. So whatever kills the writer leaves all records that were acknowledged and at most one
+torn line after them, which the next reader leaves out. Beliefs are not kept: they follow from the
+answers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Journal:
     """A journal open for appending; nobody else may open it meanwhile."""
 
     def __init__(self, path: Path, length: int) -> None:
-        self.path = path
+        self.path, self._length = path, length
         self._file = path.open("r+b", buffering=0)
         try:
             _lock(self._file.fileno(), path)

@@ -201,7 +201,7 @@ class Ledger:
         first: dict[tuple[Any, Any], int] = {}
         earlier = [first.setdefault(pair, row) for row, pair in enumerate(pairs)]
         fresh = np.array(earlier, dtype=np.int64) == np.arange(len(pairs))
-        for row in np.flatnonzero(~fresh):
+        for row in np.flatnonzero(~fresh).tolist():
             _refuse_another(pairs[row], value[earlier[row]], value[row])
         for row, there in self._there(pairs):
             _refuse_another(pairs[row], there, value[row])

@@ -299,9 +299,12 @@ class Messages:
                 if known:
                     gold = ledger.gold[some] / self._unit
                     here = np.arange(len(some))
-                    yield edge, 0, gold_group(
-                        self._ways, here, worker, value, gold, self._model
-                    ), some
+                    yield (
+                        edge,
+                        0,
+                        gold_group(self._ways, here, worker, value, gold, self._model),
+                        some,
+                    )
                     continue
                 for group in task_groups(
                     self._ways,

@@ -38,36 +38,41 @@ class _Present:
     capacity: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class Wishes:
+    """Rules, pairs that were asked for already, pairs that must not be, tasks to leave out."""
+
+    rules: Rules
+    pending: list[tuple[Any, Any]]
+    forbidden: list[tuple[Any, Any]]
+    skip: list[Any]
+
+
 def next_batch(
-    standing: Standing,
-    k: int,
-    workers: object,
-    rules: Rules,
-    pending: list[tuple[Any, Any]],
-    rng: np.random.Generator,
+    standing: Standing, k: int, workers: object, wishes: Wishes, rng: np.random.Generator
 ) -> Batch:
     """Choose the next answers, and say where the campaign stands."""
-    ledger, model = standing.ledger, standing.model
-    pending = [(plain(i), plain(u)) for i, u in pending]
-    present = None if workers is None else _present(workers, rules)
-    # Of each of these one row: those who are there, those who were asked, and anyone.
-    people = [] if present is None else list(present.ids)
-    absent = [u for u in dict.fromkeys(u for _, u in pending if u is not None) if u not in people]
-    belief = np.array([*(_belief(standing, u) for u in [*people, *absent]), model.weights])
+    ledger, model, rules = standing.ledger, standing.model, wishes.rules
+    present = (
+        _Present([], np.empty(0), np.empty(0)) if workers is None else _present(workers, rules)
+    )
+    # Of each of these one row: those who are there, others who were asked, and anyone.
+    people = dict.fromkeys([*present.ids, *(plain(u) for _, u in wishes.pending)])
+    people.pop(None, None)
+    belief = np.array([*(_belief(standing, u) for u in people), model.weights])
     gains = Gains(model.levels, belief, model.dimension)
-    row_of = {u: row for row, u in enumerate([*people, *absent])}
+    row_of = {u: row for row, u in enumerate(people)}
     variance = standing.variance.copy()
-    for task, worker in pending:
-        i = ledger.tasks.find(task)
-        if i is None:
-            raise DataError(f"pending: there is no task {shorten([task])}")
+    for i, worker in _pairs(ledger, wishes.pending, "pending"):
         row = row_of.get(worker, len(belief) - 1)
         variance[i] = gains.left(row, variance[i : i + 1])[0]
-    may = _may(standing, rules)
-    if present is None:
+    needed = _needed(standing, rules)
+    may = needed.copy()
+    may[[i for i, _ in _pairs(ledger, [(task, None) for task in wishes.skip], "skip")]] = False
+    if workers is None:
         asked = [Asked(len(belief) - 1, rules.price, k, repeats=True)]
     else:
-        asked = _asked(standing, present, pending, k, rules)
+        asked = _asked(standing, present, wishes, k)
     n_scored = max(1, int(np.isnan(ledger.gold[:, 0]).sum()))
     chosen = choose(
         variance,
@@ -79,7 +84,20 @@ def next_batch(
         budget=np.inf if rules.budget is None else rules.budget,
         least_gain=rules.least_gain * n_scored,
     )
-    return _batch(standing, variance, may, asked, chosen, people, k, rules)
+    return Batch(
+        **_columns(standing, chosen, asked, present.ids, rules),
+        **_state(standing, variance, needed, chosen),
+        stop="" if len(chosen) == k else _stop(chosen, may, asked, rules),
+    )
+
+
+def _pairs(ledger: Ledger, pairs: list[tuple[Any, Any]], what: str) -> list[tuple[int, Any]]:
+    """Number the tasks of pairs; a task that nobody knows would be a rule without effect."""
+    numbers = [ledger.tasks.find(task) for task, _ in pairs]
+    unknown = [task for (task, _), i in zip(pairs, numbers, strict=True) if i is None]
+    if unknown:
+        raise DataError(f"{what}: there is no task {shorten(unknown)}; add it with add_tasks")
+    return [(i, plain(u)) for (_, u), i in zip(pairs, numbers, strict=True) if i is not None]
 
 
 def _present(workers: object, rules: Rules) -> _Present:
@@ -120,72 +138,71 @@ def _belief(standing: Standing, worker: object) -> Any:
     return standing.model.weights if u is None else standing.belief[u]
 
 
-def _may(standing: Standing, rules: Rules) -> NDArray[np.bool_]:
+def _needed(standing: Standing, rules: Rules) -> NDArray[np.bool_]:
     """Tell which tasks still need answers."""
-    may = np.isnan(standing.ledger.gold[:, 0])
+    needed = np.isnan(standing.ledger.gold[:, 0])
     if rules.half_width is not None:
-        may &= standing.half_width > rules.half_width
-    return may
+        needed &= standing.half_width > rules.half_width
+    return np.asarray(needed)
 
 
-def _asked(
-    standing: Standing,
-    present: _Present,
-    pending: list[tuple[Any, Any]],
-    k: int,
-    rules: Rules,
-) -> list[Asked]:
+def _asked(standing: Standing, present: _Present, wishes: Wishes, k: int) -> list[Asked]:
     """Say of everyone who is there how many answers are left, and which tasks are not for him."""
     ledger = standing.ledger
-    share = rules.per_worker or -(-k // max(1, len(present.ids)))
+    share = wishes.rules.per_worker or -(-k // max(1, len(present.ids)))
+    waiting: dict[Any, set[int]] = {}
+    for i, worker in _pairs(ledger, wishes.pending, "pending"):
+        waiting.setdefault(worker, set()).add(i)
+    barred: dict[Any, set[int]] = {}
+    for i, worker in _pairs(ledger, wishes.forbidden, "forbidden"):
+        barred.setdefault(worker, set()).add(i)
     asked = []
     for place, worker in enumerate(present.ids):
         u = ledger.workers.find(worker)
-        barred: set[int] = set()
+        taken = set(waiting.get(worker, ()))
         if u is not None:
             edge, _ = ledger.of_worker.gather(np.array([u]))
-            barred = set(ledger.task[edge].tolist())
-        barred |= {ledger.tasks.find(i) for i, v in pending if v == worker}  # type: ignore[misc]
-        room = min(float(share), present.capacity[place] - len(barred))
-        asked.append(Asked(place, float(present.price[place]), int(room), barred))
+            taken.update(ledger.task[edge].tolist())
+        room = min(float(share), present.capacity[place] - len(taken))
+        asked.append(
+            Asked(place, float(present.price[place]), int(room), taken | barred.get(worker, set()))
+        )
     return asked
 
 
-def _batch(
-    standing: Standing,
-    variance: Floats,
-    may: NDArray[np.bool_],
-    asked: list[Asked],
-    chosen: list[Choice],
-    people: list[Any],
-    k: int,
-    rules: Rules,
-) -> Batch:
-    ledger = standing.ledger
-    ids = ledger.tasks.ids
-    task = np.array([c.task for c in chosen], dtype=np.int64)
+def _columns(
+    standing: Standing, chosen: list[Choice], asked: list[Asked], people: list[Any], rules: Rules
+) -> dict[str, Any]:
+    """Return the rows of a batch."""
+    ids = standing.ledger.tasks.ids
     before, left = (np.array([getattr(c, part) for c in chosen]) for part in ("before", "left"))
+    return {
+        "task": id_array([ids[c.task] for c in chosen]),
+        "worker": id_array([people[c.asked] if people else None for c in chosen]),
+        "gain": before - left,
+        "sd": np.sqrt(before),
+        "sd_after": np.sqrt(left),
+        "price": np.array([asked[c.asked].price for c in chosen]),
+        "reason": [_reason(standing, c, rules) for c in chosen],
+    }
+
+
+def _state(
+    standing: Standing, variance: Floats, needed: NDArray[np.bool_], chosen: list[Choice]
+) -> dict[str, Any]:
+    """Say where the campaign stands, and will stand."""
+    ledger = standing.ledger
     after = variance.copy()
     for c in chosen:
         after[c.task] = c.left
     unknown = np.isnan(ledger.gold[:, 0])
-    with np.errstate(invalid="ignore"):
-        gain = np.where(np.isinf(before), np.inf, before - left)
-    return Batch(
-        task=id_array([ids[i] for i in task]),
-        worker=id_array([people[c.asked] if people else None for c in chosen]),
-        gain=gain,
-        sd=np.sqrt(before),
-        sd_after=np.sqrt(left),
-        price=np.array([asked[c.asked].price for c in chosen]),
-        reason=[_reason(standing, c, rules) for c in chosen],
-        stop=_stop(chosen, may, asked, k, rules),
-        n_tasks=len(ids),
-        n_done=int((~may).sum()),
-        n_unanswered=int((ledger.of_task.size == 0).sum()),
-        rmse=_rmse(standing.variance[unknown]),
-        rmse_after=_rmse(after[unknown]),
-    )
+    return {
+        "n_tasks": len(ledger.tasks),
+        "n_done": int((~needed).sum()),
+        "n_unanswered": int((unknown & (ledger.of_task.size == 0)).sum()),
+        "rmse": _rmse(standing.variance[unknown]),
+        "rmse_after": _rmse(after[unknown]),
+    }
 
 
 def _rmse(variance: Floats) -> float:
@@ -203,20 +220,15 @@ def _reason(standing: Standing, choice: Choice, rules: Rules) -> str:
     return f"{answers}, sd {np.sqrt(standing.variance[choice.task]):.3g}"
 
 
-def _stop(
-    chosen: list[Choice], may: NDArray[np.bool_], asked: list[Asked], k: int, rules: Rules
-) -> str:
+def _stop(chosen: list[Choice], may: NDArray[np.bool_], asked: list[Asked], rules: Rules) -> str:
     """Say why fewer answers are asked for than were wanted."""
-    if len(chosen) == k:
-        return ""
     if not may.any():
         return "every task is done"
     spent = sum(asked[c.asked].price for c in chosen)
     cheapest = min((one.price for one in asked if one.room > 0), default=np.inf)
     if rules.budget is not None and rules.budget - spent < cheapest < np.inf:
         return "the budget is spent"
-    open_to = [one for one in asked if one.room > 0 and (one.repeats or _left_for(one, may))]
-    if not open_to:
+    if not any(one.room > 0 and _left_for(one, may) for one in asked):
         return "nobody who is there may answer a task that is left"
     return "no answer is expected to gain what it costs"
 
