@@ -65,10 +65,10 @@ class Messages:
         self._sums = Growing(np.int64, self._shape[1:])
         self._n_messages = _FEWEST_MESSAGES
         self.quantum, self._floor = fixed_point(self._n_messages)
-        # Tasks whose coordinates are apart; those who have to speak; workers who have moved since
-        # all was settled to the last.
+        # Tasks whose coordinates are apart; tasks who have to speak; tasks who have spoken, but
+        # not to the last; workers who have moved since all was settled to the last.
         self._apart, self._dirty = Growing(np.bool_), Growing(np.bool_)
-        self._loose = Growing(np.bool_)
+        self._rough, self._loose = Growing(np.bool_), Growing(np.bool_)
         self._started = False
         self.fresh_below = _FEW
 
@@ -88,6 +88,7 @@ class Messages:
         self._loose.grow(len(ledger.workers))
         self._apart.grow(len(ledger.tasks))
         self._dirty.grow(len(ledger.tasks))
+        self._rough.grow(len(ledger.tasks))
 
     def belief(self) -> Floats:
         """Return every worker's probabilities of the levels."""
@@ -106,11 +107,12 @@ class Messages:
         if not ledger.n_edges:
             return np.flatnonzero(moved)
         if not self._started or ledger.n_edges <= self.fresh_below:
-            if moved.any() or not self._started or self._loose.rows.any():
+            if moved.any() or not self._started:
                 self._fit_all(self._tol, resume=False)
                 moved |= ledger.of_task.size > 0
             return np.flatnonzero(moved)
         if tol <= self._tol:
+            self._dirty.rows[self._rough.rows] = True
             self._wake(np.flatnonzero(self._loose.rows), tol)
 
         def sweep(damping: float) -> float:
@@ -127,6 +129,7 @@ class Messages:
             self._dirty.rows[:] = False
         if tol <= self._tol:
             self._loose.rows[:] = False
+            self._rough.rows[:] = False
         return np.flatnonzero(moved)
 
     def _fit_all(self, tol: float, resume: bool) -> None:
@@ -152,7 +155,8 @@ class Messages:
         self._add_up()
         self._heard.rows[:] = self._told(np.arange(ledger.n_edges))
         self._dirty.rows[:] = False
-        self._loose.rows[:] = tol > self._tol
+        self._loose.rows[:] = False
+        self._rough.rows[:] = (tol > self._tol) & (ledger.of_task.size > 0)
         self._started = True
 
     def _add_up(self) -> None:
@@ -250,6 +254,7 @@ class Messages:
             if damping:
                 still = np.abs(group.message - old).max(axis=(1, 2)) * self.quantum > tol
                 self._dirty.rows[rows[still]] = True
+                self._rough.rows[rows] = True
             parts.append((edge, slot, old, group.message))
         # All at once at the end: every task of a sweep hears the same workers.
         for edge, slot, old, new in parts:
