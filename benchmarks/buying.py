@@ -48,17 +48,17 @@ class Drawn:
     def come(self, rng: np.random.Generator) -> list[int]:
         """Return some of those who have answered less than they may."""
         free = np.flatnonzero(self._given.sum(axis=1) < self._capacity)
-        return rng.permutation(free)[:THERE].tolist()
+        return [int(u) for u in rng.permutation(free)[:THERE]]
 
     def open_to(self, worker: int) -> np.ndarray:
         """Tell which tasks the worker has not answered."""
-        return ~self._given[worker]
+        return np.asarray(~self._given[worker])
 
     def answer(self, task: int, worker: int) -> Floats:
         """Add the worker's noise to the truth: the same whenever it is asked for."""
         assert not self._given[worker, task]
         self._given[worker, task] = True
-        return self.truth[task] + self._sd[worker] * self._noise[worker, task]
+        return np.asarray(self.truth[task] + self._sd[worker] * self._noise[worker, task])
 
 
 class Revealed:
@@ -78,7 +78,7 @@ class Revealed:
 
     def open_to(self, worker: int) -> np.ndarray:
         """Tell which tasks the worker has answered without our knowing."""
-        return self._hidden[worker].copy()
+        return np.array(self._hidden[worker])
 
     def whoever(self, task: int, rng: np.random.Generator) -> int:
         """Return a worker with a hidden answer to the task."""
@@ -92,7 +92,7 @@ class Revealed:
         """Reveal an answer."""
         assert self._hidden[worker, task]
         self._hidden[worker, task] = False
-        return self.answers.value[self._edge[worker, task]]
+        return np.asarray(self.answers.value[self._edge[worker, task]])
 
 
 @dataclass

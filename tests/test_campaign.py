@@ -229,7 +229,8 @@ def test_what_is_refused() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=8))
 def test_lists_hold_what_was_appended(batches: list[list[int]]) -> None:
-    lists, expected = Lists(), [[] for _ in range(7)]
+    lists = Lists()
+    expected: list[list[int]] = [[] for _ in range(7)]
     lists.grow(7)
     item = 0
     for owners in batches:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:  # a table of estimates needs none of the heavier ones
+    from voxpop.campaign import Batch
     from voxpop.demo import Contestant
     from voxpop.diagnosis import Diagnosis
     from voxpop.estimators.base import OnSweep
@@ -107,6 +108,17 @@ def show_plan(plan: Plan, console: Console) -> None:
     if plan.chosen is not None:
         columns[""] = ["◀" if option == plan.chosen else "" for option in plan.frontier]
     show_rows(f"What money buys: {plan.n_tasks} tasks", columns, console)
+
+
+def show_batch(batch: Batch, console: Console) -> None:
+    """Print the answers to ask for next, those of whoever comes without a name."""
+    columns: dict[str, Sequence[Any]] = {"task": batch.task.tolist()}
+    if any(worker is not None for worker in batch.worker):
+        columns["worker"] = batch.worker.tolist()
+    columns |= {"sd now": batch.sd.tolist(), "sd after": batch.sd_after.tolist()}
+    columns["price"] = [Decimal(f"{price:.2f}") for price in batch.price]
+    columns["why"] = batch.reason
+    show_rows("Ask for next", columns, console)
 
 
 def show_explanation(explanation: Explanation, console: Console) -> None:

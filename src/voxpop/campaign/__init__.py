@@ -16,7 +16,7 @@ from voxpop.answers import Answers
 from voxpop.backends import Engine
 from voxpop.campaign.batch import Batch as Batch
 from voxpop.campaign.batch import Rules as Rules
-from voxpop.campaign.journal import Journal, Record, read_journal, write_journal
+from voxpop.campaign.journal import Journal, Record, check_ids, read_journal, write_journal
 from voxpop.campaign.ledger import Growing, Ledger, plain
 from voxpop.campaign.messages import Messages
 from voxpop.campaign.offers import Standing, Wishes, next_batch
@@ -322,6 +322,10 @@ class Campaign:
 
     def _write(self, record: Record) -> None:
         if self._journal is not None:
+            for part in (record.get("answers", {}), record.get("gold", {})):
+                check_ids(part.get("task", ()))
+                check_ids(part.get("worker", ()))
+            check_ids(record.get("tasks", ()))
             self._journal.append(record)
 
     def _records(self) -> Iterable[Record]:
@@ -330,6 +334,7 @@ class Campaign:
         yield {"campaign": 1, "value_names": list(ledger.value_names)}
         yield _model_record(self._model)
         tasks, workers = ledger.tasks.ids, ledger.workers.ids
+        check_ids([*tasks, *workers])
         yield {"tasks": tasks}
         known = np.flatnonzero(~np.isnan(ledger.gold[:, 0]))
         if len(known):

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from voxpop.errors import DataError, DataWarning
+from voxpop.errors import DataError, DataWarning, shorten
 from voxpop.files import replacing
 
 Record = dict[str, Any]
@@ -98,13 +98,18 @@ def read_journal(path: Path) -> tuple[list[Record], int]:
     return records, sum(len(line) for line in lines[: len(records)])
 
 
-def _line(record: Record) -> bytes:
-    try:
-        text = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError):
+def check_ids(ids: Iterable[object]) -> None:
+    """Refuse ids that would come back from JSON as something else."""
+    strange = [i for i in ids if type(i) is not int and type(i) is not str]
+    if strange:
         raise DataError(
-            "ids of a campaign that is kept in a file must be text or numbers"
-        ) from None
+            "ids of a campaign that is kept in a file must be text or whole numbers, "
+            f"got {shorten(strange)}"
+        )
+
+
+def _line(record: Record) -> bytes:
+    text = json.dumps(record, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 

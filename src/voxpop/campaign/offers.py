@@ -229,7 +229,7 @@ def _stop(chosen: list[Choice], may: NDArray[np.bool_], asked: list[Asked], rule
     if rules.budget is not None and rules.budget - spent < cheapest < np.inf:
         return "the budget is spent"
     if not any(one.room > 0 and _left_for(one, may) for one in asked):
-        return "nobody who is there may answer a task that is left"
+        return "nobody who is there may be asked for more"
     return "no answer is expected to gain what it costs"
 
 
