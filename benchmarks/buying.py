@@ -22,6 +22,7 @@ class World(Protocol):
 
     truth: Floats
     seed: int
+    workers: range
 
     def come(self, rng: np.random.Generator) -> list[int]:
         """Return some workers who are there now; none when nobody is left."""
@@ -29,21 +30,40 @@ class World(Protocol):
     def open_to(self, worker: int) -> np.ndarray:
         """Tell which tasks a worker can be given."""
 
+    def barred(self, worker: int) -> list[Pair]:
+        """Return the pairs that a buyer must keep clear of, beside those answered."""
+
     def answer(self, task: int, worker: int) -> Floats:
         """Let a worker answer a task."""
 
 
 class Drawn:
-    """A crowd drawn from a model; every worker answers up to ``capacity`` tasks."""
+    """A crowd drawn from a model; every worker answers up to ``capacity`` tasks.
 
-    def __init__(self, model: vp.Model, n_tasks: int, capacity: int, seed: int) -> None:
+    ``hard`` and ``tails`` are beyond what the model knows: the spread (sd of the logarithm) of a
+    factor of the noise by task, and the degrees of freedom of Student's t.
+    """
+
+    def __init__(
+        self,
+        model: vp.Model,
+        n_tasks: int,
+        capacity: int,
+        seed: int,
+        hard: float = 0.0,
+        tails: float = np.inf,
+    ) -> None:
         rng = np.random.default_rng([seed, 1])
         self.model, self.seed, self._capacity = model, seed, capacity
         self.truth = rng.uniform(0, 100, (n_tasks, model.dimension))
         n_workers = n_tasks
         self._sd = np.sqrt(rng.choice(model.levels, n_workers, p=np.array(model.weights)))
-        self._noise = rng.normal(size=(n_workers, n_tasks, model.dimension))
+        shape = (n_workers, n_tasks, model.dimension)
+        self._noise = rng.normal(size=shape) * np.exp(hard * rng.normal(size=(1, n_tasks, 1)))
+        if np.isfinite(tails):
+            self._noise /= np.sqrt(rng.chisquare(tails, (n_workers, n_tasks, 1)) / tails)
         self._given = np.zeros((n_workers, n_tasks), dtype=bool)
+        self.workers = range(n_workers)
 
     def come(self, rng: np.random.Generator) -> list[int]:
         """Return some of those who have answered less than they may."""
@@ -53,6 +73,10 @@ class Drawn:
     def open_to(self, worker: int) -> np.ndarray:
         """Tell which tasks the worker has not answered."""
         return np.asarray(~self._given[worker])
+
+    def barred(self, worker: int) -> list[Pair]:  # noqa: ARG002
+        """Return nothing: what was answered is known."""
+        return []
 
     def answer(self, task: int, worker: int) -> Floats:
         """Add the worker's noise to the truth: the same whenever it is asked for."""
@@ -70,6 +94,7 @@ class Revealed:
         self._edge = np.full(shape, -1)
         self._edge[answers.worker, answers.task] = np.arange(answers.n_edges)
         self._hidden = self._edge >= 0
+        self.workers = range(answers.n_workers)
 
     def come(self, rng: np.random.Generator) -> list[int]:
         """Return workers by how many of their answers are hidden, each at most once."""
@@ -79,6 +104,10 @@ class Revealed:
     def open_to(self, worker: int) -> np.ndarray:
         """Tell which tasks the worker has answered without our knowing."""
         return np.array(self._hidden[worker])
+
+    def barred(self, worker: int) -> list[Pair]:
+        """Return the tasks that the worker has never answered."""
+        return [(i, worker) for i in np.flatnonzero(self._edge[worker] < 0).tolist()]
 
     def whoever(self, task: int, rng: np.random.Generator) -> int:
         """Return a worker with a hidden answer to the task."""
@@ -122,9 +151,7 @@ class Buyer:
         if not there:
             return False
         if self.adaptive:
-            barred = [
-                (i, u) for u in there for i in np.flatnonzero(~self.world.open_to(u)).tolist()
-            ]
+            barred = [pair for u in there for pair in self.world.barred(u)]
             batch = self.campaign.next(
                 k, there, rules=vp.Rules(per_worker=1), forbidden=barred, rng=self._ties
             )
@@ -164,6 +191,30 @@ class Buyer:
     def _fewest(self, may: np.ndarray, count: np.ndarray) -> int:
         """Choose a task with the fewest answers; of equal ones, any."""
         return int(np.where(may, count + self._ties.random(len(count)), np.inf).argmin())
+
+
+def begin(world: World, per_task: int, adaptive: bool) -> Buyer:
+    """Begin with so many answers per task, bought evenly, and the noise that they show."""
+    rng = np.random.default_rng([world.seed, 4])
+    n_workers = len(world.workers)
+    pairs, load = [], np.zeros(n_workers)
+    for i in rng.permutation(len(world.truth)).tolist():
+        able = [u for u in world.workers if world.open_to(u)[i]]
+        # Those who have answered least: as even a load as there can be.
+        able.sort(key=lambda u: (load[u], rng.random()))
+        for u in able[:per_task]:
+            pairs.append((i, u))
+            load[u] += 1
+    value = [world.answer(i, u) for i, u in pairs]
+    task, worker = ([pair[side] for pair in pairs] for side in (0, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        crowd = vp.learn_crowd(vp.Answers.from_arrays(task, worker, value))
+    campaign = vp.Campaign(crowd, range(len(world.truth)))
+    campaign.add_many(task, worker, value)
+    buyer = Buyer(world, campaign, adaptive)
+    np.add.at(buyer.count, task, 1)
+    return buyer
 
 
 def mse(campaign: vp.Campaign, truth: Floats) -> float:

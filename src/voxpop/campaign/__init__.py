@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from voxpop.answers import Answers
+from voxpop.arrays import Floats
 from voxpop.backends import Engine
 from voxpop.campaign.batch import Batch as Batch
 from voxpop.campaign.batch import Rules as Rules
@@ -85,6 +86,7 @@ class Campaign:
         prior = self._model.prior_variance
         self._variance = Growing(np.float64, (), prior)
         self._half_width = Growing(np.float64, (), float(ndtri(0.975) * np.sqrt(prior)))
+        self._stale = Growing(np.bool_)
         self._messages.touch(np.unique(self._ledger.task).astype(np.int64))
 
     @classmethod
@@ -236,14 +238,15 @@ class Campaign:
         """
         require(k >= 1, f"k must be at least 1, got {k}")
         self._settle(_ROUGH)
+        rules = rules or Rules()
         standing = Standing(
             ledger=self._ledger,
             model=self._model,
             belief=self._messages.belief(),
             variance=self._variance.rows,
-            half_width=self._half_width.rows,
+            half_width=None if rules.half_width is None else self._half_widths(),
         )
-        wishes = Wishes(rules or Rules(), list(pending), list(forbidden), list(skip))
+        wishes = Wishes(rules, list(pending), list(forbidden), list(skip))
         return next_batch(standing, k, workers, wishes, rng or np.random.default_rng(0))
 
     def _settle(self, tol: float) -> None:
@@ -251,14 +254,22 @@ class Campaign:
         ledger = self._ledger
         self._variance.grow(len(ledger.tasks))
         self._half_width.grow(len(ledger.tasks))
+        self._stale.grow(len(ledger.tasks))
         moved = moved[ledger.of_task.size[moved] > 0]
         if len(moved):
-            found = self._messages.moments(moved, _INTERVAL)
+            found = self._messages.moments(moved, np.array([0.5]))
             self._variance.rows[moved] = found.variance.mean(axis=1)
-            self._half_width.rows[moved] = np.ptp(found.quantile, axis=2).max(axis=1) / 2.0
-        known = ~np.isnan(ledger.gold[:, 0])
-        self._variance.rows[known] = 0.0
-        self._half_width.rows[known] = 0.0
+            self._stale.rows[moved] = True
+        self._variance.rows[~np.isnan(ledger.gold[:, 0])] = 0.0
+
+    def _half_widths(self) -> Floats:
+        """Half of every task's 95 % interval; quantiles are slow, so not before it is asked for."""
+        tasks = np.flatnonzero(self._stale.rows)
+        if len(tasks):
+            interval = self._messages.moments(tasks, _INTERVAL).quantile
+            self._half_width.rows[tasks] = np.ptp(interval, axis=2).max(axis=1) / 2.0
+            self._stale.rows[tasks] = False
+        return np.asarray(self._half_width.rows)
 
     # Kept in a file
 

@@ -107,8 +107,9 @@ class Messages:
         if not ledger.n_edges:
             return np.flatnonzero(moved)
         if not self._started or ledger.n_edges <= self.fresh_below:
-            if moved.any() or not self._started:
-                self._fit_all(self._tol, resume=False)
+            unfinished = tol <= self._tol and self._rough.rows.any()
+            if moved.any() or unfinished or not self._started:
+                self._fit_all(tol, resume=False)
                 moved |= ledger.of_task.size > 0
             return np.flatnonzero(moved)
         if tol <= self._tol:

@@ -20,13 +20,16 @@ from voxpop.tables import open_table, resolve_column
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Standing:
-    """Where a campaign stands: what is known of truths (n,) and of workers (m, K)."""
+    """Where a campaign stands: what is known of truths (n,) and of workers (m, K).
+
+    Half-widths are there when the rules ask for them.
+    """
 
     ledger: Ledger
     model: Model
     belief: Floats
     variance: Floats
-    half_width: Floats
+    half_width: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,7 @@ def next_batch(
         least_gain=rules.least_gain * n_scored,
     )
     return Batch(
-        **_columns(standing, chosen, asked, present.ids, rules),
+        **_columns(standing, chosen, asked, present.ids),
         **_state(standing, variance, needed, chosen),
         stop="" if len(chosen) == k else _stop(chosen, may, asked, rules),
     )
@@ -141,7 +144,7 @@ def _belief(standing: Standing, worker: object) -> Any:
 def _needed(standing: Standing, rules: Rules) -> NDArray[np.bool_]:
     """Tell which tasks still need answers."""
     needed = np.isnan(standing.ledger.gold[:, 0])
-    if rules.half_width is not None:
+    if standing.half_width is not None and rules.half_width is not None:
         needed &= standing.half_width > rules.half_width
     return np.asarray(needed)
 
@@ -171,7 +174,7 @@ def _asked(standing: Standing, present: _Present, wishes: Wishes, k: int) -> lis
 
 
 def _columns(
-    standing: Standing, chosen: list[Choice], asked: list[Asked], people: list[Any], rules: Rules
+    standing: Standing, chosen: list[Choice], asked: list[Asked], people: list[Any]
 ) -> dict[str, Any]:
     """Return the rows of a batch."""
     ids = standing.ledger.tasks.ids
@@ -183,7 +186,7 @@ def _columns(
         "sd": np.sqrt(before),
         "sd_after": np.sqrt(left),
         "price": np.array([asked[c.asked].price for c in chosen]),
-        "reason": [_reason(standing, c, rules) for c in chosen],
+        "reason": [_reason(standing, c) for c in chosen],
     }
 
 
@@ -210,12 +213,12 @@ def _rmse(variance: Floats) -> float:
     return float(np.sqrt(known.mean())) if len(known) else np.inf
 
 
-def _reason(standing: Standing, choice: Choice, rules: Rules) -> str:
+def _reason(standing: Standing, choice: Choice) -> str:
     n_answers = int(standing.ledger.of_task.size[choice.task])
     if not n_answers:
         return "no answer yet"
     answers = f"{n_answers} answer{'s' if n_answers > 1 else ''}"
-    if rules.half_width is not None:
+    if standing.half_width is not None:
         return f"{answers}, ± {standing.half_width[choice.task]:.3g} at 95 %"
     return f"{answers}, sd {np.sqrt(standing.variance[choice.task]):.3g}"
 
