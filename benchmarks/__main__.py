@@ -13,7 +13,7 @@ from benchmarks.workloads import ROOT, parse
 
 NAMES = (
     *("sweep", "peers", "degrees", "scale", "cold", "floor"),
-    *("mixture", "real", "objects", "density"),
+    *("mixture", "real", "objects", "density", "adaptive"),
 )
 
 

@@ -66,6 +66,15 @@ def test_the_example_and_the_list_of_formats_are_current() -> None:
         assert name.replace("-", " ") in text.lower().replace("mechanical turk", "mturk"), name
 
 
+def test_the_campaigns_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = FENCE.findall((ROOT / "docs/campaign.md").read_text())
+    names: dict[str, Any] = {}
+    exec(compile(block, "campaign.md", "exec"), names)
+    assert names["batch"].pairs == [("p3", "ann")]
+    assert names["again"].n_answers == 3
+
+
 def test_the_methods_example_runs() -> None:
     (block,) = FENCE.findall((ROOT / "docs/methods.md").read_text())
     exec(compile(block, "methods.md", "exec"), {})
@@ -81,7 +90,7 @@ def test_every_command_option_and_method_is_documented() -> None:
     text = (ROOT / "docs/commands.md").read_text()
     for name, command in main.commands.items():
         assert f"## voxpop {name}\n" in text
-        if name in ("aggregate", "assign", "plan"):
+        if name in ("aggregate", "assign", "plan", "next"):
             for parameter in command.params:
                 if parameter.param_type_name == "option":
                     assert any(f"`{flag}`" in text for flag in parameter.opts), parameter.opts

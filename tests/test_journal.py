@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import make_crowd
-from voxpop import Campaign, DataError, DataWarning, Model
+from voxpop import Campaign, ConfigError, DataError, DataWarning, Model
+from voxpop.campaign.journal import create_journal
 
 MODEL = Model(support=(10.0, 100.0), weights=(0.7, 0.3))
 
@@ -119,6 +120,8 @@ def test_a_file_has_one_writer(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="another process"):
         Campaign.open(path)
     assert Campaign.load(path).n_answers == 0  # reading is free
+    with pytest.raises(DataError, match="another process"):
+        Campaign(MODEL).save(path)  # it would take the file away from its writer
     campaign.close()
     Campaign.open(path).close()
 
@@ -144,6 +147,36 @@ def test_a_write_that_fails_changes_nothing(
             campaign.add(("a", "tuple"), "v", 2.0)
         campaign.add("t", "v", 2.0)
     assert Campaign.load(path).n_answers == 2
+
+
+def test_interrupted_between_disk_and_memory_it_must_be_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c.campaign"
+    campaign = Campaign.open(path, MODEL)
+    campaign.add("t", "u", 1.0)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign._messages, "touch", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        campaign.add("t", "v", 2.0)
+    with pytest.raises(ConfigError, match="open or load it again"):
+        campaign.add("t", "w", 3.0)
+    # It was written, though never acknowledged: at most one such record can be there.
+    with Campaign.open(path) as again:
+        assert again.n_answers == 2
+
+
+def test_a_new_file_takes_nobodys_place(tmp_path: Path) -> None:
+    path = tmp_path / "c.campaign"
+    with Campaign.open(path, MODEL) as campaign:
+        campaign.add("t", "u", 1.0)
+    before = path.read_bytes()
+    create_journal(path, Campaign(MODEL)._records())  # lost the race to make it
+    assert path.read_bytes() == before
+    assert [item.name for item in tmp_path.iterdir()] == ["c.campaign"]
 
 
 def test_what_is_no_campaign_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,10 +18,18 @@ from voxpop.arrays import Floats
 from voxpop.backends import Engine
 from voxpop.campaign.batch import Batch as Batch
 from voxpop.campaign.batch import Rules as Rules
-from voxpop.campaign.journal import Journal, Record, check_ids, read_journal, write_journal
+from voxpop.campaign.journal import (
+    Journal,
+    Record,
+    check_ids,
+    create_journal,
+    read_journal,
+    write_journal,
+)
 from voxpop.campaign.ledger import Growing, Ledger, plain
 from voxpop.campaign.messages import Messages
 from voxpop.campaign.offers import Standing, Wishes, next_batch
+from voxpop.campaign.records import ids_in, last_model, model_record, records_of
 from voxpop.errors import DataError, require, shorten
 from voxpop.estimators.base import make_result, worker_noise
 from voxpop.io import read_answers
@@ -77,6 +86,7 @@ class Campaign:
         self._model, self._tol = model, tol
         self._ledger = Ledger(model.dimension, names)
         self._journal: Journal | None = None
+        self._torn = False
         self._begin()
         self.add_tasks(tasks)
 
@@ -119,8 +129,9 @@ class Campaign:
             return 0
         tasks, workers = [tasks[row] for row in fresh], [workers[row] for row in fresh]
         values = values[fresh]
-        self._write({"answers": {"task": tasks, "worker": workers, "value": values.tolist()}})
-        self._messages.touch(self._ledger.append(tasks, workers, values))
+        record = {"answers": {"task": tasks, "worker": workers, "value": values.tolist()}}
+        with self._writing(record):
+            self._messages.touch(self._ledger.append(tasks, workers, values))
         return len(fresh)
 
     def add_table(self, source: object) -> int:
@@ -139,8 +150,8 @@ class Campaign:
         ids = [plain(i) for i in tasks]
         new = [i for i in dict.fromkeys(ids) if self._ledger.tasks.find(i) is None]
         if new:
-            self._write({"tasks": new})
-            self._ledger.add_tasks(new)
+            with self._writing({"tasks": new}):
+                self._ledger.add_tasks(new)
 
     def add_gold(self, gold: Mapping[Any, ArrayLike]) -> None:
         """Say the truth of some tasks: what is answered there tells of the workers alone."""
@@ -149,9 +160,9 @@ class Campaign:
         d = self._model.dimension
         if truth.shape != (len(ids), d) or not np.isfinite(truth).all():
             raise DataError(f"gold must be {d} finite numbers for each task, got {shorten(ids)}")
-        self._write({"gold": {"task": ids, "value": truth.tolist()}})
-        self._ledger.set_gold(ids, truth)
-        self._messages.touch(self._ledger.tasks.numbers(ids))
+        with self._writing({"gold": {"task": ids, "value": truth.tolist()}}):
+            self._ledger.set_gold(ids, truth)
+            self._messages.touch(self._ledger.tasks.numbers(ids))
 
     def relearn(self) -> LearnedCrowd:
         """Learn the noise model anew from all answers so far; what was known is forgotten."""
@@ -161,9 +172,9 @@ class Campaign:
             prior_mean=self._model.prior_mean,
             prior_variance=self._model.prior_variance,
         )
-        self._write(_model_record(model))
-        self._model = model
-        self._begin()
+        with self._writing(model_record(model)):
+            self._model = model
+            self._begin()
         return found
 
     # What is known
@@ -284,7 +295,7 @@ class Campaign:
     @classmethod
     def load(cls, path: str | Path) -> Campaign:
         """Read a campaign that was saved, or one that is open elsewhere; changes nothing there."""
-        return cls._replay(read_journal(Path(path))[0])
+        return cls._replay(read_journal(Path(path)))
 
     @classmethod
     def open(
@@ -305,13 +316,15 @@ class Campaign:
                 model is not None, f"{path}: there is no such campaign; a new one needs a model"
             )
             assert model is not None
-            campaign = cls(model, value_names=value_names)
-            campaign.save(path)
-            length = path.stat().st_size
-        else:
-            records, length = read_journal(path)
-            campaign = cls._replay(records)
-        campaign._journal = Journal(path, length)
+            create_journal(path, cls(model, value_names=value_names)._records())
+        journal = Journal(path)
+        try:
+            campaign = cls._replay(journal.records)
+        except BaseException:
+            journal.close()
+            raise
+        journal.records.clear()
+        campaign._journal = journal
         return campaign
 
     def close(self) -> None:
@@ -331,42 +344,27 @@ class Campaign:
     ) -> None:
         self.close()
 
-    def _write(self, record: Record) -> None:
+    @contextmanager
+    def _writing(self, record: Record) -> Iterator[None]:
+        """Write a record, then let memory follow; whoever is interrupted between has to reopen."""
+        require(not self._torn, "this campaign was interrupted in a change; open or load it again")
         if self._journal is not None:
-            for part in (record.get("answers", {}), record.get("gold", {})):
-                check_ids(part.get("task", ()))
-                check_ids(part.get("worker", ()))
-            check_ids(record.get("tasks", ()))
+            check_ids(ids_in(record))
             self._journal.append(record)
+        try:
+            yield
+        except BaseException:
+            self._torn = True
+            self.close()
+            raise
 
-    def _records(self) -> Iterable[Record]:
-        """Tell all that is known, as the records of a journal."""
-        ledger = self._ledger
-        yield {"campaign": 1, "value_names": list(ledger.value_names)}
-        yield _model_record(self._model)
-        tasks, workers = ledger.tasks.ids, ledger.workers.ids
-        check_ids([*tasks, *workers])
-        yield {"tasks": tasks}
-        known = np.flatnonzero(~np.isnan(ledger.gold[:, 0]))
-        if len(known):
-            gold = ledger.gold[known].tolist()
-            yield {"gold": {"task": [tasks[i] for i in known], "value": gold}}
-        for start in range(0, ledger.n_edges, 10_000):
-            part = slice(start, start + 10_000)
-            yield {
-                "answers": {
-                    "task": [tasks[i] for i in ledger.task[part]],
-                    "worker": [workers[u] for u in ledger.worker[part]],
-                    "value": ledger.value[part].tolist(),
-                }
-            }
+    def _records(self) -> Iterator[Record]:
+        return records_of(self._ledger, self._model)
 
     @classmethod
     def _replay(cls, records: list[Record]) -> Campaign:
         """Do again what the records say."""
-        models = [record["model"] for record in records if "model" in record]
-        model = Model(**{**models[-1], "prior_variance": models[-1]["prior_variance"] or np.inf})
-        campaign = cls(model, value_names=records[0]["value_names"])
+        campaign = cls(last_model(records), value_names=records[0]["value_names"])
         for record in records:
             if "tasks" in record:
                 campaign.add_tasks(record["tasks"])
@@ -387,16 +385,3 @@ class Campaign:
 
 def _names(dimension: int) -> tuple[str, ...]:
     return ("value",) if dimension == 1 else tuple(f"value_{j + 1}" for j in range(dimension))
-
-
-def _model_record(model: Model) -> Record:
-    flat = np.isinf(model.prior_variance)
-    return {
-        "model": {
-            "support": list(model.support),
-            "weights": list(model.weights or ()),
-            "prior_mean": np.asarray(model.prior_mean).tolist(),
-            "prior_variance": None if flat else model.prior_variance,
-            "dimension": model.dimension,
-        }
-    }

@@ -14,7 +14,10 @@ import os
 import warnings
 import zlib
 from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from voxpop.errors import DataError, DataWarning, shorten
@@ -24,13 +27,16 @@ Record = dict[str, Any]
 
 
 class Journal:
-    """A journal open for appending; nobody else may open it meanwhile."""
+    """A journal open for appending; nobody else may open it meanwhile.
 
-    def __init__(self, path: Path, length: int) -> None:
-        self.path, self._length = path, length
-        self._file = path.open("r+b", buffering=0)
+    ``records`` are those that were there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._length = path, 0
+        self._file = _open_locked(path)
         try:
-            _lock(self._file.fileno(), path)
+            self.records, length = _whole_records(self._file.read(), path)
             # What is torn was never acknowledged.
             self._cut(length)
         except BaseException:
@@ -60,22 +66,44 @@ class Journal:
         self._file.close()
 
 
-def write_journal(path: Path, records: Iterable[Record]) -> None:
-    """Write a whole journal, all or nothing."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        for record in records:
-            file.write(_line(record))
-        file.flush()
-        os.fsync(file.fileno())
+def create_journal(path: Path, records: Iterable[Record]) -> None:
+    """Write a new journal, all or nothing; one that is there is left as it is."""
+    # Under a name of its own first: a link cannot take the place of what somebody else made
+    # meanwhile, as a renamed file would.
+    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        new = Path(folder) / "new"
+        write_journal(new, records)
+        with suppress(FileExistsError):
+            os.link(new, path)
     _sync_folder(path.parent)
 
 
-def read_journal(path: Path) -> tuple[list[Record], int]:
-    """Read all whole records, and the length of the file up to the last of them."""
+def write_journal(path: Path, records: Iterable[Record]) -> None:
+    """Write a whole journal in the place of what was there, all or nothing."""
+    with ExitStack() as held:
+        if path.exists():
+            # Whoever has it open would go on writing to a file without a name.
+            held.enter_context(_open_locked(path))
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            for record in records:
+                file.write(_line(record))
+            file.flush()
+            os.fsync(file.fileno())
+    _sync_folder(path.parent)
+
+
+def read_journal(path: Path) -> list[Record]:
+    """Read all whole records."""
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return _whole_records(content, path)[0]
+
+
+def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
+    """Parse records up to the first torn one; say how long they are together."""
+    lines = content.splitlines(keepends=True)
     records: list[Record] = []
     for number, line in enumerate(lines, 1):
         record = _parse(line)
@@ -89,7 +117,7 @@ def read_journal(path: Path) -> tuple[list[Record], int]:
                 warnings.warn(
                     f"{path}: its last line is torn, by an interrupted write; it is left out",
                     DataWarning,
-                    stacklevel=4,
+                    stacklevel=5,
                 )
             break
         records.append(record)
@@ -122,10 +150,25 @@ def _parse(line: bytes) -> Record | None:
     return record if isinstance(record, dict) else None
 
 
+def _open_locked(path: Path) -> FileIO:
+    """Open a file that nobody else has open so."""
+    while True:
+        file = FileIO(path, "r+b")
+        try:
+            _lock(file.fileno(), path)
+            # Between opening and locking another one may have taken its place.
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
 def _lock(descriptor: int, path: Path) -> None:
     try:
         import fcntl
-    except ImportError:  # pragma: no cover - Windows, where an open file cannot be replaced anyway
+    except ImportError:  # pragma: no cover - Windows does not replace open files anyway
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
