@@ -118,6 +118,16 @@ def test_many_answers_per_task_change_the_way_but_not_the_end(
     assert_same(campaign.result(), scratch(answers, support))
 
 
+def test_a_coarser_quantum_on_the_way_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voxpop.campaign.messages._FEWEST_MESSAGES", 1)
+    answers = make_crowd(8, 1, n_tasks=40).answers
+    campaign = stepwise(Model(support=SUPPORT))
+    first = campaign._messages.quantum
+    feed(campaign, answers, np.random.default_rng(0).permutation(answers.n_edges), [20, 60, 100])
+    assert campaign._messages.quantum > first
+    assert_same(campaign.result(), scratch(answers))
+
+
 def test_a_few_new_answers_wake_only_their_neighbourhood() -> None:
     rng = np.random.default_rng(0)
     answers = simulate(Model(support=SUPPORT), assign_regular(2000, 5, 20, rng), rng).answers
