@@ -224,6 +224,10 @@ def test_what_is_refused() -> None:
     campaign = Campaign(Model(support=SUPPORT))
     with pytest.raises(DataError, match="not a finite"):
         campaign.add("t", "u", np.nan)
+    with pytest.raises(DataError, match="row 2: an answer needs a task and a worker"):
+        campaign.add_many(["t", None], ["u", "u"], [1.0, 1.0])
+    with pytest.raises(DataError, match="must be hashable"):
+        campaign.add(["t"], "u", 1.0)
     with pytest.raises(DataError, match="1 coordinates"):
         campaign.add("t", "u", [1.0, 2.0])
     with pytest.raises(DataError, match="equally long"):

@@ -28,8 +28,8 @@ class Growing:
     def grow(self, n: int) -> None:
         """Make it n rows; new ones hold the fill."""
         if n > len(self._room):
-            room = np.full((max(n, 2 * len(self._room)), *self._room.shape[1:]), self._fill)
-            larger = room.astype(self._room.dtype)
+            shape = (max(n, 2 * len(self._room)), *self._room.shape[1:])
+            larger = np.full(shape, self._fill, dtype=self._room.dtype)
             larger[: self.n] = self.rows
             self._room = larger
         self.n = max(self.n, n)
@@ -198,8 +198,14 @@ class Ledger:
             )
         check_values(value, self.value_names)
         pairs = list(zip(map(plain, tasks), map(plain, workers), strict=True))
+        for row, pair in enumerate(pairs):
+            if any(identity is None or identity != identity for identity in pair):
+                raise DataError(f"row {row + 1}: an answer needs a task and a worker, got {pair}")
         first: dict[tuple[Any, Any], int] = {}
-        earlier = [first.setdefault(pair, row) for row, pair in enumerate(pairs)]
+        try:
+            earlier = [first.setdefault(pair, row) for row, pair in enumerate(pairs)]
+        except TypeError:
+            raise DataError("ids of tasks and workers must be hashable") from None
         fresh = np.array(earlier, dtype=np.int64) == np.arange(len(pairs))
         for row in np.flatnonzero(~fresh).tolist():
             _refuse_another(pairs[row], value[earlier[row]], value[row])
