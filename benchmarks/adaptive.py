@@ -1,6 +1,6 @@
 """Adaptive buying against even buying: the error by number of answers, and what a campaign costs.
 
-    python -m benchmarks.adaptive [--data DIR] [--quick] [--seeds N] [--plot FILE] [--skip a,b]
+    python -m benchmarks.adaptive [--data DIR [--sets a,b]] [--quick] [--seeds N] [--plot FILE]
 
 Both buyers meet the same workers, whose answers are the same whoever asks, and have the same
 estimator: what the campaign knows. The even buyer gives a worker a task with the fewest answers.
@@ -138,8 +138,8 @@ def print_drawn(n_seeds: int, plot: Path | None) -> None:
         draw(kept, plot)
 
 
-def print_real(folder: Path, n_seeds: int) -> None:
-    """Replay real sets; one row each and style."""
+def print_real(folder: Path, names: list[str], n_seeds: int) -> None:
+    """Replay real sets, those named or all; one row each and style."""
     print(
         "### Real sets, replayed\n\nTwo answers per task to begin with, then the shares given of "
         "the others; levels learned at the beginning and at every budget. By task: a task is "
@@ -148,6 +148,8 @@ def print_real(folder: Path, n_seeds: int) -> None:
     )
     rows: list[list[object]] = []
     for name, files in find_sets(folder).items():
+        if names and name not in names:
+            continue
         crowd = files.read()
         n_answers = crowd.answers.n_edges
         seeds = max(3, n_seeds if n_answers < 1000 else n_seeds // 4)
@@ -286,6 +288,7 @@ def main() -> None:
     options = parse(
         __doc__,
         ("--data", {"type": Path, "help": "folder of real sets"}),
+        ("--sets", {"default": "", "help": "names of real sets, comma-separated; all by default"}),
         ("--seeds", {"type": int, "default": 12}),
         ("--plot", {"type": Path, "help": "where to draw the curves"}),
         ("--skip", {"default": "", "help": "parts to leave out, of drawn,real,stream"}),
@@ -300,7 +303,7 @@ def main() -> None:
     if "drawn" not in skip:
         print_drawn(n_seeds, options.plot)
     if options.data is not None and "real" not in skip:
-        print_real(options.data, n_seeds)
+        print_real(options.data, [name for name in options.sets.split(",") if name], n_seeds)
     if "stream" not in skip:
         print_stream(options.quick)
 
