@@ -193,6 +193,7 @@ def stream(n_answers: int) -> None:
     order = rng.permutation(answers.n_edges)
     task, worker = answers.task[order].tolist(), answers.worker[order].tolist()
     value = answers.value[order]
+    before = _resident()
     campaign = vp.Campaign(model, range(n_tasks))
     seconds, slow = np.zeros(3), []
     clock = time.process_time  # the machine may have other things to do
@@ -207,6 +208,7 @@ def stream(n_answers: int) -> None:
         t3 = clock()
         seconds += (t1 - t0, t2 - t1, t3 - t2)
         slow.append((t2 - t1, t3 - t2))
+    grown = _resident() - before
     t0 = clock()
     found = campaign.result()
     finish = clock() - t0
@@ -241,7 +243,18 @@ def stream(n_answers: int) -> None:
             [n_answers, "loading, without the fit", loading],
         ],
     )
-    print(f"Largest difference of an estimate from BI's: {apart:.1e} of the least noise sd.\n")
+    print(
+        f"Largest difference of an estimate from BI's: {apart:.1e} of the least noise sd. The "
+        f"campaign holds {grown / 1e6:,.0f} MB after the last answer.\n"
+    )
+
+
+def _resident() -> int:
+    """Memory of this process, in bytes, where the system tells; else 0."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    except OSError:
+        return 0
 
 
 def print_stream(quick: bool) -> None:
@@ -250,7 +263,10 @@ def print_stream(quick: bool) -> None:
     print(f"### {n_answers:,} answers streamed\n")
     usage = run_module("adaptive", "--stream", str(n_answers))
     print(usage.stdout.strip())
-    print(f"\nPeak memory of the process {usage.peak / 1e6:,.0f} MB, of it the crowd itself.\n")
+    print(
+        f"\nPeak memory of the process {usage.peak / 1e6:,.0f} MB: with the crowd that was drawn, "
+        "the result, and the fit from scratch.\n"
+    )
 
 
 # Picture

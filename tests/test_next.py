@@ -379,3 +379,5 @@ def test_the_command_learns_the_noise_and_stops(tmp_path: Path) -> None:
     assert done.stdout.startswith("task,worker,gain")
     assert run(path, "--workers", "nowhere.csv").stderr.splitlines()[-1].startswith("Error: ")
     assert "give both" in run(path, "--prior-mean", 3).stderr
+    path.write_text("task,worker,value\na,u,1\nb,v,2\n")
+    assert "no task has two answers" in run(path).stderr

@@ -136,7 +136,8 @@ class Batch:
             state += f"; expected RMSE{of} {self.rmse:.4g}"
         if not len(self):
             return f"{state}; stop: {self.stop}"
-        after = f"{self.rmse_after:.4g} after {len(self)} more answers ({self.cost:,.2f})"
+        more = "1 more answer" if len(self) == 1 else f"{len(self)} more answers"
+        after = f"{self.rmse_after:.4g} after {more} ({self.cost:,.2f})"
         return f"{state}, {after}" + (f"; then stop: {self.stop}" if self.stop else "")
 
     def __repr__(self) -> str:

@@ -91,6 +91,9 @@ def noise_model(
     flat = np.inf if prior_variance is None else prior_variance
     if support is None:
         found = learn_crowd(answers)
+        if answers.task_degree.max() == 1 and not answers.is_gold.any():
+            said = "no task has two answers, so nothing is known of the noise; state it (support)"
+            return replace(found.model, prior_mean=prior_mean, prior_variance=flat), said
         return replace(found.model, prior_mean=prior_mean, prior_variance=flat), found.describe()
     model = Model(
         support=support,
