@@ -14,7 +14,7 @@ from tests.test_noise import crowd
 from voxpop import Answers, Auto, Average, ConvergenceWarning, Median, Result, aggregate
 from voxpop.backends import native_is_installed
 from voxpop.estimators.auto import neighbourhood
-from voxpop.estimators.contest import _others_mean, _others_median
+from voxpop.estimators.contest import others_mean, others_median
 
 Floats = NDArray[np.float64]
 # The portable backend is held to the compiled one, bit by bit of a fit, in test_mixture.py.
@@ -141,7 +141,7 @@ def test_nothing_non_finite_comes_out(case: str) -> None:
 
 def test_others_are_what_is_left() -> None:
     answers = crowd(1, n_tasks=20, per_worker=6, dimension=2)[0]
-    mean, median = _others_mean(answers), _others_median(answers)
+    mean, median = others_mean(answers), others_median(answers)
     for edge in range(answers.n_edges):
         same = (answers.task == answers.task[edge]) & (np.arange(answers.n_edges) != edge)
         np.testing.assert_allclose(mean[edge], answers.value[same].mean(axis=0))

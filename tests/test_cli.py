@@ -46,7 +46,10 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     assert "task from 'task', worker from 'worker', value from 'x, y'" in result.stderr
     assert "chose workers" in result.stderr
     assert "of left-out answers fell inside" in result.stderr
-    assert "wrote tasks.csv, workers.csv and result.json to answers.voxpop" in result.stderr
+    assert (
+        "wrote tasks.csv, workers.csv, result.json and report.html to answers.voxpop"
+        in result.stderr
+    )
 
 
 def test_aggregate_reads_stdin(files: Path) -> None:

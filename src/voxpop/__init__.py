@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from voxpop.prediction import predict_answer as predict_answer
     from voxpop.reliability import Agreement as Agreement
     from voxpop.reliability import agreement as agreement
+    from voxpop.report import write_report as write_report
     from voxpop.result import Result as Result
     from voxpop.result import Trace as Trace
     from voxpop.roster import assign_table as assign_table
@@ -133,6 +134,7 @@ _HOMES = {
     "explaining": ("explain",),
     "explanation": ("Explanation",),
     "prediction": ("Prediction", "predict_answer"),
+    "report": ("write_report",),
     "result": ("Result", "Trace"),
     "roster": ("assign_table",),
     "simulation": ("Simulation", "simulate"),

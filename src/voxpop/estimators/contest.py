@@ -107,7 +107,7 @@ class Contest:
         self._scale = np.array(reference.settings["coordinate_scale"])
         self._weight = self._weigh(reference)
         self._simple = min(
-            (self._plain(simple(self.answers)) for simple in (_others_mean, _others_median)),
+            (self._plain(simple(self.answers)) for simple in (others_mean, others_median)),
             key=np.sum,
         )
         self.candidates = [self._scored(flat, "auto", reference)]
@@ -253,7 +253,7 @@ class Contest:
             spread = audit.predicted_sd[self.usable] ** 2 / tail_variance(freedom)
             tails = (freedom + 1.0) / (freedom + residual**2 / spread)
         best = Hedge("mean", 0.0)
-        for name, simple in (("mean", _others_mean), ("median", _others_median)):
+        for name, simple in (("mean", others_mean), ("median", others_median)):
             move = simple(self.answers)[self.usable] - audit.truth[self.usable]
             # It must show whichever way the workers count.
             shown = min(
@@ -324,7 +324,7 @@ def _varied_workers(answers: Answers) -> Mask:
     return np.asarray((spread > 0).any(axis=1) | (answers.worker_degree < _FEWEST_TO_TELL))
 
 
-def _others_mean(answers: Answers) -> Floats:
+def others_mean(answers: Answers) -> Floats:
     """Mean of the other answers to the same task, for every answer."""
     degree = answers.task_degree[answers.task][:, None]
     origin = answers.value[answers.task_ptr[:-1]][answers.task]
@@ -333,7 +333,7 @@ def _others_mean(answers: Answers) -> Floats:
     return np.asarray(origin + (total - deviation) / np.maximum(degree - 1, 1))
 
 
-def _others_median(answers: Answers) -> Floats:
+def others_median(answers: Answers) -> Floats:
     """Median of the other answers to the same task, for every answer."""
     found = np.empty_like(answers.value)
     degree, first = answers.task_degree, answers.task_ptr[:-1]
