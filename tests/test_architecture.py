@@ -15,7 +15,7 @@ SOURCE = Path(voxpop.__file__).parent
 FLOORS = [
     {"errors", "arrays", "_native"},
     {"files"},
-    {"tables"},
+    {"tables", "drawing"},
     {"answers"},
     {"model", "noise", "audit", "objects"},
     {"result"},
@@ -30,7 +30,7 @@ FLOORS = [
     {"pilot", "frontier"},
     {"plan"},
     {"demo", "diagnosis", "experiments"},
-    {"report"},
+    {"report", "plots"},
     {"screen"},
     {"cli"},
     {"__main__"},

@@ -9,11 +9,10 @@ import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
-from voxpop.errors import DataError
 from voxpop.explanation import Explanation
 from voxpop.prediction import find_id, predicted, scatter, seen_variance, stretch_of
 from voxpop.result import Result
-from voxpop.weights import answer_weights
+from voxpop.weights import answer_weights, require_match
 
 # Distances of the next answer that count: from this share of the narrowest sd, to so many widest.
 _NEAREST, _FARTHEST, _STEPS = 1e-4, 12.0, 600
@@ -52,15 +51,7 @@ def explain(
     estimator
         What made the result, to refit where the messages do not tell.
     """
-    if not (
-        np.array_equal(answers.task_ids, result.task_ids)
-        and np.array_equal(answers.worker_degree, result.worker_answers)
-    ):
-        raise DataError(
-            f"the result is not of these answers: it has {len(result.task_ids)} tasks and "
-            f"{int(result.worker_answers.sum())} answers, the table {answers.n_tasks} and "
-            f"{answers.n_edges}; aggregate them again"
-        )
+    require_match(answers, result)
     i = find_id(result.task_ids, task, "task")
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     is_gold = bool(answers.is_gold[i])

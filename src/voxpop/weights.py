@@ -6,6 +6,7 @@ import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
+from voxpop.errors import DataError
 from voxpop.prediction import (
     coordinate_factor,
     level_mixture,
@@ -20,6 +21,19 @@ _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 _NEGLIGIBLE = 1e-9
 # Numbers in flight in one block: 8 MB.
 _BLOCK_NUMBERS = 1_000_000
+
+
+def require_match(answers: Answers, result: Result) -> None:
+    """Refuse a result that was not made from these answers."""
+    if not (
+        np.array_equal(answers.task_ids, result.task_ids)
+        and np.array_equal(answers.worker_degree, result.worker_answers)
+    ):
+        raise DataError(
+            f"the result is not of these answers: it has {len(result.task_ids)} tasks and "
+            f"{int(result.worker_answers.sum())} answers, the table {answers.n_tasks} and "
+            f"{answers.n_edges}; aggregate them again"
+        )
 
 
 def answer_weights(

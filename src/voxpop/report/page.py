@@ -18,13 +18,13 @@ import numpy as np
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.diagnosis import diagnose
-from voxpop.errors import DataError
 from voxpop.explanation import number_text
 from voxpop.io import read_truth
 from voxpop.report.content import choose, columns
 from voxpop.report.summary import Card, cards, gain_over_mean
 from voxpop.result import Result
 from voxpop.tables import replacing
+from voxpop.weights import require_match
 
 # A file to be mailed; what does not fit is left out, and the page says so.
 _MOST_BYTES = 2_900_000
@@ -58,11 +58,7 @@ def write_report(
     title
         What the report is of; by default the name of the file's folder.
     """
-    if not (
-        np.array_equal(answers.task_ids, result.task_ids)
-        and np.array_equal(answers.worker_degree, result.worker_answers)
-    ):
-        raise DataError("the result is not of these answers; aggregate them again")
+    require_match(answers, result)
     place = Path(path)
     true = None if truth is None else _true(truth, result)
     found = diagnose(answers, result)
