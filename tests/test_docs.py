@@ -56,6 +56,17 @@ def test_the_guides_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         exec(compile(block, "guide.md", "exec"), names)
 
 
+def test_the_examples_of_report_and_plots_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    demo_crowd(40, per_task=4, per_worker=8, seed=0).save(tmp_path)
+    for page, made in (("report", "report.html"), ("plots", "tasks.png")):
+        (block,) = FENCE.findall((ROOT / f"docs/{page}.md").read_text())
+        exec(compile(block, f"{page}.md", "exec"), {})
+        assert Path(made).stat().st_size > 10_000
+
+
 def test_the_example_and_the_list_of_formats_are_current() -> None:
     text = (ROOT / "docs/formats.md").read_text()
     for block in FENCE.findall(text):

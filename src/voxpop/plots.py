@@ -210,7 +210,7 @@ def plot_box(answers: Answers, result: Result, task: object, ax: Axes | None = N
     i = find_id(result.task_ids, task, "task")
     weight, _ = answer_weights(answers, result, np.array([i]))
     value = answers.value[answers.task_ptr[i] : answers.task_ptr[i + 1]]
-    ax = ax or new_axes(5.0, 4.5)
+    ax = ax or new_axes(6.0, 4.0)
 
     def draw(place: Floats, label: str | None, color: str, style: str, alpha: float) -> None:
         if kind == "point":
