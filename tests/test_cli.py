@@ -52,6 +52,18 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     )
 
 
+def test_aggregate_writes_a_report_unless_told_not_to(files: Path) -> None:
+    report = Path("out/report.html")
+    measured = ("--method", "average", "--truth", files / "truth.csv", "-o", "out")
+    ok("aggregate", files / "answers.csv", *measured)
+    text = report.read_text()
+    assert "<title>answers.csv · voxpop report</title>" in text
+    assert "against the truths of 60 tasks" in text
+    said = ok("aggregate", files / "answers.csv", *measured, "--no-report").stderr
+    assert "wrote tasks.csv, workers.csv and result.json to out" in said
+    assert not report.exists()
+
+
 def test_aggregate_reads_stdin(files: Path) -> None:
     text = (files / "answers.csv").read_text()
     piped = ok("aggregate", "-", "--method", "median", stdin=text)

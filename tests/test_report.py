@@ -92,6 +92,7 @@ def test_the_page_holds_the_result(fitted: tuple[Simulation, Result], tmp_path: 
         ("lower", result.interval()[0]),
         ("upper", result.interval()[1]),
         ("truth", crowd.truth),
+        ("mean", Average().fit(answers).estimate),
     ):
         same(tasks[name], array)
     same(said["value"], answers.value)
@@ -322,6 +323,9 @@ def test_a_result_of_other_answers_is_refused(
 ) -> None:
     with pytest.raises(DataError, match="the result is not of these answers"):
         write_report(make_crowd(1, n_tasks=30).answers, fitted[1], tmp_path / "r.html")
+    with pytest.raises(DataError, match=r"truth must have shape \(60, 2\), got \(3,\)"):
+        write_report(fitted[0].answers, fitted[1], tmp_path / "r.html", truth=np.zeros(3))
+    assert not list(tmp_path.iterdir())
 
 
 @given(

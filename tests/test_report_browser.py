@@ -328,3 +328,30 @@ def test_hostile_ids_are_text_and_nothing_else(read: Any, tmp_path: Path) -> Non
     assert len(reader.column("tasks", 1)) == 2
     assert page.evaluate("window.hit") is None
     assert page.locator("img").count() == 0
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "one answer": {"task": ["a"], "worker": ["u"], "value": [3.0]},
+    "equal answers": {"value": [7.0] * 6},
+    "known": {"value": np.arange(6.0), "gold": [1.0, 3.0]},
+    "huge": {"value": 1e90 * np.arange(6.0)},
+    "tiny": {"value": 1e-90 * np.arange(6.0)},
+    "far away": {"value": 1.7e9 + np.arange(6.0) ** 2},
+    "long": {"value": np.arange(60.0).reshape(6, 10)},
+}
+
+
+@pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
+@pytest.mark.filterwarnings("ignore::voxpop.ConvergenceWarning")
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_answers_are_shown_without_complaint(kind: str, read: Any, tmp_path: Path) -> None:
+    """A wrong number in a picture is a complaint of the browser."""
+    usual = {"task": list("aaabbb"), "worker": list("uvwuvw")}
+    answers = Answers.from_arrays(**(usual | ODD[kind]))
+    estimator = Average() if kind in ("equal answers", "long") else BI(max_iter=20, tol=1e-3)
+    page = read(write_report(answers, estimator.fit(answers), tmp_path / "r.html")).page
+    for section in ("tasks", "workers"):
+        page.locator(f"#{section} tbody tr").first.click()
+        assert "NaN" not in page.locator("dialog").inner_text()
+        page.keyboard.press("Escape")
+    assert "NaN" not in page.locator("body").inner_text()

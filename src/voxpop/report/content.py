@@ -15,6 +15,7 @@ from voxpop.answers import Answers
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.diagnosis import Diagnosis
 from voxpop.prediction import stretch_of
+from voxpop.report.summary import task_means
 from voxpop.result import Result
 from voxpop.weights import answer_weights
 
@@ -24,6 +25,8 @@ _MOST_ANSWERS = 1000
 _LONGEST_ID = 120
 # Bars of the histogram of sds; its last is for all above this quantile.
 _BARS, _TOP = 24, 0.99
+# Sds that differ by less than this share are one, and make no histogram.
+_SAME = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ def choose(answers: Answers, result: Result, found: Diagnosis, budget: int) -> S
     """
     d = answers.dimension
     per_task = np.minimum(answers.task_degree, _MOST_ANSWERS)
-    cost = 4 + 4 * d + per_task * (3 + d)
+    cost = 4 + 5 * d + per_task * (3 + d)
     by_doubt = np.argsort(-result.variance.mean(axis=1), kind="stable")
     n_tasks = max(1, int(np.searchsorted(np.cumsum(cost[by_doubt]), budget, side="right")))
     tasks = np.sort(by_doubt[:n_tasks])
@@ -133,6 +136,7 @@ def _tasks(
         "sd": _rounded(result.sd[tasks], digits),
         "lower": _rounded(low[tasks], digits),
         "upper": _rounded(high[tasks], digits),
+        "mean": _rounded(task_means(answers)[tasks], digits),
         "n": answers.task_degree[tasks].tolist(),
         "shown": shown.per_task.tolist(),
         "gold": np.flatnonzero(answers.is_gold[tasks]).tolist(),
@@ -202,9 +206,11 @@ def _pictures(answers: Answers, result: Result) -> dict[str, Any]:
     """Figures over everything, shown or not: sds, calibration, and how the iteration went."""
     sd = np.sqrt(result.variance.mean(axis=1))[~answers.is_gold]
     pictures: dict[str, Any] = {"sd": None, "calibration": None, "trace": None}
-    if len(sd) > 1 and np.ptp(sd) > 0:
-        top = float(np.quantile(sd, _TOP)) or float(sd.max())
-        counts, bounds = np.histogram(np.minimum(sd, top), _BARS, (min(float(sd.min()), top), top))
+    if len(sd) > 1 and np.ptp(sd) > _SAME * sd.max():
+        top = float(np.quantile(sd, _TOP))
+        # Where nearly all are the same, the few others must not fall into one bar with them.
+        top = top if top - sd.min() > _SAME * top else float(sd.max())
+        counts, bounds = np.histogram(np.minimum(sd, top), _BARS, (float(sd.min()), top))
         pictures["sd"] = {
             "bounds": [float(f"{bound:.5g}") for bound in bounds],
             "counts": counts.tolist(),

@@ -205,7 +205,7 @@ function taskDetails(data, i, show) {
       gold ? "gold" : `95 %: ${data.told(tasks.lower[j][i], j)} to ${data.told(tasks.upper[j][i], j)}`,
     ]),
     ["sd", gold ? "0" : brief(data.taskSd(i)), names.length > 1 ? "over the coordinates" : null],
-    ["Mean of the answers", names.slice(0, 8).map((_, j) => data.told(data.mean(i, j), j)).join(", "), null],
+    ["Mean of the answers", names.slice(0, 8).map((_, j) => data.told(tasks.mean[j][i], j)).join(", "), null],
     ...(tasks.truth && tasks.truth[0][i] !== null
       ? [["Truth", names.slice(0, 8).map((_, j) => data.told(tasks.truth[j][i], j)).join(", "), null]] : []),
     ...(tasks.difficulty ? [["Difficulty", `${brief(tasks.difficulty[i])} ×`, "noise variance, against the usual"]] : []),
@@ -234,7 +234,7 @@ function taskDetails(data, i, show) {
   names.slice(0, 8).forEach((name, j) => {
     const at = {
       estimate: tasks.estimate[j][i], lower: tasks.lower[j][i], upper: tasks.upper[j][i],
-      mean: data.mean(i, j), truth: truth ? truth[j] : null,
+      mean: tasks.mean[j][i], truth: truth ? truth[j] : null,
     };
     const drawn = strip(name, at, byWeight.map((e) => dot(e, j)), (v) => data.told(v, j));
     parts.push(element("figure", { class: "picture" }, ...(j === 0 ? [element("figcaption", {}, key)] : []), drawn));

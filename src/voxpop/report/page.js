@@ -26,11 +26,6 @@ class Data {
   taskOf(e) { return this.owner[e]; }
   flagsOf(u) { return this.byFlag.get(u) || []; }
 
-  mean(i, j) {
-    const values = this.edgesOf(i).map((e) => this.answers.value[j][e]);
-    return values.reduce((sum, x) => sum + x / values.length, 0);
-  }
-
   taskSd(i) {
     const { sd } = this.tasks;
     return Math.sqrt(sd.reduce((sum, column) => sum + column[i] ** 2, 0) / sd.length);

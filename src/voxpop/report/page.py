@@ -18,6 +18,7 @@ import numpy as np
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.diagnosis import diagnose
+from voxpop.errors import DataError
 from voxpop.explanation import number_text
 from voxpop.io import read_truth
 from voxpop.report.content import choose, columns
@@ -54,7 +55,8 @@ def write_report(
     path
         The file to write; an older one is replaced when the new one is complete.
     truth
-        True values, as :func:`voxpop.score` takes them: the error is then measured against them.
+        True values: an array in the order of the tasks, NaN where unknown, or a mapping, data frame
+        or path with one vector per task. The error is then measured against them.
     title
         What the report is of; by default the name of the file's folder.
     """
@@ -78,9 +80,13 @@ def write_report(
 
 
 def _true(truth: object, result: Result) -> Floats:
-    if isinstance(truth, np.ndarray) and truth.shape == result.estimate.shape:
-        return truth
-    return read_truth(truth, result.task_ids, result.value_names)
+    """Truths as an array of the shape of the estimates, NaN where unknown."""
+    if not isinstance(truth, np.ndarray):
+        return read_truth(truth, result.task_ids, result.value_names)
+    true = truth[:, None] if truth.ndim == 1 else truth
+    if true.shape != result.estimate.shape:
+        raise DataError(f"truth must have shape {result.estimate.shape}, got {truth.shape}")
+    return np.asarray(true, dtype=np.float64)
 
 
 def _page(result: Result, title: str, said: list[Card], content: dict[str, object]) -> bytes:

@@ -51,9 +51,7 @@ class Gain:
 
 def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None) -> Gain:
     """Compare estimates with plain means; against ``truth`` (n_tasks, d), NaN where unknown."""
-    origin = answers.value[answers.task_ptr[:-1]]
-    total = sum_by_task(answers, answers.value - origin[answers.task])
-    mean = origin + total / answers.task_degree[:, None]
+    mean = task_means(answers)
     counted = ~answers.is_gold
     if truth is not None:
         counted &= np.isfinite(truth).all(axis=1)
@@ -74,6 +72,14 @@ def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None
         distance=distance,
         distance_to_mean=distance_to_mean,
     )
+
+
+def task_means(answers: Answers) -> Floats:
+    """Plain mean of the answers to every task, (n_tasks, d)."""
+    # About the first answer, which keeps small differences of large values.
+    origin = answers.value[answers.task_ptr[:-1]]
+    total = sum_by_task(answers, answers.value - origin[answers.task])
+    return np.asarray(origin + total / answers.task_degree[:, None])
 
 
 def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
