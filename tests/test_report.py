@@ -170,6 +170,15 @@ def test_what_does_not_fit_is_the_most_certain(
     assert max(held["answers"]["worker"]) < len(held["workers"]["id"]) < 2000
 
 
+def test_of_very_many_answers_workers_are_not_tested(
+    fitted: tuple[Simulation, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "_MOST_DIAGNOSED", 100)
+    path = write_report(fitted[0].answers, fitted[1], tmp_path / "r.html")
+    assert "not tested" in path.read_text()
+    assert content(path)["flags"] == []
+
+
 def test_of_a_task_with_thousands_of_answers_the_heaviest_are_shown(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     value = rng.normal(0, 1, 3000) * np.where(np.arange(3000) % 2, 1, 30)

@@ -39,7 +39,7 @@ class Shown:
     workers: Index
 
 
-def choose(answers: Answers, result: Result, found: Diagnosis, budget: int) -> Shown:
+def choose(answers: Answers, result: Result, found: Diagnosis | None, budget: int) -> Shown:
     """Take all there is, or the most uncertain tasks that so many numbers suffice for.
 
     With them come the workers who answered them, the flagged ones, and as many others, most
@@ -59,9 +59,9 @@ def choose(answers: Answers, result: Result, found: Diagnosis, budget: int) -> S
         edges = np.concatenate([_heaviest(answers, result, i) for i in tasks.tolist()])
     wanted = np.zeros(answers.n_workers, dtype=np.int64)
     wanted[answers.worker[edges]] = 1
-    ids = {identity: u for u, identity in enumerate(answers.worker_ids.tolist())}
-    for worker in found.workers:
-        wanted[ids[worker]] = 1
+    if found is not None and found.flags:
+        ids = {identity: u for u, identity in enumerate(answers.worker_ids.tolist())}
+        wanted[[ids[worker] for worker in found.workers]] = 1
     most = max(int(wanted.sum()), n_tasks)
     order = np.lexsort((-answers.worker_degree, -wanted))
     return Shown(tasks, edges, kept, np.sort(order[:most]))
@@ -77,7 +77,7 @@ def _heaviest(answers: Answers, result: Result, i: int) -> Index:
 
 
 def columns(
-    answers: Answers, result: Result, found: Diagnosis, shown: Shown, truth: Floats | None
+    answers: Answers, result: Result, found: Diagnosis | None, shown: Shown, truth: Floats | None
 ) -> dict[str, Any]:
     """Everything the page draws, as JSON can hold it."""
     digits = _digits(answers, result)
@@ -88,7 +88,7 @@ def columns(
         "tasks": _tasks(answers, result, shown, digits, truth),
         "answers": _answers(answers, result, shown, digits),
         "workers": _workers(result, shown, digits),
-        "flags": _flags(found, result.worker_ids, shown),
+        "flags": [] if found is None else _flags(found, result.worker_ids, shown),
         "pictures": _pictures(answers, result),
         "totals": {
             "tasks": answers.n_tasks,

@@ -29,6 +29,8 @@ from voxpop.weights import require_match
 
 # A file to be mailed; what does not fit is left out, and the page says so.
 _MOST_BYTES = 2_900_000
+# Testing the workers takes seconds for as many numbers; of more, nobody waits for it in passing.
+_MOST_DIAGNOSED = 2_000_000
 # Numbers to begin with: about three bytes each, packed.
 _MOST_NUMBERS = 900_000
 
@@ -63,7 +65,7 @@ def write_report(
     require_match(answers, result)
     place = Path(path)
     true = None if truth is None else _true(truth, result)
-    found = diagnose(answers, result)
+    found = diagnose(answers, result) if answers.value.size <= _MOST_DIAGNOSED else None
     said = cards(result, gain_over_mean(answers, result, true), found)
     name = title or place.absolute().parent.name or "answers"
     budget = _MOST_NUMBERS

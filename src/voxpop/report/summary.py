@@ -102,8 +102,8 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
     return middle(predicted), middle(mean)
 
 
-def cards(result: Result, gain: Gain, found: Diagnosis) -> list[Card]:
-    """Say the four things in words."""
+def cards(result: Result, gain: Gain, found: Diagnosis | None) -> list[Card]:
+    """Say the four things in words; ``found`` is None where workers were not tested."""
     return [_model(result), _error(gain), _intervals(result), _workers(found)]
 
 
@@ -169,7 +169,10 @@ def _intervals(result: Result) -> Card:
     return Card(title=title, figure=f"{100 * inside:.1f} %", unit=unit, text=text)
 
 
-def _workers(found: Diagnosis) -> Card:
+def _workers(found: Diagnosis | None) -> Card:
+    if found is None:
+        text = "There are too many answers to do that in passing: voxpop diagnose does it."
+        return Card(title="Workers", figure="?", unit="not tested", text=text)
     n = len(found.workers)
     unit = f"of {found.n_workers:,} flagged: worth a look, not a verdict"
     text = f"Of a crowd of honest workers {found.error_rate:g} are flagged on average, at most."
