@@ -100,13 +100,13 @@ function padded(values, share = 0.05) {
 // As short as tells the ticks apart.
 function tickTexts(values) {
   for (let figures = 1; figures < 12; figures++) {
-    const texts = values.map((v) => (Math.abs(v) >= 1e6 || (v !== 0 && Math.abs(v) < 1e-4) ? v.toExponential(figures - 1) : String(Number(v.toPrecision(figures)))));
+    const texts = values.map((v) => (Math.abs(v) >= 1e6 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(figures - 1) : String(Number(v.toPrecision(figures)))));
     if (values.every((v, k) => Math.abs(Number(texts[k]) - v) <= 1e-9 * Math.abs(v))) return texts;
   }
   return values.map(String);
 }
 
-const LEFT = 50, RIGHT = 10, TOP = 8, BOTTOM = 36;
+const LEFT = 56, RIGHT = 10, TOP = 8, BOTTOM = 36;
 
 // As wide as there is room for, so that letters are as large as the page's.
 function canvas(height, label, left = LEFT, most = 560) {
