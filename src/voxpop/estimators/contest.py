@@ -270,8 +270,24 @@ class Contest:
         size = (weight * move**2).sum(axis=1)
         if size.sum() <= _ROUNDING * (weight * residual**2).sum():
             return 0.0
-        share = float(gain.sum() / size.sum())
-        return share - self._error(gain - share * size) / float(size.sum())
+        return float(gain.sum() / size.sum()) - self._jackknife(gain, size)
+
+    def _jackknife(self, gain: Floats, size: Floats) -> float:
+        """Standard error of a ratio of sums: how it moves as each worker, or task, is left out.
+
+        Where few tasks hold most of both sums, as with counts of very different size, the ratio
+        fits those few, and residuals about it would show no error.
+        """
+        errors = []
+        for owner in (self.answers.worker[self.usable], self.answers.task[self.usable]):
+            present = np.bincount(owner) > 0
+            n = int(present.sum())
+            rest = size.sum() - np.bincount(owner, size)[present]
+            if n < 2 or rest.min() <= 0:
+                return float("inf")
+            ratio = (gain.sum() - np.bincount(owner, gain)[present]) / rest
+            errors.append(np.sqrt((n - 1) / n * ((ratio - ratio.mean()) ** 2).sum()))
+        return float(max(errors))
 
     def table(self) -> list[dict[str, Any]]:
         """The scores of all, as JSON can hold them."""
