@@ -121,7 +121,7 @@ def aggregate(
 
 def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) -> None:
     from voxpop.screen import show_result
-    from voxpop.tables import text_frame
+    from voxpop.tables import print_table
 
     if as_json:
         document = result.to_json()
@@ -131,4 +131,4 @@ def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) 
     elif sys.stdout.isatty():
         show_result(result, console())
     else:
-        text_frame(result.task_columns()).to_csv(sys.stdout, index=False)
+        print_table(result.task_columns(), sys.stdout)

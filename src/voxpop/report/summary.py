@@ -11,7 +11,7 @@ from voxpop.arrays import Floats
 from voxpop.diagnosis import Diagnosis
 from voxpop.estimators import ESTIMATORS
 from voxpop.estimators.base import sum_by_task
-from voxpop.estimators.contest import others_mean, others_median
+from voxpop.estimators.others import others_mean, others_median
 from voxpop.explanation import number_text
 from voxpop.result import Result
 
