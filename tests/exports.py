@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 # Three people draw in two images of 600 x 400 pixels: (image, worker) -> boxes with a label.
@@ -217,6 +218,36 @@ def sureal_program(trap: str = "") -> str:
     """The same as a .py file, with other statements around."""
     lines = [f"{name} = {value!r}" for name, value in SUREAL.items()]
     return "\n".join(["import os", trap, *lines, "width = os.getpid()"])
+
+
+JUDGED = [
+    {"item": item, "judge": judge, "score": score + lean + run % 2, "run": run, "kind": kind}
+    for item, score in (("q1", 6), ("q2", 3), ("q3", 8), ("q4", 5))
+    for judge, lean, kind in (("small", 1, "LLM"), ("large", 0, "LLM"), ("ann", 0, "HUMAN"))
+    for run in range(1 if kind == "HUMAN" else 3)
+]
+WIDE = "PVS_ID,S1,S2,S3,S4,MOS\nv1,5,4,-1,5,4.7\nv2,2,1,2,4,2.3\nv3,3,3,4,3,3.3\nv4,4,-1,4,5,4.3\n"
+
+
+def write_all(folder: Path) -> None:
+    """Write an export of every tool, under the names that the docs use."""
+    texts = {
+        "project-1.json": json.dumps(label_studio()),
+        "coco.json": json.dumps(coco()),
+        "Batch_1_batch_results.csv": mturk(),
+        "assignments.tsv": toloka(),
+        "classifications.csv": zooniverse(),
+        "dataset.py": sureal_program(),
+        "mos.csv": WIDE,
+        "judges.jsonl": "\n".join(map(json.dumps, JUDGED)) + "\n",
+    }
+    for worker in PEOPLE:
+        texts[f"jobs/{worker}/annotations.xml"] = cvat(worker)
+        texts[f"people/{worker}.json"] = json.dumps(coco(worker))
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def _csv(rows: list[list[Any]], delimiter: str = ",") -> str:
