@@ -41,5 +41,7 @@ def read_notebook(app, docname, source):
         for output in cell.get("outputs", ()):
             printed = "".join(output.get("text") or output["data"]["text/plain"])
             parts.append(f"```text\n{printed.rstrip()}\n```")
-    parts.insert(1, f"*This page is a notebook: {{download}}`download it <{path.name}>` and run it.*")
+    parts.insert(
+        1, f"*This page is a notebook: {{download}}`download it <{path.name}>` and run it.*"
+    )
     source[0] = "\n\n".join(parts)

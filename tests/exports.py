@@ -226,6 +226,12 @@ JUDGED = [
     for judge, lean, kind in (("small", 1, "LLM"), ("large", 0, "LLM"), ("ann", 0, "HUMAN"))
     for run in range(1 if kind == "HUMAN" else 3)
 ]
+LONG = [[f"img_{i:03}.jpg", w, 20 * i + k * i] for i in (1, 2, 3) for k, w in enumerate(PEOPLE)]
+BOXES = [
+    [image, worker, label, left, top, right - left, bottom - top]
+    for (image, worker), drawn in DRAWN.items()
+    for label, left, top, right, bottom in drawn
+]
 WIDE = "PVS_ID,S1,S2,S3,S4,MOS\nv1,5,4,-1,5,4.7\nv2,2,1,2,4,2.3\nv3,3,3,4,3,3.3\nv4,4,-1,4,5,4.3\n"
 
 
@@ -239,6 +245,9 @@ def write_all(folder: Path) -> None:
         "classifications.csv": zooniverse(),
         "dataset.py": sureal_program(),
         "mos.csv": WIDE,
+        "answers.csv": _csv([["task", "worker", "value"], *LONG]),
+        "boxes.csv": _csv([["image", "worker", "label", "left", "top", "width", "height"], *BOXES]),
+        "responses.csv": _csv([["task", "worker"], *map(list, DRAWN)]),
         "judges.jsonl": "\n".join(map(json.dumps, JUDGED)) + "\n",
     }
     for worker in PEOPLE:

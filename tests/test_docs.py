@@ -75,15 +75,27 @@ def test_a_page_runs_and_shows_what_it_prints(
         ran += block.language in ("sh", "python")
         if block.shown is not None and block.language in ("sh", "python"):
             different = differences(block.shown, printed)
-            assert not different, f"{block.where}\n{different}"
+            assert not different, f"{block.where}\n{different}\nall of it:\n{printed}"
     assert ran > 0
 
 
 def test_what_is_shown_is_compared() -> None:
-    printed = "rmse 1.234\n┃ a ┃\n\nwrote x to /y\nend\n"
-    for shown in ("rmse 1.23\n| a |\n", "…\nend", "rmse 1.25\n…\nwrote … to /y\nend"):
-        assert not differences(shown.replace("|", "│"), printed) or shown.startswith("rmse 1.23\n")
-    for shown in ("rmse 1.3\n…", "rmse 1.234\nend", "…\nwrote it\n…", "a rmse 1.234\n…", ""):
+    printed = "rmse 1.234\n┃ a ┃ 10 ┃\n\nwrote x to /y\nend\n"
+    for shown in (
+        printed,
+        "…\nend",
+        "rmse 1.25\n…\nwrote … to /y\nend",
+        "rmse 1.23\n│  a │ 10 │\n…",
+    ):
+        assert not differences(shown, printed), shown
+    for shown in (
+        "",
+        "rmse 1.5\n…",
+        "rmse 1.234\nend",
+        "…\nwrote it\n…",
+        "a rmse 1.234\n…",
+        "…\n┃ a ┃ 11 ┃\n…",
+    ):
         assert differences(shown, printed), shown
 
 

@@ -132,13 +132,18 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
     spread = np.sqrt(result.worker_variance)
     for u, worker in enumerate(result.worker_ids.tolist()):
         bounds = np.sqrt(result.worker_interval[u])
-        model = {
+        model: dict[str, Any] = {
             "observer_inconsistency": float(spread[u]),
             "observer_inconsistency_ci95": [
                 float(spread[u] - bounds[0]),
                 float(bounds[1] - spread[u]),
             ],
         }
+        if result.worker_bias.size:
+            half = 1.96 * float(result.worker_bias_sd[u, 0])
+            model["observer_bias"] = float(result.worker_bias[u, 0])
+            model["observer_bias_std"] = float(result.worker_bias_sd[u, 0])
+            model["observer_bias_ci95"] = [half, half]
         document["observers"][str(u)] = {"observer": str(worker), "models": {"voxpop": model}}
     write_json(document, out)
     return f"{n} scores of {len(videos)} videos"
