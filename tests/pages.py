@@ -24,7 +24,8 @@ from typing import Any
 from voxpop.cli import main
 
 _FENCE = re.compile(
-    r"^```(?:\{code-block\} )?(?P<language>\w+)\n(?P<options>(?::[\w-]+:[^\n]*\n)*)(?P<text>.*?)^```$",
+    r"^```(?:\{code-block\} )?(?P<language>\w+)\n"
+    r"(?P<options>(?::[\w-]+:[^\n]*\n)*)(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -105,11 +106,13 @@ class Session:
     def run_python(self, text: str, where: str) -> str:
         """Run Python and, as a notebook does, print the value of the last line."""
         tree = ast.parse(text, where)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(tree, where, "exec"), self.names)
-            if last is not None:
+            if isinstance(last, ast.Expr):
                 value = eval(compile(ast.Expression(last.value), where, "eval"), self.names)
                 if value is not None:
                     print(value if hasattr(value, "to_string") else repr(value))

@@ -119,7 +119,7 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
     for position, video in enumerate(videos):
         for i, _, value in estimates.by_image.get(str(video.get(name)), []):
             n += 1
-            model = {
+            model: dict[str, Any] = {
                 "quality_score": value[0],
                 "quality_score_std": float(result.sd[i, 0]),
                 "quality_score_ci95": [value[0] - float(low[i, 0]), float(high[i, 0]) - value[0]],
@@ -132,7 +132,7 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
     spread = np.sqrt(result.worker_variance)
     for u, worker in enumerate(result.worker_ids.tolist()):
         bounds = np.sqrt(result.worker_interval[u])
-        model: dict[str, Any] = {
+        model = {
             "observer_inconsistency": float(spread[u]),
             "observer_inconsistency_ci95": [
                 float(spread[u] - bounds[0]),
