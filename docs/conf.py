@@ -15,6 +15,7 @@ myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "voxpop"
+html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["voxpop.css"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
