@@ -2,7 +2,8 @@
 
 ``sh`` blocks are commands, ``python`` blocks one session, a block with a caption is a file to save.
 A ``text`` block right after a block is what it prints. There, a line ``…`` stands for any lines, a
-``…`` within a line for anything, and numbers may differ in their last digits.
+``…`` within a line for anything, and numbers may differ in their last digits; with the class
+``figures-vary``, they may be any, as where a handful of answers decide which model is taken.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ class Block:
     where: str
     file: str | None = None
     shown: str | None = None
+    vary: bool = False
+
+    def differences(self, printed: str) -> str:
+        """Say where what is printed is not what the page shows."""
+        return "" if self.shown is None else differences(self.shown, printed, self.vary)
 
 
 def blocks_of(path: Path) -> list[Block]:
@@ -57,16 +63,18 @@ def _blocks(path: Path) -> Iterator[Block]:
     after = [*found[1:], None]
     for fence, following in zip(found, after, strict=True):
         caption = re.search(r":caption: (.*)", fence["options"])
-        shown = None
-        if following is not None and following["language"] == "text" and not following["options"]:
-            between = page[fence.end() : following.start()]
-            shown = following["text"] if not between.strip() else None
+        shown, vary = None, False
+        if following is not None and following["language"] == "text":
+            between = page[fence.end() : following.start()].strip()
+            if not between and ":caption:" not in following["options"]:
+                shown, vary = following["text"], "figures-vary" in following["options"]
         yield Block(
             language=fence["language"],
             text=fence["text"].lstrip("\n"),
             where=f"{path.name}, line {page.count(chr(10), 0, fence.start()) + 1}",
             file=caption[1].strip() if caption else None,
             shown=shown,
+            vary=vary,
         )
 
 
@@ -156,7 +164,7 @@ class _Talk(io.TextIOBase):
         return self.screen.write(text)
 
 
-def differences(shown: str, printed: str) -> str:
+def differences(shown: str, printed: str, vary: bool = False) -> str:
     """Say where what is printed is not what the page shows; empty where it is."""
     want = [line for line in map(_plain, shown.splitlines()) if line]
     got = [line for line in map(_plain, printed.splitlines()) if line]
@@ -165,9 +173,9 @@ def differences(shown: str, printed: str) -> str:
         if line == "…":
             if k + 1 == len(want):
                 return ""
-            while at < len(got) and not _alike(want[k + 1], got[at]):
+            while at < len(got) and not _alike(want[k + 1], got[at], vary):
                 at += 1
-        elif at < len(got) and _alike(line, got[at]):
+        elif at < len(got) and _alike(line, got[at], vary):
             at += 1
         else:
             return f"shown:   {line}\nprinted: {got[at] if at < len(got) else 'nothing more'}"
@@ -178,14 +186,14 @@ def _plain(line: str) -> str:
     return _FRAME.sub(" ", line).strip()
 
 
-def _alike(want: str, got: str) -> bool:
+def _alike(want: str, got: str, vary: bool) -> bool:
     if "…" in want:
         pattern = ".*".join(_NUMBER.sub("0", part) for part in _escaped(want))
         return re.fullmatch(pattern, _NUMBER.sub("0", got)) is not None
     if _NUMBER.sub("0", want) != _NUMBER.sub("0", got):
         return False
     pairs = zip(_NUMBER.findall(want), _NUMBER.findall(got), strict=True)
-    return all(a == b or _near(a, b) for a, b in pairs)
+    return vary or all(a == b or _near(a, b) for a, b in pairs)
 
 
 def _escaped(line: str) -> list[str]:

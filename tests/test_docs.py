@@ -73,8 +73,8 @@ def test_a_page_runs_and_shows_what_it_prints(
     for block in blocks_of(page):
         printed = session.run(block)
         ran += block.language in ("sh", "python")
-        if block.shown is not None and block.language in ("sh", "python"):
-            different = differences(block.shown, printed)
+        if block.language in ("sh", "python"):
+            different = block.differences(printed)
             assert not different, f"{block.where}\n{different}\nall of it:\n{printed}"
     assert ran > 0
 
