@@ -220,11 +220,23 @@ def sureal_program(trap: str = "") -> str:
     return "\n".join(["import os", trap, *lines, "width = os.getpid()"])
 
 
+# A small model is generous and wavers, a large one is steadier, a person is asked once.
+JUDGES: dict[str, tuple[str, int, list[int]]] = {
+    "small": ("LLM", 3, [3, 0, 1, -1, 2, 1]),
+    "large": ("LLM", 3, [0, 1, 0, 0, -1, 0]),
+    "ann": ("HUMAN", 1, [0, 0, 1, 0, 0, -1]),
+}
 JUDGED = [
-    {"item": item, "judge": judge, "score": score + lean + run % 2, "run": run, "kind": kind}
-    for item, score in (("q1", 6), ("q2", 3), ("q3", 8), ("q4", 5))
-    for judge, lean, kind in (("small", 1, "LLM"), ("large", 0, "LLM"), ("ann", 0, "HUMAN"))
-    for run in range(1 if kind == "HUMAN" else 3)
+    {
+        "item": f"q{i + 1}",
+        "judge": judge,
+        "score": score + off[i] + run % 2,
+        "run": run,
+        "kind": kind,
+    }
+    for i, score in enumerate([6, 3, 8, 5, 7, 4])
+    for judge, (kind, n_runs, off) in JUDGES.items()
+    for run in range(n_runs)
 ]
 LONG = [[f"img_{i:03}.jpg", w, 20 * i + k * i] for i in (1, 2, 3) for k, w in enumerate(PEOPLE)]
 BOXES = [
