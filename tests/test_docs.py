@@ -11,6 +11,7 @@ import pytest
 from tests import exports
 from tests.pages import Session, blocks_of, differences
 from voxpop import ESTIMATORS, FORMATS, WRITERS, experiments
+from voxpop.backends import native_is_installed
 from voxpop.cli import main
 from voxpop.demo import compare, demo_crowd, demo_methods
 from voxpop.experiments import Effort
@@ -65,6 +66,8 @@ def test_a_page_runs_and_shows_what_it_prints(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From top to bottom in one folder, as a reader would."""
+    if page.parent.name == "tutorials" and not native_is_installed():
+        pytest.skip("the tutorials take minutes without the compiled kernels")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "88")
     monkeypatch.setattr(experiments, "QUICK", ONE_INSTANCE)  # the full one takes half a minute
