@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -250,7 +250,7 @@ def test_tables_come_back_by_the_tools_own_ids(
     """Tools that take no estimates get a table; so does whoever trains a model."""
     run("aggregate", source, "-o", "r", "--method", "average", *reading)
     run("export", "r", f"out.{ending}", "--to", "training")
-    readers = {
+    readers: dict[str, Callable[[str], pd.DataFrame]] = {
         "csv": lambda path: pd.read_csv(path, dtype={"task": str}),
         "parquet": pd.read_parquet,
         "jsonl": lambda path: pd.read_json(path, lines=True, dtype={"task": str}),
@@ -264,6 +264,7 @@ def test_tables_come_back_by_the_tools_own_ids(
 def test_crowd_kit_frames_come_back_as_crowd_kit_gives_them() -> None:
     frame = pd.DataFrame(exports.LONG, columns=["task", "worker", "label"])
     found = vp.Average().fit_predict(frame)
+    assert isinstance(found, pd.Series)
     expected = frame.groupby("task")["label"].mean().rename("agg_label")
     pd.testing.assert_series_equal(found, expected)
 
