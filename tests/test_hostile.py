@@ -136,6 +136,28 @@ def test_a_malformed_file_is_told_in_one_line(tmp_path: Path, case: str) -> None
     assert "Traceback" not in told.stderr
 
 
+NOISE = bytes(range(256)) * 20
+BROKEN = {
+    **{"a.parquet": b"PAR1" + NOISE + b"PAR1", "a.jsonl": b'{"task": 1}\n{"task": 1, "work'},
+    **{"a.csv.gz": b"\x1f\x8b\x08\x00", "a.csv": NOISE, "a.json": b"[]", "a.xml": b""},
+    **{"sqlite:///a.db": NOISE, "duckdb:///a.duckdb": NOISE},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_table_or_database_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name.rpartition("/")[2]).write_bytes(BROKEN[name])
+    query = ["--query", "answers"] if "://" in name else []
+    told = CliRunner().invoke(main, ["aggregate", name, *query, "-o", "o"])
+    assert told.exit_code == 1
+    assert told.stderr.startswith("Error: ")
+    assert told.stderr.count("\n") == 1
+    assert not Path("o").exists()
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.json", "a.jsonl", "a.xml", "a.py", "a.tsv"])
 def test_ten_megabytes_in_one_line_are_told_or_read_quickly(tmp_path: Path, name: str) -> None:
     size = 10_000_000
