@@ -145,5 +145,12 @@ def test_every_public_name_is_in_the_reference() -> None:
         assert f"voxpop.{name}\n" in text, name
 
 
+def test_the_readmes_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 8
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
 def test_the_changelog_is_kept() -> None:
     assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
