@@ -161,9 +161,15 @@ class Audit:
                 f"audit: {self.unstretched_95:.1%} of left-out answers fell inside the 95 % "
                 "interval that the weights of the others predict"
             )
+        # Intervals of the truths are never narrowed, so that is not what to tell of.
+        wider = self.stretch > 1
         return (
-            f"audit: {self.coverage_95:.1%} of left-out answers fell inside their 95 % prediction "
-            f"interval ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
+            f"audit: {self.coverage_95 if wider else self.unstretched_95:.1%} of left-out answers "
+            "fell inside their 95 % prediction interval"
+        ) + (
+            f" ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
+            if wider
+            else ""
         )
 
 

@@ -138,7 +138,9 @@ def _connect(url: str, read_only: bool) -> Iterator[tuple[str, Any]]:
             # What was not committed is rolled back.
             connection.close()
     except problems as error:
-        told = " ".join(str(error).split()).replace(url, safe_url(url))[:300]
+        # SQLite's driver repeats the whole statement, which nobody typed.
+        told = " ".join(str(error).split()).partition(" query was:")[0]
+        told = told.replace(url, safe_url(url))[:300]
         there = "already exists" in told and not read_only
         hint = "; say existing='replace' or 'append' (command line: --existing)" if there else ""
         raise DataError(f"{safe_url(url)}: {told}{hint}") from None
