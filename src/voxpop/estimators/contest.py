@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats
+from voxpop.arrays import Codes, Floats
 from voxpop.audit import Audit
 from voxpop.backends import Engine
 from voxpop.estimators.averages import Average, Median
@@ -232,13 +232,13 @@ class Contest:
 
     def _critical_value(self, n_comparisons: int) -> float:
         """Student's t at the level that keeps the chance of a wrong exclusion, of any, small."""
-        freedom = max(min(self._n_workers, self._n_tasks) - 1, 1)
+        freedom = max(min(len(np.unique(owner)) for owner in self._owners) - 1, 1)
         return float(stdtrit(freedom, 1.0 - _LEVEL / max(n_comparisons, 1)))
 
     def _error(self, per_answer: Floats) -> float:
         """Standard error of a sum over answers: those of a worker go together, and of a task."""
         errors = []
-        for owner in (self.answers.worker[self.usable], self.answers.task[self.usable]):
+        for owner in self._owners:
             sums = np.bincount(owner, per_answer)
             present = np.bincount(owner) > 0
             n = int(present.sum())
@@ -249,12 +249,15 @@ class Contest:
         return float(max(errors))
 
     @property
-    def _n_workers(self) -> int:
-        return len(np.unique(self.answers.worker[self.usable]))
+    def _owners(self) -> list[Codes]:
+        """What answers may have errors in common by: their task, and their worker.
 
-    @property
-    def _n_tasks(self) -> int:
-        return len(np.unique(self.answers.task[self.usable]))
+        How workers differ cannot be told from fewer than five. Where some truths are known, so
+        that no average of theirs is taken for true, it is these workers alone that matter.
+        """
+        task, worker = self.answers.task[self.usable], self.answers.worker[self.usable]
+        few = len(np.unique(worker)) < FEWEST_TO_TELL
+        return [task] if few and self.answers.is_gold.any() else [task, worker]
 
     def hedge(self, audit: Audit, freedom: float | None) -> Hedge:
         """How far moving to mean or median improves a model's predictions, less an error (M39).
@@ -296,7 +299,7 @@ class Contest:
         fits those few, and residuals about it would show no error.
         """
         errors = []
-        for owner in (self.answers.worker[self.usable], self.answers.task[self.usable]):
+        for owner in self._owners:
             present = np.bincount(owner) > 0
             n = int(present.sum())
             rest = size.sum() - np.bincount(owner, size)[present]
