@@ -128,7 +128,10 @@ class Contest:
             replace(base, bias=True, difficulty=True),
         ):
             self._enter(noise, "auto")
-        # And once more, for the winner alone.
+        # Where workers are best taken alike, tasks may still differ: a mean of unequal sureness.
+        if self.decide()[0].support == "common":
+            self._enter(replace(flat, difficulty=True), "common")
+        # And the truths' distribution once more, for the winner alone.
         winner = self.decide()[0]
         self._enter(
             replace(winner.noise, truths="flat" if winner.noise.truths == "learn" else "learn"),
