@@ -66,8 +66,9 @@ def weightings(problem: Problem, labels: Floats, sd: Floats | None) -> dict[str,
     """Weights of the labels by each rule; truths, which have no sd, only count alike."""
     if sd is None:
         return {"none": None}
-    # A label may look exact (a worker taken for perfect); no weight is more than 100 medians.
-    variance = np.maximum(sd**2, np.median(sd**2) / 100)
+    # A label may look exact (a worker taken for perfect, or gold); no weight is more than 100
+    # medians, and where most are exact all weigh alike.
+    variance = np.maximum(sd**2, np.median(sd**2) / 100 or 1.0)
     left = model_variance(problem, labels, variance)
     return dict(zip(WEIGHTINGS, (None, 1 / variance, 1 / (variance + left)), strict=True))
 
