@@ -200,7 +200,8 @@ CLAIMS = [
     ),
     _claim(
         "better-labels-digits",
-        "the same of other models: digits, an emulated crowd",
+        "models trained on labels of BI and NBI beat those trained on averages: digits, an emulated "
+        "crowd",
         "test R² above Average's in 90 % of the draws",
         ("digits",),
         measures.beyond_average,
