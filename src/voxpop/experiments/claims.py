@@ -200,7 +200,7 @@ CLAIMS = [
     ),
     _claim(
         "better-labels-digits",
-        "models trained on labels of BI and NBI beat those trained on averages: digits, an emulated "
+        "models trained on labels of BI and NBI beat those trained on averages: digits, emulated "
         "crowd",
         "test R² above Average's in 90 % of the draws",
         ("digits",),
