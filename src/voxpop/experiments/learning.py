@@ -68,7 +68,8 @@ def weightings(problem: Problem, labels: Floats, sd: Floats | None) -> dict[str,
         return {"none": None}
     # A label may look exact (a worker taken for perfect, or gold); no weight is more than 100
     # medians, and where most are exact all weigh alike.
-    variance = np.maximum(sd**2, np.median(sd**2) / 100 or 1.0)
+    middle = np.median(sd**2)
+    variance = np.maximum(sd**2, middle / 100) if middle else np.ones_like(sd)
     left = model_variance(problem, labels, variance)
     return dict(zip(WEIGHTINGS, (None, 1 / variance, 1 / (variance + left)), strict=True))
 
@@ -108,7 +109,7 @@ def _about(weighting: str, labels: Floats, truth: Floats) -> Row:
 # ---- Reviews: a real crowd, a real test set ---------------------------------------------------
 
 
-def read_words(path: Path, n_words: int | None = None) -> Any:
+def read_words(path: Path) -> Any:
     """Counts of words, one row per text: lines ``M word:count word:count ...``."""
     pointers, words, counts = [0], [], []
     with gzip.open(path, "rt") as lines:
@@ -117,8 +118,7 @@ def read_words(path: Path, n_words: int | None = None) -> Any:
             words += [int(word) for word, _ in pairs]
             counts += [float(count) for _, count in pairs]
             pointers.append(len(words))
-    shape = (len(pointers) - 1, max(words) + 1 if n_words is None else n_words)
-    return csr_matrix((counts, words, pointers), shape=shape)
+    return csr_matrix((counts, words, pointers), shape=(len(pointers) - 1, max(words) + 1))
 
 
 def _ridge(features: Any, labels: Floats, weight: Floats | None, at: Any) -> Floats:
