@@ -128,17 +128,15 @@ def _learning(title: str, rows: pd.DataFrame, draw: str, whole: pd.DataFrame | N
     if whole is not None:
         once = whole[whole["weighting"] == "none"].set_index("method")
         columns["R², all reviews"] = [f"{once['r2'][m]:.4f}" for m in methods]
+    columns["R²"] = _each(plain["r2"], methods)
     spread = plain["r2"].std()
-    columns["R²"] = [
-        f"{mean} ± {spread[m]:.4f}"
-        for m, mean in zip(methods, _each(plain["r2"], methods), strict=True)
-    ]
+    columns["±"] = [f"{spread[m]:.4f}" for m in methods]  # apart, so that no cell is broken
     columns["RMSE"] = _each(plain["rmse"], methods)
     columns["mean error"] = _each(plain["shift"], methods)
     columns["R², mean error off"] = _each(plain["r2_centred"], methods)
     for weighting in WEIGHTINGS[1:]:
         weighted = rows[rows["weighting"] == weighting].groupby("method")["r2"]
-        columns[f"R², {weighting}"] = _each(weighted, methods)
+        columns[f"R², {weighting}".replace("+", " + ")] = _each(weighted, methods)
     return Sheet(title=title.format(n=rows[draw].nunique()), columns=columns)
 
 
