@@ -218,6 +218,14 @@ def centre(rng: Rng) -> Crowd:
     return draw.crowd(np.where(draw.some(0.5), shy, draw.truth + 12 * draw.noise))
 
 
+def reticent(rng: Rng) -> Crowd:
+    """Half of the workers say a tenth of what they see, each from a zero of his own: all agree."""
+    draw = Draw(rng, 200, 8, 40, truths=rng.gamma(0.5, 30.0, 200))
+    offset = draw.of_workers(rng.normal(0, 8, draw.n_workers))
+    little = 0.1 * draw.truth + 3 * draw.noise
+    return draw.crowd(offset + np.where(draw.some(0.5), little, draw.truth + 12 * draw.noise))
+
+
 # What no Gaussian is
 
 
@@ -358,7 +366,7 @@ MODEL = {
 SIMPLE: tuple[Make, ...] = (alike, levels, bias, tails, laplace, difficulty, slips, guessers)
 MISLEADING: tuple[Make, ...] = (
     *(straight_liners, straight_liners_fine, zeros, zeros_censored, yes_no, yes_no_some),
-    *(copies, camps, camps_shift, camps_between, shared, centre, skewed, skewed_workers),
+    *(copies, camps, camps_shift, camps_between, shared, centre, reticent, skewed, skewed_workers),
     *(log_normal, one_sided, ceiling, ratings, rounded, scales, wrong_unit, sizes),
     *(busy_good, busy_biased, newcomers, thin, careful_on_hard, easy_pickers),
 )

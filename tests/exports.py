@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 # Three people draw in two images of 600 x 400 pixels: (image, worker) -> boxes with a label.
@@ -217,6 +218,57 @@ def sureal_program(trap: str = "") -> str:
     """The same as a .py file, with other statements around."""
     lines = [f"{name} = {value!r}" for name, value in SUREAL.items()]
     return "\n".join(["import os", trap, *lines, "width = os.getpid()"])
+
+
+# A small model is generous and wavers, a large one is steadier, a person is asked once.
+JUDGES: dict[str, tuple[str, int, list[int]]] = {
+    "small": ("LLM", 3, [3, 0, 1, -1, 2, 1]),
+    "large": ("LLM", 3, [0, 1, 0, 0, -1, 0]),
+    "ann": ("HUMAN", 1, [0, 0, 1, 0, 0, -1]),
+}
+JUDGED = [
+    {
+        "item": f"q{i + 1}",
+        "judge": judge,
+        "score": score + off[i] + run % 2,
+        "run": run,
+        "kind": kind,
+    }
+    for i, score in enumerate([6, 3, 8, 5, 7, 4])
+    for judge, (kind, n_runs, off) in JUDGES.items()
+    for run in range(n_runs)
+]
+LONG = [[f"img_{i:03}.jpg", w, 20 * i + k * i] for i in (1, 2, 3) for k, w in enumerate(PEOPLE)]
+BOXES = [
+    [image, worker, label, left, top, right - left, bottom - top]
+    for (image, worker), drawn in DRAWN.items()
+    for label, left, top, right, bottom in drawn
+]
+WIDE = "PVS_ID,S1,S2,S3,S4,MOS\nv1,5,4,-1,5,4.7\nv2,2,1,2,4,2.3\nv3,3,3,4,3,3.3\nv4,4,-1,4,5,4.3\n"
+
+
+def write_all(folder: Path) -> None:
+    """Write an export of every tool, under the names that the docs use."""
+    texts = {
+        "project-1.json": json.dumps(label_studio()),
+        "coco.json": json.dumps(coco()),
+        "Batch_1_batch_results.csv": mturk(),
+        "assignments.tsv": toloka(),
+        "classifications.csv": zooniverse(),
+        "dataset.py": sureal_program(),
+        "mos.csv": WIDE,
+        "answers.csv": _csv([["task", "worker", "value"], *LONG]),
+        "boxes.csv": _csv([["image", "worker", "label", "left", "top", "width", "height"], *BOXES]),
+        "responses.csv": _csv([["task", "worker"], *map(list, DRAWN)]),
+        "judges.jsonl": "\n".join(map(json.dumps, JUDGED)) + "\n",
+    }
+    for worker in PEOPLE:
+        texts[f"jobs/{worker}/annotations.xml"] = cvat(worker)
+        texts[f"people/{worker}.json"] = json.dumps(coco(worker))
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def _csv(rows: list[list[Any]], delimiter: str = ",") -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.test_contract import HARD
@@ -14,7 +17,8 @@ from tests.test_noise import crowd
 from voxpop import Answers, Auto, Average, ConvergenceWarning, Median, Result, aggregate
 from voxpop.backends import native_is_installed
 from voxpop.estimators.auto import neighbourhood
-from voxpop.estimators.contest import _others_mean, _others_median
+from voxpop.estimators.judges import judge
+from voxpop.estimators.others import others_mean, others_median
 
 Floats = NDArray[np.float64]
 # The portable backend is held to the compiled one, bit by bit of a fit, in test_mixture.py.
@@ -94,11 +98,54 @@ def copies(seed: int) -> tuple[Answers, Floats]:
     ]
 
 
+def reticent(seed: int) -> tuple[Answers, Floats]:
+    """Half of the workers say a tenth of what they see, each from a zero of his own: all agree."""
+    rng = np.random.default_rng(seed)
+    task, worker = np.repeat(np.arange(150), 8), np.tile(np.arange(30), 40)
+    truth = rng.gamma(0.5, 30.0, 150)
+    little = 0.1 * truth[task] + rng.normal(0, 3, 1200)
+    value = np.where(worker % 2 == 0, little, truth[task] + rng.normal(0, 12, 1200))
+    return Answers.from_arrays(task, worker, rng.normal(0, 8, 30)[worker] + value), truth[:, None]
+
+
 @compiled
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kind", [straight_liners, mostly_zeros, copies])
+@pytest.mark.parametrize("kind", [straight_liners, mostly_zeros, copies, reticent])
 def test_odd_crowds_do_no_harm(kind, seed: int) -> None:  # type: ignore[no-untyped-def]
     assert against_the_better(*kind(seed)) <= 1.03
+
+
+def test_of_few_judges_with_gold_the_bias_is_found() -> None:
+    """Three judges, one 1.5 too high: twenty known truths show it (by 0.69 v 0.42 on average)."""
+    rng = np.random.default_rng(0)
+    task, judge_ = np.repeat(np.arange(200), 3), np.tile(np.arange(3), 200)
+    truth = rng.normal(6.0, 1.5, 200)
+    noise = np.array([0.5, 0.8, 1.0])[judge_] * rng.normal(size=600)
+    value = truth[task] + np.array([1.5, -0.3, 0.4])[judge_] + noise
+    gold = np.where(np.arange(200) < 20, truth, np.nan)[:, None]
+    answers = Answers.from_arrays(task, judge_, value, gold=gold)
+    found = fit(answers)
+    assert "bias" in found.settings["chosen"]
+    assert rmse(found.estimate[20:, 0], truth[20:]) < 0.5
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=5, deadline=None)
+def test_judges_have_a_zero_and_a_scale_of_their_own(seed: int) -> None:
+    """What truths leave of a worker's scatter is the same in any unit he may answer in."""
+    rng = np.random.default_rng(seed)
+    answers, truth = alike(seed)
+    offset, factor = rng.normal(0, 100, 20), rng.choice([-3.0, 0.2, 7.0], 20)
+    own = offset[answers.worker] + factor[answers.worker] * answers.value[:, 0]
+    other = replace(answers, value=own[:, None])
+    found = [
+        judge(a, np.ones(a.n_edges, dtype=bool), truth[a.task], np.ones(1))
+        for a in (answers, other)
+    ]
+    np.testing.assert_allclose(found[0].line, found[1].line, rtol=1e-9)
+    shifted = judge(answers, np.ones(500, dtype=bool), truth[answers.task] + 1e3, np.ones(1))
+    np.testing.assert_allclose(shifted.offset, found[0].offset, rtol=1e-9)
+    assert (found[0].line < answers.worker_degree).all()
 
 
 def test_the_choice_is_told() -> None:
@@ -141,7 +188,7 @@ def test_nothing_non_finite_comes_out(case: str) -> None:
 
 def test_others_are_what_is_left() -> None:
     answers = crowd(1, n_tasks=20, per_worker=6, dimension=2)[0]
-    mean, median = _others_mean(answers), _others_median(answers)
+    mean, median = others_mean(answers), others_median(answers)
     for edge in range(answers.n_edges):
         same = (answers.task == answers.task[edge]) & (np.arange(answers.n_edges) != edge)
         np.testing.assert_allclose(mean[edge], answers.value[same].mean(axis=0))

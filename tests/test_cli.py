@@ -46,7 +46,22 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     assert "task from 'task', worker from 'worker', value from 'x, y'" in result.stderr
     assert "chose workers" in result.stderr
     assert "of left-out answers fell inside" in result.stderr
-    assert "wrote tasks.csv, workers.csv and result.json to answers.voxpop" in result.stderr
+    assert (
+        "wrote tasks.csv, workers.csv, result.json and report.html to answers.voxpop"
+        in result.stderr
+    )
+
+
+def test_aggregate_writes_a_report_unless_told_not_to(files: Path) -> None:
+    report = Path("out/report.html")
+    measured = ("--method", "average", "--truth", files / "truth.csv", "-o", "out")
+    ok("aggregate", files / "answers.csv", *measured)
+    text = report.read_text()
+    assert "<title>answers.csv · voxpop report</title>" in text
+    assert "against the truths of 60 tasks" in text
+    said = ok("aggregate", files / "answers.csv", *measured, "--no-report").stderr
+    assert "wrote tasks.csv, workers.csv and result.json to out" in said
+    assert not report.exists()
 
 
 def test_aggregate_reads_stdin(files: Path) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from voxpop import ESTIMATORS, FORMATS, WRITERS
+from tests import exports
+from tests.pages import Session, blocks_of, differences
+from voxpop import ESTIMATORS, FORMATS, WRITERS, experiments
+from voxpop.backends import native_is_installed
 from voxpop.cli import main
 from voxpop.demo import compare, demo_crowd, demo_methods
+from voxpop.experiments import Effort
 
 ROOT = Path(__file__).parent.parent
+ONE_INSTANCE = Effort(name="one", instances=1, heavy=1, draws=1, resamples=2, n_tasks=60)
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -39,29 +45,77 @@ def test_the_readmes_table_is_what_the_demo_prints() -> None:
         assert float(coverage) == pytest.approx(100 * found.score.coverage_95, abs=0.6)
 
 
-def test_the_guides_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other in one session, on a file and names that the text speaks of."""
-    import pandas as pd
+TOLD_TO_RUN = [
+    *sorted((ROOT / "docs/tutorials").glob("*.md")),
+    *sorted((ROOT / "docs/tutorials").glob("*.ipynb")),
+    *sorted((ROOT / "docs/how-to").glob("*.md")),
+    *(ROOT / f"docs/{name}.md" for name in ("guide", "formats", "methods", "diagnosis", "plan")),
+]
 
+
+def prepare(page: Path, folder: Path) -> None:
+    """Put the files in a folder that the reader of a page has: downloads, or exports of tools."""
+    if page.parent.name == "tutorials":
+        for script in page.parent.glob("*.py"):
+            shutil.copy(script, folder)
+    else:
+        exports.write_all(folder)
+
+
+@pytest.mark.parametrize("page", TOLD_TO_RUN, ids=lambda page: page.stem)
+def test_a_page_runs_and_shows_what_it_prints(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From top to bottom in one folder, as a reader would."""
+    if page.parent.name == "tutorials" and not native_is_installed():
+        pytest.skip("the tutorials take minutes without the compiled kernels")
     monkeypatch.chdir(tmp_path)
-    rows = [(t, w, v) for t, v in (("img_001.jpg", 30), ("b", 50)) for w in "uvw" for v in (v,)]
-    df = pd.DataFrame(rows, columns=["task", "worker", "value"])
-    df["value"] += [0, 1, 9, 0, -2, 5]
-    df["gold"] = [33.0] * 3 + [None] * 3
-    df.to_csv("answers.csv", index=False)
-    clicks = df.rename(columns={"task": "frame", "worker": "who", "value": "x"})
-    clicks.assign(y=clicks["x"]).to_parquet("clicks.parquet")
-    names: dict[str, object] = {"df": df, "predictions": {"img_001.jpg": 30.0, "b": 50.0}}
-    for block in FENCE.findall((ROOT / "docs/guide.md").read_text()):
-        exec(compile(block, "guide.md", "exec"), names)
+    monkeypatch.setenv("COLUMNS", "88")
+    monkeypatch.setattr(experiments, "QUICK", ONE_INSTANCE)  # the full one takes half a minute
+    prepare(page, tmp_path)
+    session, ran = Session(), 0
+    for block in blocks_of(page):
+        printed = session.run(block)
+        ran += block.language in ("sh", "python")
+        if block.language in ("sh", "python"):
+            different = block.differences(printed)
+            assert not different, f"{block.where}\n{different}\nall of it:\n{printed}"
+    assert ran > 0
 
 
-def test_the_example_and_the_list_of_formats_are_current() -> None:
+def test_the_examples_of_report_and_plots_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    demo_crowd(40, per_task=4, per_worker=8, seed=0).save(tmp_path)
+    for page, made in (("report", "report.html"), ("plots", "tasks.png")):
+        (block,) = FENCE.findall((ROOT / f"docs/{page}.md").read_text())
+        exec(compile(block, f"{page}.md", "exec"), {})
+        assert Path(made).stat().st_size > 10_000
+
+
+def test_what_is_shown_is_compared() -> None:
+    printed = "rmse 1.234\n┃ a ┃ 10 ┃\n\nwrote x to /y\nend\n"
+    for shown in (
+        printed,
+        "…\nend",
+        "rmse 1.25\n…\nwrote … to /y\nend",
+        "rmse 1.23\n│  a │ 10 │\n…",
+    ):
+        assert not differences(shown, printed), shown
+    for shown in (
+        "",
+        "rmse 1.5\n…",
+        "rmse 1.234\nend",
+        "…\nwrote it\n…",
+        "a rmse 1.234\n…",
+        "…\n┃ a ┃ 11 ┃\n…",
+    ):
+        assert differences(shown, printed), shown
+
+
+def test_the_list_of_formats_is_current() -> None:
     text = (ROOT / "docs/formats.md").read_text()
-    for block in FENCE.findall(text):
-        names: dict[str, Any] = {}
-        exec(compile(block, "formats.md", "exec"), names)
-        assert names["objects"].task_ids == ["a#1"]
     for name in {*FORMATS, *WRITERS} - {"long"}:
         assert name.replace("-", " ") in text.lower().replace("mechanical turk", "mturk"), name
 
@@ -73,11 +127,6 @@ def test_the_campaigns_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     exec(compile(block, "campaign.md", "exec"), names)
     assert names["batch"].pairs == [("p3", "ann")]
     assert names["again"].n_answers == 3
-
-
-def test_the_methods_example_runs() -> None:
-    (block,) = FENCE.findall((ROOT / "docs/methods.md").read_text())
-    exec(compile(block, "methods.md", "exec"), {})
 
 
 def test_every_method_has_its_line_on_when_to_use_it() -> None:
@@ -115,6 +164,13 @@ def test_every_public_name_is_in_the_reference() -> None:
     text = (ROOT / "docs/api.md").read_text()
     for name in set(voxpop.__all__) - {"__version__"}:
         assert f"voxpop.{name}\n" in text, name
+
+
+def test_the_readmes_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 8
+    for link in links:
+        assert (ROOT / link).exists(), link
 
 
 def test_the_changelog_is_kept() -> None:

@@ -63,6 +63,27 @@ def test_nobody_beats_it_on_rings() -> None:
     assert abs(np.mean(difference)) < 0.02 * np.mean(reference)
 
 
+def test_bi_is_near_it_where_loops_are_many_and_short() -> None:
+    """12 tasks, 12 workers, 3 answers each: nearly everybody shares a loop of four. BI's beliefs
+    about the workers are the exact ones within 0.1 on average (0.03 over 200 crowds), and no
+    smaller in error (3 standard errors of 40 differences: a false alarm in 1 of 700)."""
+    rng = np.random.default_rng(1)
+    support = (10.0, 1000.0)
+    difference, apart = [], []
+    for _ in range(40):
+        crowd = simulate(Model(support=support), assign_regular(12, 3, 3, rng), rng)
+        exact, bi = (
+            Exact(support=support).fit(crowd.answers),
+            BI(support=support).fit(crowd.answers),
+        )
+        assert exact.settings["largest_clique"] >= 5  # no tree, no ring
+        error = [((found.estimate - crowd.truth) ** 2).mean() for found in (exact, bi)]
+        difference.append(error[1] - error[0])
+        apart.append(np.abs(exact.worker_posterior - bi.worker_posterior).max())
+    assert np.mean(apart) < 0.1
+    assert np.mean(difference) > -3 * np.std(difference) / np.sqrt(40)
+
+
 def test_workers_who_hang_together_are_refused() -> None:
     rng = np.random.default_rng(0)
     a = assign_regular(60, 5, 5, rng)

@@ -209,7 +209,11 @@ def test_zooniverse(tmp_path: Path) -> None:
     path = write(tmp_path / "z.csv", exports.zooniverse())
     numbers = read_answers(path, question="T0")
     assert table_of(numbers)[5001, "ip-carol"] == [13]
-    assert any("6 answers to 'T3' that are no number" in note for note in numbers.notes)
+    assert not any("left out" in note for note in numbers.notes)  # words were not asked for
+    with pytest.raises(
+        DataError, match=r"'T3' \(left out: 6 answers to 'T3' that are no number\); it"
+    ):
+        read_answers(path, question="T3")
     points = read_answers(path, question="T2")
     assert points.task_ids.tolist() == ["5000#1#1", "5001#1#1"]
 

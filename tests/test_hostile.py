@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import time
 import uuid
@@ -21,7 +22,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import exports
-from voxpop import Answers, ConfigError, DataError, Result, aggregate, read_answers
+from voxpop import (
+    Answers,
+    ConfigError,
+    DataError,
+    Result,
+    aggregate,
+    export_result,
+    read_answers,
+)
 from voxpop.cli import main
 from voxpop.files import with_apostrophe, without_apostrophe
 
@@ -46,10 +55,22 @@ def changed(*path: Any, to: Any) -> str:
     return json.dumps(document)
 
 
+DEEP = "[" * 200_000
+
+
+def _first_cell(text: str, column: str, to: str) -> str:
+    """Replace the first cell of a column."""
+    rows = list(csv.reader(text.splitlines()))
+    rows[1][rows[0].index(column)] = to
+    out = io.StringIO()
+    csv.writer(out).writerows(rows)
+    return out.getvalue()
+
+
 REGION = (0, "annotations", 0, "result", 0)
 MALFORMED: dict[str, tuple[str, str, str]] = {
     "json cut off": ("label-studio", "a.json", '[{"id": 1, "data": {'),
-    "json deep": ("label-studio", "a.json", "[" * 200_000),
+    "json deep": ("label-studio", "a.json", DEEP),
     "json of another kind": ("label-studio", "a.json", '{"a": 1}'),
     "no annotations": ("label-studio", "a.json", '[{"id": 1, "data": {}}]'),
     "annotations a number": ("label-studio", "a.json", changed(0, "annotations", to=3)),
@@ -76,6 +97,13 @@ MALFORMED: dict[str, tuple[str, str, str]] = {
     ),
     "coco empty": ("coco", "a.json", '{"images": [], "annotations": []}'),
     "mturk form": ("mturk", "a.csv", exports.mturk().replace("[{", "[{[")),
+    "mturk deep": ("mturk", "a.csv", _first_cell(exports.mturk(), "Answer.taskAnswers", DEEP)),
+    "zooniverse deep": (
+        "zooniverse",
+        "a.csv",
+        _first_cell(exports.zooniverse(), "annotations", DEEP),
+    ),
+    "coco deep": ("coco", "a.json", '{"images": ' + DEEP),
     "mturk no worker": ("mturk", "a.csv", exports.mturk().replace(",ALICE,", ",,")),
     "toloka no worker": ("toloka", "a.tsv", exports.toloka().replace("\talice\t", "\t\t")),
     "zooniverse json": ("zooniverse", "a.csv", exports.zooniverse().replace("[{", "{[")),
@@ -106,6 +134,28 @@ def test_a_malformed_file_is_told_in_one_line(tmp_path: Path, case: str) -> None
     assert told.exit_code == 1
     assert told.stderr.startswith(("Error: ", "warning: "))
     assert "Traceback" not in told.stderr
+
+
+NOISE = bytes(range(256)) * 20
+BROKEN = {
+    **{"a.parquet": b"PAR1" + NOISE + b"PAR1", "a.jsonl": b'{"task": 1}\n{"task": 1, "work'},
+    **{"a.csv.gz": b"\x1f\x8b\x08\x00", "a.csv": NOISE, "a.json": b"[]", "a.xml": b""},
+    **{"sqlite:///a.db": NOISE, "duckdb:///a.duckdb": NOISE},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_table_or_database_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name.rpartition("/")[2]).write_bytes(BROKEN[name])
+    query = ["--query", "answers"] if "://" in name else []
+    told = CliRunner().invoke(main, ["aggregate", name, *query, "-o", "o"])
+    assert told.exit_code == 1
+    assert told.stderr.startswith("Error: ")
+    assert told.stderr.count("\n") == 1
+    assert not Path("o").exists()
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.json", "a.jsonl", "a.xml", "a.py", "a.tsv"])
@@ -162,6 +212,48 @@ def test_formulas_in_ids_are_marked_and_come_back(tmp_path: Path, format: str) -
         assert rows[0][1] == "'=x"
 
 
+def test_every_csv_of_every_command_marks_formulas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids of a stranger's file reach many tables; a spreadsheet must run none of them."""
+    monkeypatch.chdir(tmp_path)
+    rows = [("=1+1", "@u", 1), ("=1+1", "+v", 2), ("=1+1", "=w", 9), ("\t=2", "@u", 3)]
+    rows += [("\t=2", "+v", 4), ("\t=2", "=w", 2)]
+    with Path("a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("task", "worker", "value"), *rows])
+    with Path("tasks.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("task",), ("=3",), ("@4",)])
+    Path("batch.csv").write_text(exports.mturk().replace("ALICE", "=ALICE").replace(",T,", ",@T,"))
+    Path("why.csv").write_text("worker,reason\nBOB,=cmd\n")
+    Path("more.csv").write_text("worker,amount\n=ALICE,0.1\n")
+    printed = []
+    for command in (
+        "convert a.csv long.csv",
+        "convert a.csv long.tsv",
+        "aggregate a.csv -o out",
+        "explain a.csv =1+1",
+        "diagnose a.csv --error-rate 1 -o flags",
+        "export out labels.csv --to training",
+        "assign --tasks tasks.csv --workers 3 --per-task 2 -o who.csv",
+        "assign --tasks tasks.csv --workers 3 --per-task 2",
+        "aggregate batch.csv --question age --method average -o age",
+        "export age r.csv --to mturk --source batch.csv --reasons why.csv --bonuses more.csv",
+    ):
+        done = CliRunner().invoke(main, command.split())
+        assert done.exit_code == 0, (command, done.stderr)
+        printed.append((command, done.stdout))
+    printed += [
+        (str(path), path.read_text())
+        for path in tmp_path.rglob("*.[ct]sv")
+        if path.name not in ("a.csv", "tasks.csv", "batch.csv", "why.csv", "more.csv")
+        or path.parent != tmp_path
+    ]
+    assert len(printed) >= 19
+    for name, text in printed:
+        for row in csv.reader(text.splitlines(), delimiter="\t" if name.endswith("tsv") else ","):
+            assert not any(cell.startswith(("=", "+", "@", "\t")) for cell in row), (name, row)
+
+
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=20, unique=True))
 def test_the_mark_can_always_be_taken_away(texts: list[str]) -> None:
     marked = [with_apostrophe(text) for text in texts]
@@ -187,6 +279,19 @@ def test_a_path_in_an_id_is_only_an_id(tmp_path: Path) -> None:
     result.save(tmp_path / "in" / "out")
     assert {p.parent.name for p in set(tmp_path.rglob("*")) - set(before) if p.is_file()} == {"out"}
     assert Result.load(tmp_path / "in" / "out").task_ids.tolist() == [evil, str(outside)]
+
+
+def test_a_path_in_an_id_goes_into_the_files_of_tools_as_text(tmp_path: Path) -> None:
+    evil = "../../outside/" + "x" * 300
+    for worker in ("alice", "bob"):
+        (tmp_path / f"{worker}.xml").write_text(exports.cvat(worker).replace("a.jpg", evil))
+    result = aggregate(read_answers(tmp_path, question="points"), "average")
+    before = sorted(tmp_path.parent.rglob("*"))
+    for to in ("cvat", "coco", "training"):
+        export_result(result, tmp_path / f"out.{to}.csv", to, tmp_path if to == "cvat" else None)
+        assert "outside" in (tmp_path / f"out.{to}.csv").read_text()
+    new = {path.name for path in set(tmp_path.parent.rglob("*")) - set(before)}
+    assert new == {"out.cvat.csv", "out.coco.csv", "out.training.csv"}
 
 
 @pytest.mark.parametrize(

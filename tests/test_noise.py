@@ -6,6 +6,8 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import truncnorm
 
@@ -138,6 +140,34 @@ def test_difficulty_is_recovered() -> None:
     rank = np.corrcoef(np.log(found.task_difficulty), np.log(multiple))[0, 1]
     assert rank > 0.75
     assert np.exp(np.log(found.task_difficulty).mean()) == pytest.approx(1.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 3.0))
+@settings(max_examples=15, deadline=None)
+def test_one_level_for_all_is_the_mean_however_tasks_differ_in_size(
+    seed: int, spread: float
+) -> None:
+    """Of one level nothing but the mean can come, and of the others' answers nothing but theirs."""
+    rng = np.random.default_rng(seed)
+    task, worker = np.repeat(np.arange(20), 4), np.tile(np.arange(16), 5)
+    size = np.exp(rng.normal(0, spread, 20))[task]
+    answers = Answers.from_arrays(task, worker, size * (10 + rng.normal(0, 3, 80)))
+    found = BI(support="common").fit(answers)
+    values = answers.value.reshape(20, 4)
+    np.testing.assert_allclose(found.estimate[:, 0], values.mean(axis=1), rtol=1e-6)
+    assert found.audit is not None
+    others = (values.sum(axis=1, keepdims=True) - values) / 3
+    np.testing.assert_allclose(found.audit.truth.reshape(20, 4), others, rtol=1e-6)
+
+
+def test_one_level_for_all_is_recovered() -> None:
+    """The sd of 2,000 residuals has an sd of 2 %: four of these."""
+    rng = np.random.default_rng(7)
+    task, worker = np.repeat(np.arange(500), 5), np.tile(np.arange(50), 50)
+    truth = rng.uniform(0, 100, 500)
+    answers = Answers.from_arrays(task, worker, truth[task] + rng.normal(0, 3, 2500))
+    found = BI(support="common").fit(answers)
+    np.testing.assert_allclose(np.sqrt(found.worker_variance), 3.0, rtol=0.08)
 
 
 def test_truths_drawn_to_the_usual_are_better_where_answers_are_few() -> None:

@@ -77,10 +77,20 @@ if TYPE_CHECKING:
     from voxpop.pilot import LearnedCrowd as LearnedCrowd
     from voxpop.pilot import learn_crowd as learn_crowd
     from voxpop.plan import make_plan as make_plan
+    from voxpop.plots import plot_bias as plot_bias
+    from voxpop.plots import plot_box as plot_box
+    from voxpop.plots import plot_budget as plot_budget
+    from voxpop.plots import plot_convergence as plot_convergence
+    from voxpop.plots import plot_coverage as plot_coverage
+    from voxpop.plots import plot_noise as plot_noise
+    from voxpop.plots import plot_pit as plot_pit
+    from voxpop.plots import plot_task as plot_task
+    from voxpop.plots import plot_tasks as plot_tasks
     from voxpop.prediction import Prediction as Prediction
     from voxpop.prediction import predict_answer as predict_answer
     from voxpop.reliability import Agreement as Agreement
     from voxpop.reliability import agreement as agreement
+    from voxpop.report import write_report as write_report
     from voxpop.result import Result as Result
     from voxpop.result import Trace as Trace
     from voxpop.roster import assign_table as assign_table
@@ -133,10 +143,15 @@ _HOMES = {
     "objects": ("Matching", "Objects", "match_objects"),
     "pilot": ("LearnedCrowd", "learn_crowd"),
     "plan": ("make_plan",),
+    "plots": (
+        *("plot_bias", "plot_box", "plot_budget", "plot_convergence", "plot_coverage"),
+        *("plot_noise", "plot_pit", "plot_task", "plot_tasks"),
+    ),
     "reliability": ("Agreement", "agreement"),
     "explaining": ("explain",),
     "explanation": ("Explanation",),
     "prediction": ("Prediction", "predict_answer"),
+    "report": ("write_report",),
     "result": ("Result", "Trace"),
     "roster": ("assign_table",),
     "simulation": ("Simulation", "simulate"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from voxpop.arrays import Codes, Floats
@@ -117,6 +117,26 @@ class Audit:
             log_density=log_density,
         )
 
+    @property
+    def has_pit(self) -> bool:
+        """Tell whether there is a PIT value of every answer, not only their summary."""
+        return bool(np.isfinite(self.pit).any())
+
+    def pit_shares(self, n_bins: int = 20) -> Floats:
+        """Share of PIT values in bins of equal width, as a multiple of an even one."""
+        counts, _ = np.histogram(self.pit[np.isfinite(self.pit)], n_bins, (0.0, 1.0))
+        return np.asarray(counts * (n_bins / counts.sum()))
+
+    def coverage_at(self, nominal: ArrayLike, stretched: bool = False) -> Floats:
+        """Share of answers inside the middle ``nominal`` part of what is predicted for them.
+
+        As the model has it, or with predictions stretched by :attr:`stretch` if that is above one.
+        """
+        pit = np.clip(self.pit[np.isfinite(self.pit)], _LEAST, 1.0 - _LEAST)
+        distance = np.sort(np.abs(ndtri(pit))) / (max(self.stretch, 1.0) if stretched else 1.0)
+        reach = ndtri(0.5 + 0.5 * np.asarray(nominal, dtype=np.float64))
+        return np.asarray(np.searchsorted(distance, reach, side="right") / len(distance))
+
     def summary(self) -> dict[str, float | int | None]:
         """The figures, as JSON can hold them."""
         names = ("stretch", "coverage_90", "coverage_95", "unstretched_95", "rmse", "log_score")
@@ -141,9 +161,15 @@ class Audit:
                 f"audit: {self.unstretched_95:.1%} of left-out answers fell inside the 95 % "
                 "interval that the weights of the others predict"
             )
+        # Intervals of the truths are never narrowed, so that is not what to tell of.
+        wider = self.stretch > 1
         return (
-            f"audit: {self.coverage_95:.1%} of left-out answers fell inside their 95 % prediction "
-            f"interval ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
+            f"audit: {self.coverage_95 if wider else self.unstretched_95:.1%} of left-out answers "
+            "fell inside their 95 % prediction interval"
+        ) + (
+            f" ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
+            if wider
+            else ""
         )
 
 

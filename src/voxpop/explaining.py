@@ -9,13 +9,11 @@ import numpy as np
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
-from voxpop.errors import DataError
 from voxpop.explanation import Explanation
 from voxpop.prediction import find_id, predicted, scatter, seen_variance, stretch_of
 from voxpop.result import Result
+from voxpop.weights import answer_weights, require_match
 
-# Nodes over what is known of the truth, when asking how likely an answer is a slip.
-_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 # Distances of the next answer that count: from this share of the narrowest sd, to so many widest.
 _NEAREST, _FARTHEST, _STEPS = 1e-4, 12.0, 600
 
@@ -53,19 +51,11 @@ def explain(
     estimator
         What made the result, to refit where the messages do not tell.
     """
-    if not (
-        np.array_equal(answers.task_ids, result.task_ids)
-        and np.array_equal(answers.worker_degree, result.worker_answers)
-    ):
-        raise DataError(
-            f"the result is not of these answers: it has {len(result.task_ids)} tasks and "
-            f"{int(result.worker_answers.sum())} answers, the table {answers.n_tasks} and "
-            f"{answers.n_edges}; aggregate them again"
-        )
+    require_match(answers, result)
     i = find_id(result.task_ids, task, "task")
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     is_gold = bool(answers.is_gold[i])
-    weight, weight_means = _weights(answers, result, i, edges)
+    weight, weight_means = answer_weights(answers, result, np.array([i]))
     left_out = _left_out(answers, result, i, edges, weight, estimator)
     value = answers.value[edges]
     who = answers.worker[edges]
@@ -97,71 +87,6 @@ def explain(
         how={"weight": weight_means, "without": left_out.meaning},
         frame_kind=answers.frame_kind,
     )
-
-
-def _weights(answers: Answers, result: Result, i: int, edges: Index) -> tuple[Floats, str]:
-    """Share of each answer in the estimate, and what is meant by it."""
-    if result.settings.get("method") == "median":
-        return _middle(answers.value[edges]), "all to the answer in the middle, or the two there"
-    if result.levels.size:
-        trust = np.stack([_precision(answers, result, i, e) for e in edges.tolist()])
-        meaning = "share of the answer in the expected precision"
-    else:
-        trust = result.worker_weight[answers.worker[edges]][:, None]
-        meaning = "share of the method's weight of each worker"
-    # Against the largest first: a precision may be as large as float64 goes.
-    trust = trust / trust.max(axis=0)
-    weight = (trust / trust.sum(axis=0)).mean(axis=1)
-    moved = float(result.settings.get("fallback_share") or 0.0)
-    if moved:
-        name = result.settings["fallback"]
-        simple = _middle(answers.value[edges]) if name == "median" else np.ones(len(edges))
-        weight = (1 - moved) * weight + moved * simple / simple.sum()
-        meaning += f", moved {moved:.0%} of the way to the {name}"
-    return np.asarray(weight), meaning
-
-
-def _precision(answers: Answers, result: Result, i: int, edge: int) -> Floats:
-    """Expected 1 / variance of an answer (d,): over level, over tail step given the residual.
-
-    The level's posterior has heard this answer already; the tail step, drawn anew for each answer,
-    has not::
-
-        w = Σ_k p_u(k) E_x[ Σ_t r_kt(x) / v_kt ],   r_kt(x) ∝ tail(t) N(a - b | x, v_kt)
-    """
-    noise = scatter(result, int(answers.worker[edge]), i)
-    shrink = stretch_of(result) ** 2
-    shape = (-1, noise.n_tails, answers.dimension)
-    variance = (noise.variance / shrink).reshape(shape)
-    share = noise.share.reshape(shape[:2])
-    level = share.sum(axis=1)
-    if noise.n_tails == 1:
-        return np.asarray((level[:, None] / variance[:, 0]).sum(axis=0))
-    sd = np.sqrt(seen_variance(result)[i] / shrink)
-    truth = result.estimate[i] + _NODES[:, None] * sd
-    residual = answers.value[edge] - noise.bias - truth
-    tail = share / np.maximum(level, np.finfo(np.float64).tiny)[:, None]
-    with np.errstate(divide="ignore"):
-        log_part = np.log(tail)[:, :, None, None] - 0.5 * (
-            residual**2 / variance[:, :, None, :] + np.log(variance)[:, :, None, :]
-        )
-    part = np.exp(log_part - log_part.max(axis=1, keepdims=True))
-    part /= part.sum(axis=1, keepdims=True)
-    at = (part / variance[:, :, None, :]).sum(axis=1)
-    return np.asarray(np.einsum("k,kqd,q->d", level, at, _NODE_WEIGHTS / _NODE_WEIGHTS.sum()))
-
-
-def _middle(value: Floats) -> Floats:
-    """Share of each answer in the median, averaged over the coordinates."""
-    n, d = value.shape
-    weight = np.zeros(n)
-    for j in range(d):
-        order = np.argsort(value[:, j], kind="stable")
-        for place in ((n - 1) // 2, n // 2):
-            # Equal answers share alike, whoever comes first.
-            equal = value[:, j] == value[order[place], j]
-            weight += equal / equal.sum() / (2 * d)
-    return weight
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,23 +103,25 @@ class Explanation:
 
     def _headline(self) -> str:
         n = len(self.worker)
-        where = f"{_number(self.lower[0], self.sd[0])} to {_number(self.upper[0], self.sd[0])}"
+        where = (
+            f"{number_text(self.lower[0], self.sd[0])} to {number_text(self.upper[0], self.sd[0])}"
+        )
         interval = f", 95 % {where}" if len(self.sd) == 1 else ""
         return (
             f"task {shorten([self.task])}: {self._vector(self.estimate)} "
-            f"(sd {_number(_norm(self.sd))}{interval}) from {n} answer{'s' * (n > 1)}"
+            f"(sd {number_text(_norm(self.sd))}{interval}) from {n} answer{'s' * (n > 1)}"
         )
 
     def _one_more_in_words(self) -> str:
-        now = _number(_norm(self.sd))
-        typical, best, worst = (_number(self.one_more[k]) for k in ("typical", "best", "worst"))
+        now = number_text(_norm(self.sd))
+        typical, best, worst = (number_text(self.one_more[k]) for k in ("typical", "best", "worst"))
         return (
             f"one more answer of a typical worker would narrow the sd from {now} to about "
             f"{typical}; of the best, to {best}; of the worst, to {worst}"
         )
 
     def _vector(self, values: Floats) -> str:
-        shown = [_number(v, sd) for v, sd in zip(values, self.sd, strict=True)]
+        shown = [number_text(v, sd) for v, sd in zip(values, self.sd, strict=True)]
         return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
 
     def to_json(self) -> dict[str, Any]:
@@ -160,7 +162,7 @@ def _norm(sd: Floats) -> float:
     return float(np.sqrt((sd**2).mean()))
 
 
-def _number(value: float, sd: float | None = None) -> str:
+def number_text(value: float, sd: float | None = None) -> str:
     """Show a number to the digits that its sd, or its own size, makes worth showing."""
     size = abs(value) if sd is None else sd
     if not np.isfinite(value) or not size > 0 or not 1e-9 < size < 1e12:

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from voxpop.density import PredictedError
-from voxpop.errors import ConfigError, require
+from voxpop.drawing import BLUE, GREY, ORANGE, new_axes, save_figure
+from voxpop.errors import require
 from voxpop.model import Model
-from voxpop.tables import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Criterion = Literal["rmse", "half_width"]
 NAMES = {"rmse": "RMSE", "half_width": "half-width (95 %)"}
@@ -169,20 +172,9 @@ class Plan:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the frontier to a PNG, SVG or PDF file, beside the average and the oracle."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise ConfigError("a plot needs matplotlib: pip install 'voxpop[plots]'") from None
-        place = Path(path)
-        require(
-            place.suffix in (".png", ".svg", ".pdf"),
-            f"a plot is a .png, .svg or .pdf file, got {place.name!r}",
-        )
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
-        _draw(self, figure.add_subplot())
-        with replacing(place) as temporary:
-            figure.savefig(temporary, dpi=150)
-        return place
+        axes = new_axes()
+        draw_frontier(self, axes)
+        return save_figure(axes.figure, path)
 
 
 def _is_above(
@@ -193,7 +185,7 @@ def _is_above(
     return bool(point[1] > left[1] + slope * (point[0] - left[0]))
 
 
-def _draw(plan: Plan, axes: Any) -> None:
+def draw_frontier(plan: Plan, axes: Axes) -> None:
     """Draw accuracy against money: BI with its error, the average above it, the oracle below."""
     rows, name = plan.frontier, plan.criterion
     cost = np.array([o.cost for o in rows])
@@ -206,11 +198,10 @@ def _draw(plan: Plan, axes: Any) -> None:
         money = [o.cost for o in plain]
         average = [np.sqrt(o.prediction.average_mse) / root for o in plain]
         oracle = [np.sqrt(o.prediction.oracle_mse) / root for o in plain]
-        axes.plot(money, average, color="0.55", linestyle="--", label="plain average")
-        axes.plot(money, oracle, color="0.55", linestyle=":", label="oracle: all noise known")
-    blue = "#1f5fa8"
-    axes.fill_between(cost, accuracy - 2 * error, accuracy + 2 * error, color=blue, alpha=0.15)
-    axes.plot(cost, accuracy, color=blue, marker="o", markersize=4, label="voxpop (± 2 errors)")
+        axes.plot(money, average, color=GREY, linestyle="--", label="plain average")
+        axes.plot(money, oracle, color=GREY, linestyle=":", label="oracle: all noise known")
+    axes.fill_between(cost, accuracy - 2 * error, accuracy + 2 * error, color=BLUE, alpha=0.15)
+    axes.plot(cost, accuracy, color=BLUE, marker="o", markersize=4, label="voxpop (± 2 errors)")
     for option in _labelled(rows):
         gold = f" + {option.gold} gold" if option.gold else ""
         axes.annotate(
@@ -219,15 +210,15 @@ def _draw(plan: Plan, axes: Any) -> None:
             xytext=(3, 5),
             textcoords="offset points",
             fontsize=8,
-            color=blue,
+            color=BLUE,
         )
     if plan.chosen is not None:
         at = (plan.chosen.cost, plan.chosen.accuracy(name))
-        axes.plot(*at, marker="o", markersize=11, color="#d9480f", fillstyle="none", zorder=5)
+        axes.plot(*at, marker="o", markersize=11, color=ORANGE, fillstyle="none", zorder=5)
     if plan.target is not None:
-        axes.axhline(plan.target, color="#d9480f", linewidth=0.8)
+        axes.axhline(plan.target, color=ORANGE, linewidth=0.8)
     if plan.budget is not None:
-        axes.axvline(plan.budget, color="#d9480f", linewidth=0.8)
+        axes.axvline(plan.budget, color=ORANGE, linewidth=0.8)
     axes.set(xlabel="cost", ylabel=NAMES[name], yscale="log")
     axes.set_title(f"{plan.n_tasks:,} tasks; numbers are answers per task", fontsize=10)
     axes.yaxis.set_major_formatter("{x:g}")

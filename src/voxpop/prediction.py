@@ -60,7 +60,6 @@ class Scatter:
     bias: Floats
     share: Floats
     variance: Floats
-    n_tails: int
 
 
 def predict_answer(result: Result, worker: object, task: object) -> Prediction:
@@ -108,25 +107,17 @@ def predicted(centre: Floats, variance: Floats, noise: Scatter) -> Prediction:
 def scatter(result: Result, worker: int | None, task: int) -> Scatter:
     """How the worker at this place, or an unknown one, scatters on the task at that place."""
     d = result.estimate.shape[1]
-    tails = result.settings.get("tails_used")
-    steps, shares = np.ones(1), np.ones(1)
+    shares = np.ones(1)
     if result.levels.size:
-        freedom = np.inf if tails is None else float(tails)
-        shares = tail_shares(freedom)
-        steps = tail_steps(freedom)
-        # Levels in a result are what answers scatter by on average, tails included.
-        level = result.levels / float(shares @ steps)
+        variance, shares = level_mixture(result)
         weight = result.level_weights if worker is None else result.worker_posterior[worker]
-        # Rounding, which bounds the lowest level, bounds all.
-        variance = np.maximum(level[:, None] * steps, level[0])
     elif worker is None:
         variance = result.worker_variance[:, None]
         weight = np.full(len(variance), 1.0 / len(variance))
     else:
         variance, weight = result.worker_variance[worker][None, None], np.ones(1)
-    scale = np.array(result.settings.get("coordinate_scale", np.ones(d)))
     hard = float(result.task_difficulty[task]) if result.task_difficulty.size else 1.0
-    per_coordinate = variance.reshape(-1, 1) * (hard * scale**2 / (scale**2).mean())
+    per_coordinate = variance.reshape(-1, 1) * (hard * coordinate_factor(result))
     bias, doubt = np.zeros(d), np.zeros(d)
     if worker is not None and result.worker_bias.size:
         bias, doubt = result.worker_bias[worker], result.worker_bias_sd[worker]
@@ -136,8 +127,26 @@ def scatter(result: Result, worker: int | None, task: int) -> Scatter:
         bias=bias,
         share=np.outer(weight, shares).ravel() / weight.sum(),
         variance=stretch_of(result) ** 2 * (per_coordinate + doubt**2),
-        n_tails=len(steps),
     )
+
+
+def level_mixture(result: Result) -> tuple[Floats, Floats]:
+    """Variances of the levels (n_levels, n_tails), tail step by tail step, and the steps' shares.
+
+    Levels in a result are what answers scatter by on average, tails included.
+    """
+    tails = result.settings.get("tails_used")
+    freedom = np.inf if tails is None else float(tails)
+    shares, steps = tail_shares(freedom), tail_steps(freedom)
+    level = result.levels / float(shares @ steps)
+    # Rounding, which bounds the lowest level, bounds all.
+    return np.maximum(level[:, None] * steps, level[0]), shares
+
+
+def coordinate_factor(result: Result) -> Floats:
+    """Noise variance of each coordinate as a multiple of their mean, (dimension,)."""
+    scale = np.array(result.settings.get("coordinate_scale", np.ones(result.estimate.shape[1])))
+    return np.asarray(scale**2 / (scale**2).mean())
 
 
 def stretch_of(result: Result) -> float:

@@ -29,10 +29,13 @@ _FEW = 8
 
 def show_result(result: Result, console: Console) -> None:
     """Print the first tasks, and the most and least trusted workers."""
+    left_out: tuple[str, ...] = ("sd_", "lower_90", "upper_90")
+    if len(result.value_names) > 2:  # a screen is too narrow for the bounds of a box
+        left_out += ("lower_95", "upper_95")
     tasks = {
         name: column
         for name, column in result.task_columns().items()
-        if not name.startswith(("sd_", "lower_90", "upper_90"))
+        if not name.startswith(left_out)
     }
     console.print(_table("Tasks", tasks, np.arange(len(result.task_ids))[:_FEW]))
     _say_more(console, len(result.task_ids) - _FEW, "tasks")

@@ -5,18 +5,19 @@ Files are read by DuckDB (:mod:`voxpop.files`), data frames of any library throu
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
 from uuid import UUID
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.errors import DataError, shorten
@@ -221,26 +222,46 @@ def _spell(item: object) -> str:
     return str(int(item)) if isinstance(item, float) and item.is_integer() else str(item)
 
 
-def text_frame(columns: Mapping[str, Any], safe: bool = True) -> Any:
-    """Return the pandas frame that a file holds: ids as their text.
+def text_columns(columns: Mapping[str, Any], safe: bool = True) -> dict[str, NDArray[Any]]:
+    """Return the columns that a file holds: numbers as they are, ids as their text.
 
     ``safe`` marks what a spreadsheet would run as a formula (:func:`files.with_apostrophe`), ids
     and headers alike; reading takes the mark away again.
     """
-    table = frame(columns, "pandas")
-    for name in table.columns:
-        if not isinstance(table[name].dtype, np.dtype) or table[name].dtype.kind not in "iufb":
-            # Ids may be any hashable thing; a file holds their text, and nothing for None, which
-            # pandas makes NaN of.
-            absent = table[name].isna().to_numpy()
-            texts = np.array([str(item) for item in table[name].tolist()], dtype=object)
-            if safe:
-                # Few begin with a character that matters: only these are looked into.
-                for row in [r for r, text in enumerate(texts) if text[:1] in SUSPECT]:
-                    texts[row] = with_apostrophe(texts[row])
-            texts[absent] = None
-            table[name] = texts
-    return table.rename(columns=with_apostrophe) if safe else table
+    return {
+        with_apostrophe(name) if safe else name: _text_column(np.asarray(column), safe)
+        for name, column in columns.items()
+    }
+
+
+def _text_column(column: NDArray[Any], safe: bool) -> NDArray[Any]:
+    if column.dtype.kind in "iufb":
+        return column
+    # Ids may be any hashable thing; a file holds their text, and nothing for what is absent.
+    items = column.tolist()
+    texts = np.array([str(item) for item in items], dtype=object)
+    if safe:
+        # Few begin with a character that matters: only these are looked into.
+        for row in [r for r, text in enumerate(texts) if text[:1] in SUSPECT]:
+            texts[row] = with_apostrophe(texts[row])
+    texts[[item is None or item != item for item in items]] = None
+    return texts
+
+
+def print_table(columns: Mapping[str, Any], stream: IO[str]) -> None:
+    """Print columns as CSV, every digit of the numbers, nothing for what is absent."""
+    table = text_columns(columns)
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(_rows(table, absent=""))
+
+
+def _rows(table: Mapping[str, NDArray[Any]], absent: object) -> Iterator[tuple[Any, ...]]:
+    listed = (
+        [absent if item is None or item != item else item for item in column.tolist()]
+        for column in table.values()
+    )
+    return zip(*listed, strict=True)
 
 
 def write_table(columns: Mapping[str, Any], path: Path) -> None:
@@ -250,9 +271,10 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
     packed = path.suffix.lower() == ".gz"
     suffix = (path.with_suffix("") if packed else path).suffix.lower()
     kind = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json"}.get(suffix, "csv")
-    table = text_frame(columns, safe=kind == "csv")
+    texts = text_columns(columns, safe=kind == "csv")
     with replacing(path) as temporary:
-        relation = duckdb.connect().from_df(table)
+        # DuckDB reads the columns where they are, by the name of the variable.
+        relation = duckdb.connect().sql("FROM texts")
         if kind == "parquet":
             relation.write_parquet(str(temporary))
         elif kind == "csv":
@@ -263,9 +285,8 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
             )
         else:
             text = "".join(
-                json.dumps({n: None if c != c else c for n, c in zip(table, row, strict=True)})
-                + "\n"
-                for row in zip(*(table[name].tolist() for name in table), strict=True)
+                json.dumps(dict(zip(texts, row, strict=True))) + "\n"
+                for row in _rows(texts, absent=None)
             )
             temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
 

@@ -17,6 +17,7 @@ from voxpop.cli.common import (
     read_table,
     reading_options,
     say,
+    source_name,
     take_reading,
 )
 
@@ -46,12 +47,16 @@ if TYPE_CHECKING:
     show_default=True,
     help="Format of the files.",
 )
+@click.option(
+    "--no-report", is_flag=True, help="Do not write report.html, which holds the answers."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
 def aggregate(
     answers: str,
     method: str,
     output: Path | None,
     file_format: str,
+    no_report: bool,
     as_json: bool,
     truth: str | None,
     **settings: Any,
@@ -59,8 +64,9 @@ def aggregate(
     """Estimate the truth of every task from ANSWERS: a table or a tool's export ("-" is stdin).
 
     Reads CSV, TSV, Parquet and JSON lines with one answer per row, also gzipped, and the exports
-    of tools (`voxpop formats`). Writes tasks, workers and result.json to a directory, and prints
-    the estimates: as tables on a terminal, as CSV in a pipe.
+    of tools (`voxpop formats`). Writes tasks, workers, result.json and report.html, a page to look
+    at them in a browser, to a directory, and prints the estimates: as tables on a terminal, as CSV
+    in a pipe.
 
     \b
         voxpop aggregate answers.csv
@@ -98,7 +104,16 @@ def aggregate(
         say(result.audit.sentence())
     # Files first: whoever reads the output may hang up on us.
     result.save(folder, file_format)
-    say(f"wrote tasks.{file_format}, workers.{file_format} and result.json to {folder}")
+    report = folder / "report.html"
+    if no_report:
+        report.unlink(missing_ok=True)  # of an earlier result, and not of this one
+    else:
+        from voxpop.report import write_report
+
+        write_report(table, result, report, truth=true, title=source_name(answers))
+    names = f"tasks.{file_format}, workers.{file_format}"
+    names += " and result.json" if no_report else ", result.json and report.html"
+    say(f"wrote {names} to {folder}")
     _print_result(result, scored.as_dict() if scored else None, as_json)
     if scored and not as_json:
         show_score(scored, talk)
@@ -106,7 +121,7 @@ def aggregate(
 
 def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) -> None:
     from voxpop.screen import show_result
-    from voxpop.tables import text_frame
+    from voxpop.tables import print_table
 
     if as_json:
         document = result.to_json()
@@ -116,4 +131,4 @@ def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) 
     elif sys.stdout.isatty():
         show_result(result, console())
     else:
-        text_frame(result.task_columns()).to_csv(sys.stdout, index=False)
+        print_table(result.task_columns(), sys.stdout)

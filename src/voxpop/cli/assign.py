@@ -50,7 +50,7 @@ def assign(
     import numpy as np
 
     from voxpop.roster import assign_table
-    from voxpop.tables import write_table
+    from voxpop.tables import print_table, write_table
 
     table = assign_table(
         int(tasks) if tasks.isdecimal() else tasks,
@@ -70,8 +70,9 @@ def assign(
         if len(table)
         else "every task has its answers"
     )
+    columns = {name: table[name].to_numpy() for name in table.columns}
     if output is None:
-        table.to_csv(sys.stdout, index=False)
+        print_table(columns, sys.stdout)
         return
-    write_table({name: table[name].to_numpy() for name in table.columns}, output)
+    write_table(columns, output)
     say(f"wrote {output}")

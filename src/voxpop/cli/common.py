@@ -271,11 +271,14 @@ def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     return make_estimator(method, given)
 
 
+def source_name(answers: str) -> str:
+    """Name of the input, without its folder or whatever a URL says of who may read it."""
+    return "stdin" if answers == "-" else Path(answers.partition("?")[0]).name or "answers"
+
+
 def default_folder(answers: str) -> Path:
     """Name the output after the input, less the ending that says what kind of file it is."""
-    if answers == "-":
-        return Path("stdin.voxpop")
-    name = Path(answers.partition("?")[0]).name
+    name = source_name(answers)
     endings = (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json")
     for ending in (*endings, ".xml", ".py", ".db", ".sqlite", ".duckdb"):
         name = name[: -len(ending)] if name.lower().endswith(ending) else name

@@ -56,7 +56,7 @@ def diagnose(
     from voxpop.diagnosis import effect_of_removing
     from voxpop.reliability import agreement
     from voxpop.screen import progress, show_diagnosis
-    from voxpop.tables import make_folder, require_folder, text_frame, write_table
+    from voxpop.tables import make_folder, print_table, require_folder, write_table
 
     reading = take_reading(settings)
     estimator = build_estimator(method, settings)
@@ -85,4 +85,4 @@ def diagnose(
     elif sys.stdout.isatty():
         show_diagnosis(agreed, found, console())
     else:
-        text_frame(found.columns()).to_csv(sys.stdout, index=False)
+        print_table(found.columns(), sys.stdout)

@@ -38,6 +38,7 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
     from voxpop.explaining import explain as explain_task
     from voxpop.prediction import find_id
     from voxpop.screen import progress, show_explanation
+    from voxpop.tables import print_table
 
     reading = take_reading(settings)
     given = {name: item for name, item in settings.items() if item is not None}
@@ -56,6 +57,6 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
     if sys.stdout.isatty():
         show_explanation(found, console())
     else:
-        found.answers.to_csv(sys.stdout, index=False)
+        print_table(dict(found.answers.items()), sys.stdout)
     for sentence in found.sentences():
         say(sentence)

@@ -115,11 +115,11 @@ def plan(
 
 def _print_plan(found: Plan, as_json: bool) -> None:
     from voxpop.screen import show_plan
-    from voxpop.tables import frame
+    from voxpop.tables import print_table
 
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2))
     elif sys.stdout.isatty():
         show_plan(found, console())
     else:
-        frame(found.columns(), "pandas").to_csv(sys.stdout, index=False)
+        print_table(found.columns(), sys.stdout)

@@ -47,18 +47,19 @@ _PARTS = ("fig1a", "fig1b", "fig1c", "fig1d", "table1", "table2", "table3", "cla
 def reproduce(
     parts: tuple[str, ...], quick: bool, data: Path, output: Path, jobs: int, as_json: bool
 ) -> None:
-    """Reproduce PARTS of the paper: figures, tables, or its claims with PASS or FAIL.
+    """Reproduce PARTS of the paper: figures, tables, or its claims with PASS, FAIL or OPEN.
 
     Every instance has random numbers of its own, so that any part gives the same figures as the
     whole. Finished instances are kept in the output folder: a run that was ended goes on where it
-    was, and --full goes on from --quick.
+    was, and --full goes on from --quick. OPEN are claims about what is not here. The exit status
+    is 1 if a claim failed.
 
     \b
         voxpop reproduce fig1a -o paper
         voxpop reproduce all --quick --data ../shared/data
         voxpop reproduce all --full --data ../shared/data --jobs 8
     """
-    from voxpop.experiments import FULL, QUICK
+    from voxpop.experiments import FULL, QUICK, count
     from voxpop.experiments import reproduce as run
     from voxpop.screen import counting, show_rows
 
@@ -71,9 +72,13 @@ def reproduce(
     if as_json:
         lines = [vars(verdict) | {"verdict": verdict.word} for verdict in found.verdicts]
         click.echo(json.dumps(lines, indent=2))
-        return
-    if sys.stdout.isatty() and parts != ("claims",):
-        for sheet in found.sheets:
-            show_rows(sheet.title, sheet.columns, console())
-    for verdict in found.verdicts:
-        click.echo(f"{verdict.word}\t{verdict.name}\t{verdict.measured}\t[{verdict.margin}]")
+    else:
+        if sys.stdout.isatty() and parts != ("claims",):
+            for sheet in found.sheets:
+                show_rows(sheet.title, sheet.columns, console())
+        for verdict in found.verdicts:
+            click.echo(f"{verdict.word}\t{verdict.name}\t{verdict.measured}\t[{verdict.margin}]")
+    if found.verdicts:
+        say(count(found.verdicts))
+    if any(verdict.passed is False for verdict in found.verdicts):
+        sys.exit(1)

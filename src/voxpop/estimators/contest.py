@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from voxpop.answers import Answers
-from voxpop.arrays import Floats
+from voxpop.arrays import Codes, Floats
 from voxpop.audit import Audit
 from voxpop.backends import Engine
 from voxpop.estimators.averages import Average, Median
-from voxpop.estimators.base import OnSweep, sum_by_task
+from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi import Support
+from voxpop.estimators.judges import FEWEST_TO_TELL, Judgement, judge, no_worse, shown_better
 from voxpop.estimators.noisy import NoisyFit, noisy_result, starting_levels
+from voxpop.estimators.others import others_mean, others_median
 from voxpop.kernels.posterior import Posterior, stretched
 from voxpop.noise import Noise, tail_variance
 from voxpop.result import Result
@@ -31,8 +33,6 @@ _TRUST = 0.5
 _LEVEL = 0.05
 # Workers taken alike give the mean itself, up to the accuracy of an integral.
 _ROUNDING = 1e-4
-# Three equal answers may be three equal tasks; five are a habit.
-_FEWEST_TO_TELL = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,7 @@ class Candidate:
 
     ``squared`` (E,) is the weighted squared error of predicting each answer, ``plain`` (E,) that
     with workers alike, ``log_density`` (E,) that of the prediction; over all coordinates.
+    ``judged`` says what the truths found leave of each worker's scatter.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Candidate:
     result: Result
     squared: Floats
     plain: Floats
+    judged: Judgement
     log_density: Floats
 
     @property
@@ -90,7 +92,8 @@ class Contest:
     If workers err independently, any weighting of them ranks the models alike, on average. So a
     model that predicts answers worse than mean or median do, once all workers count alike, or that
     predicts most workers worse, is out, however well it predicts those it trusts: they agree for
-    some other reason than being right.
+    some other reason than being right. And so is one that weighs workers and finds truths that
+    follow the workers' answers less well than mean or median do.
     """
 
     answers: Answers
@@ -106,10 +109,11 @@ class Contest:
         reference = self._fit(flat, "auto")
         self._scale = np.array(reference.settings["coordinate_scale"])
         self._weight = self._weigh(reference)
-        self._simple = min(
-            (self._plain(simple(self.answers)) for simple in (_others_mean, _others_median)),
-            key=np.sum,
-        )
+        simple = [others(self.answers) for others in (others_mean, others_median)]
+        self._simple = min((self._plain(truth) for truth in simple), key=np.sum)
+        judged = [self._judged(truth) for truth in simple]
+        self._line = min((found.line for found in judged), key=np.sum)
+        self._offset = min((found.offset for found in judged), key=np.sum)
         self.candidates = [self._scored(flat, "auto", reference)]
         self._enter(drawn, "auto")
         # Whether truths have a distribution worth knowing is decided first, for all that follow.
@@ -124,7 +128,10 @@ class Contest:
             replace(base, bias=True, difficulty=True),
         ):
             self._enter(noise, "auto")
-        # And once more, for the winner alone.
+        # Where workers are best taken alike, tasks may still differ: a mean of unequal sureness.
+        if self.decide()[0].support == "common":
+            self._enter(replace(flat, difficulty=True), "common")
+        # And the truths' distribution once more, for the winner alone.
         winner = self.decide()[0]
         self._enter(
             replace(winner.noise, truths="flat" if winner.noise.truths == "learn" else "learn"),
@@ -154,15 +161,23 @@ class Contest:
         residual = ((self.answers.value - predicted) / self._scale)[self.usable]
         return np.asarray((residual**2).sum(axis=1))
 
+    def _judged(self, truth: Floats) -> Judgement:
+        return judge(self.answers, self.usable, truth, self._scale)
+
     def _is_sound(self, candidate: Candidate) -> bool:
         """Tell whether all workers together, and most of them, are predicted as well as simply."""
         owner = self.answers.worker[self.usable]
-        present = np.bincount(owner) > 0
         ours, simple = (
-            np.bincount(owner, errors)[present] * (1.0 + slack)
-            for errors, slack in ((candidate.plain, 0.0), (self._simple, _ROUNDING))
+            np.bincount(owner, errors).astype(np.float64)
+            for errors in (candidate.plain, self._simple)
         )
-        return bool(ours.sum() <= simple.sum() and np.mean(ours <= simple) >= 0.5)
+        if not no_worse(ours, simple, _ROUNDING):
+            return False
+        # One level for all weighs answers as the mean does; who weighs workers has more to show.
+        return candidate.support == "common" or (
+            no_worse(candidate.judged.line, self._line, _ROUNDING)
+            or shown_better(candidate.judged.offset, self._offset, _LEVEL)
+        )
 
     def _scored(self, noise: Noise, support: Support, result: Result) -> Candidate:
         audit = result.audit
@@ -175,6 +190,7 @@ class Contest:
             result=result,
             squared=(self._weight * residual**2).sum(axis=1),
             plain=self._plain(audit.predicted),
+            judged=self._judged(audit.truth),
             log_density=audit.log_density[self.usable].sum(axis=1),
         )
 
@@ -184,9 +200,13 @@ class Contest:
         # Where none is, the mean is left, and it falls back on the median as far as needed.
         mean = Noise(bounds=self.bounds)
         sound = sound or [c for c in self.candidates if c.noise == mean and c.support == "common"]
-        best = min(sound, key=lambda c: float(c.squared.sum()))
-        critical = self._critical_value(len(self.candidates) - 1)
-        allowed = [c for c in sound if self._worse(c, best) <= critical]
+        # What a model shows to be missing in others is missing, even if it is out itself.
+        for entered in (self.candidates, sound):
+            best = min(entered, key=lambda c: float(c.squared.sum()))
+            critical = self._critical_value(len(self.candidates) - 1)
+            allowed = [c for c in sound if self._worse(c, best) <= critical]
+            if allowed:
+                break
         likeliest = max(allowed, key=lambda c: float(c.log_density.sum()))
 
         def within(c: Candidate) -> bool:
@@ -215,13 +235,13 @@ class Contest:
 
     def _critical_value(self, n_comparisons: int) -> float:
         """Student's t at the level that keeps the chance of a wrong exclusion, of any, small."""
-        freedom = max(min(self._n_workers, self._n_tasks) - 1, 1)
+        freedom = max(min(len(np.unique(owner)) for owner in self._owners) - 1, 1)
         return float(stdtrit(freedom, 1.0 - _LEVEL / max(n_comparisons, 1)))
 
     def _error(self, per_answer: Floats) -> float:
         """Standard error of a sum over answers: those of a worker go together, and of a task."""
         errors = []
-        for owner in (self.answers.worker[self.usable], self.answers.task[self.usable]):
+        for owner in self._owners:
             sums = np.bincount(owner, per_answer)
             present = np.bincount(owner) > 0
             n = int(present.sum())
@@ -232,12 +252,15 @@ class Contest:
         return float(max(errors))
 
     @property
-    def _n_workers(self) -> int:
-        return len(np.unique(self.answers.worker[self.usable]))
+    def _owners(self) -> list[Codes]:
+        """What answers may have errors in common by: their task, and their worker.
 
-    @property
-    def _n_tasks(self) -> int:
-        return len(np.unique(self.answers.task[self.usable]))
+        How workers differ cannot be told from fewer than five. Where some truths are known, so
+        that no average of theirs is taken for true, it is these workers alone that matter.
+        """
+        task, worker = self.answers.task[self.usable], self.answers.worker[self.usable]
+        few = len(np.unique(worker)) < FEWEST_TO_TELL
+        return [task] if few and self.answers.is_gold.any() else [task, worker]
 
     def hedge(self, audit: Audit, freedom: float | None) -> Hedge:
         """How far moving to mean or median improves a model's predictions, less an error (M39).
@@ -253,7 +276,7 @@ class Contest:
             spread = audit.predicted_sd[self.usable] ** 2 / tail_variance(freedom)
             tails = (freedom + 1.0) / (freedom + residual**2 / spread)
         best = Hedge("mean", 0.0)
-        for name, simple in (("mean", _others_mean), ("median", _others_median)):
+        for name, simple in (("mean", others_mean), ("median", others_median)):
             move = simple(self.answers)[self.usable] - audit.truth[self.usable]
             # It must show whichever way the workers count.
             shown = min(
@@ -270,8 +293,24 @@ class Contest:
         size = (weight * move**2).sum(axis=1)
         if size.sum() <= _ROUNDING * (weight * residual**2).sum():
             return 0.0
-        share = float(gain.sum() / size.sum())
-        return share - self._error(gain - share * size) / float(size.sum())
+        return float(gain.sum() / size.sum()) - self._jackknife(gain, size)
+
+    def _jackknife(self, gain: Floats, size: Floats) -> float:
+        """Standard error of a ratio of sums: how it moves as each worker, or task, is left out.
+
+        Where few tasks hold most of both sums, as with counts of very different size, the ratio
+        fits those few, and residuals about it would show no error.
+        """
+        errors = []
+        for owner in self._owners:
+            present = np.bincount(owner) > 0
+            n = int(present.sum())
+            rest = size.sum() - np.bincount(owner, size)[present]
+            if n < 2 or rest.min() <= 0:
+                return float("inf")
+            ratio = (gain.sum() - np.bincount(owner, gain)[present]) / rest
+            errors.append(np.sqrt((n - 1) / n * ((ratio - ratio.mean()) ** 2).sum()))
+        return float(max(errors))
 
     def table(self) -> list[dict[str, Any]]:
         """The scores of all, as JSON can hold them."""
@@ -285,6 +324,7 @@ class Contest:
                 else 1.0,
                 "standard_errors_worse": self._worse(c, best),
                 "to_mean_or_median": float(c.plain.sum() / (self._simple.sum() or 1.0)),
+                "scatter_left": float(c.judged.line.sum() / (self._line.sum() or 1.0)),
                 "coverage_95": c.result.audit.coverage_95 if c.result.audit else None,
             }
             for c in self.candidates
@@ -321,35 +361,4 @@ def _varied_workers(answers: Answers) -> Mask:
     ordered = answers.value[answers.by_worker]
     first = answers.worker_ptr[:-1]
     spread = np.maximum.reduceat(ordered, first) - np.minimum.reduceat(ordered, first)
-    return np.asarray((spread > 0).any(axis=1) | (answers.worker_degree < _FEWEST_TO_TELL))
-
-
-def _others_mean(answers: Answers) -> Floats:
-    """Mean of the other answers to the same task, for every answer."""
-    degree = answers.task_degree[answers.task][:, None]
-    origin = answers.value[answers.task_ptr[:-1]][answers.task]
-    deviation = answers.value - origin
-    total = sum_by_task(answers, deviation)[answers.task]
-    return np.asarray(origin + (total - deviation) / np.maximum(degree - 1, 1))
-
-
-def _others_median(answers: Answers) -> Floats:
-    """Median of the other answers to the same task, for every answer."""
-    found = np.empty_like(answers.value)
-    degree, first = answers.task_degree, answers.task_ptr[:-1]
-    for j in range(answers.dimension):
-        order = np.lexsort((answers.value[:, j], answers.task))
-        ordered = answers.value[order, j]
-        rank = np.empty(answers.n_edges, dtype=np.int64)
-        rank[order] = np.arange(answers.n_edges)
-        rank -= first[answers.task]
-        n_others = degree[answers.task] - 1
-        sides = []
-        for place in ((n_others - 1) // 2, n_others // 2):
-            # Taking an answer out moves those above it down by one.
-            place = np.maximum(place, 0)
-            place = place + (place >= rank)
-            place = np.minimum(place, n_others)
-            sides.append(ordered[first[answers.task] + place])
-        found[:, j] = 0.5 * (sides[0] + sides[1])
-    return found
+    return np.asarray((spread > 0).any(axis=1) | (answers.worker_degree < FEWEST_TO_TELL))

@@ -59,6 +59,7 @@ class Learned:
             np.abs(np.exp(self.log_class) - np.exp(other.log_class)).max(),
             0.1 * abs(np.log(min(self.freedom, _MOST_FREEDOM) / min(other.freedom, _MOST_FREEDOM))),
             abs(self.exponent - other.exponent),
+            np.abs(np.log(self.levels / other.levels)).max(),
         ]
         if self.bias_variance.size:
             changes.append(np.abs(np.log(self.bias_variance / other.bias_variance)).max())
@@ -132,6 +133,29 @@ def learn_shares(learned: Learned, level_posterior: Floats) -> Learned:
     # Sorted, so that the order of the workers changes no bit.
     expected = np.sort(level_posterior, axis=0).sum(axis=0)
     return replace(learned, log_weights=np.log((expected + 1.0 / n_levels) / (m + 1.0)))
+
+
+def learn_common_level(learned: Learned, log_likelihood: Floats, lowest: float) -> Learned:
+    """Move the levels so that the likeliest of them, for all workers alike, is the best there is.
+
+    ``log_likelihood`` (K,) is that of all answers, each predicted from the others. Near the best
+    level s it goes as -a log s - b / s, which three levels a step apart determine. It does not go
+    below ``lowest``, which rounding allows.
+    """
+    best = int(np.argmax(log_likelihood))
+    if best in (0, len(log_likelihood) - 1):
+        return _moved(learned, 1.0 / STEP if best == 0 else STEP, best, lowest)
+    below, above = np.diff(log_likelihood[best - 1 : best + 2])
+    b = (below - above) / (STEP + 1.0 / STEP - 2.0)
+    a = (b * (STEP - 1.0) - below) / np.log(STEP)
+    if not (a > 0 and b > 0):
+        return learned
+    return _moved(learned, np.clip(b / a, 1.0 / STEP, STEP), best, lowest)
+
+
+def _moved(learned: Learned, factor: float, best: int, lowest: float) -> Learned:
+    factor = max(factor, lowest / learned.levels[best])
+    return replace(learned, levels=learned.levels * factor)
 
 
 def learn_counts(learned: Learned, noise: Noise, counts: Counts, n_tasks: int) -> Learned:

@@ -30,6 +30,7 @@ from voxpop.estimators.learning import (
     believe_bias,
     class_steps,
     learn_bias,
+    learn_common_level,
     learn_counts,
     learn_shares,
     shift_truths,
@@ -50,6 +51,8 @@ _MORE_BELOW, _MORE_ABOVE = 3, 1
 # Messages about biases push the answers of a task back and forth; half a step at a time settles.
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
+# Log odds against a level that no message about a single answer can outweigh.
+_IMPOSSIBLE = -1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +134,16 @@ class NoisyFit:
         learned = self._start(levels, on_sweep)
         self._integrals.start(len(learned.levels), len(learned.log_class))
         n_learning, n_learned = min(max_iter, _LEARNING_SWEEPS), 0
+        lowest = float(learned.levels[0])
 
         def learn(damping: float) -> float:
             nonlocal learned, n_learned
             before = learned
             beliefs, bias = self._believe(learned)
             level = softmax(beliefs.log_level, axis=1)
-            if not self._common and self._explicit is None:
+            if self._common:
+                learned = learn_common_level(learned, self._common_likelihood(), lowest)
+            elif self._explicit is None:
                 learned = learn_shares(learned, level)
             if bias is not None:
                 learned = shift_truths(learned, bias)
@@ -195,10 +201,10 @@ class NoisyFit:
 
     def _believe(self, learned: Learned) -> tuple[Beliefs, BiasBelief | None]:
         """What the workers believe of themselves after the last sweep."""
-        sums = self._integrals.level_sums()
         if self._common:
-            sums = np.broadcast_to(np.sort(sums, axis=0).sum(axis=0), sums.shape)
-        log_level = sums + learned.log_weights
+            log_level = self._certain_level()
+        else:
+            log_level = self._integrals.level_sums() + learned.log_weights
         none = np.empty((0, 0))
         if not learned.bias_variance.size:
             return Beliefs(log_level, none, none), None
@@ -213,6 +219,22 @@ class NoisyFit:
         )
         self._integrals.recentre(bias.shift)
         return Beliefs(log_level, bias.mean, bias.precision), bias
+
+    def _common_likelihood(self) -> Floats:
+        """Log likelihood of all answers under each level; sorted, so that no order shows."""
+        return np.asarray(np.sort(self._integrals.level_sums(), axis=0).sum(axis=0))
+
+    def _certain_level(self) -> Floats:
+        """One level for all workers, held for certain once answers have been heard, (m, K).
+
+        A belief would be another one for each answer, without what the answer itself says of it;
+        and one answer to a task of great size can say more than all others together.
+        """
+        likelihood = self._common_likelihood()
+        heard = likelihood.any()
+        certain = np.where(heard & (likelihood < likelihood.max()), _IMPOSSIBLE, 0.0)
+        certain[np.argmax(likelihood) + 1 :] = _IMPOSSIBLE if heard else 0.0
+        return np.broadcast_to(certain, (self._answers.n_workers, len(certain)))
 
     def _log_level(self, learned: Learned, posterior: Floats) -> Floats:
         """Each worker's expected log level, less the average."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from voxpop.experiments.claims import Verdict, judge
+from voxpop.experiments.claims import Verdict, count, judge
 from voxpop.experiments.learning import LEARNING
 from voxpop.experiments.report import Sheet, claims_sheet, sheets
 from voxpop.experiments.runner import (
@@ -86,14 +86,14 @@ def reproduce(
             from voxpop.experiments.figures import draw_figures
 
             files += draw_figures(frames, folder)
-    # Claims that need what nobody asked for are not this run's business.
-    verdicts = [v for v in judge(frames) if v.passed is not None or len(asked) == len(_ALL)]
+    verdicts = judge(frames, asked)
     found = sheets(frames)
     files.append(folder / "summary.md")
     with replacing(files[-1]) as temporary:
         parts_of_it = [f"voxpop reproduce, {effort.name}: {len(frames)} experiments\n"]
         parts_of_it += [f"- {note}\n" for note in notes]
         parts_of_it += [sheet.markdown() for sheet in (*found, claims_sheet(verdicts))]
+        parts_of_it.append(f"{count(verdicts)}\n")
         temporary.write_text("\n".join(parts_of_it))
     return Reproduction(sheets=found, verdicts=verdicts, notes=notes, files=files)
 
@@ -114,4 +114,4 @@ def _cannot_run(experiment: Experiment, data: Path) -> str:
     return ""
 
 
-__all__ = ["FULL", "PARTS", "QUICK", "Effort", "Reproduction", "reproduce"]
+__all__ = ["FULL", "PARTS", "QUICK", "Effort", "Reproduction", "count", "reproduce"]

@@ -50,12 +50,17 @@ def _write(
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.4 * len(names) + 0.4, 3.6), layout="constrained")
+    height = 3.6 if len(names) > 1 else 4.1  # the legend of one panel has several lines
+    figure = Figure(figsize=(3.4 * len(names) + 0.4, height), layout="constrained")
     axes = figure.subplots(1, len(names), squeeze=False)[0]
     for axis, name in zip(axes, names, strict=True):
         _panel(axis, name, frames[name])
     axes[0].set_ylabel("mean squared error")
     handles, labels = axes[0].get_legend_handles_labels()
+    # Methods first, in the order of drawing; matplotlib begins with lines that have no bars.
+    handles, labels = (
+        part[len(labels) - len(_STYLES) :] + part[: -len(_STYLES)] for part in (handles, labels)
+    )
     columns = len(labels) if len(names) > 1 else 2
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     paths = []
@@ -109,4 +114,5 @@ def _theory(axis: Any, column: str, rows: pd.DataFrame) -> None:
     per_task = rows.groupby(column)["per_task"].first()
     for formula, method in ((average_mse, "average"), (oracle_mse, "strong-oracle")):
         expected = [formula(model, int(size)) for size in per_task]
-        axis.plot(per_task.index, expected, ":", color=_STYLES[method][1], linewidth=2.5)
+        shown = f"{_STYLES[method][0]}, formula"
+        axis.plot(per_task.index, expected, ":", color=_STYLES[method][1], lw=2.5, label=shown)

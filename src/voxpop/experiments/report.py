@@ -107,7 +107,7 @@ def _voc(rows: pd.DataFrame) -> Sheet:
 
 def _reviews(rows: pd.DataFrame) -> Sheet:
     return _learning(
-        "Table 3, reviews (real crowd): R² on 3,506 reviews, mean of {n} resamples ± their sd",
+        "Table 3, reviews (real crowd): on 3,506 reviews, mean of {n} resamples ± their sd",
         rows[rows["resample"] > 0],
         "resample",
         rows[rows["resample"] == 0],
@@ -115,7 +115,7 @@ def _reviews(rows: pd.DataFrame) -> Sheet:
 
 
 def _digits(rows: pd.DataFrame) -> Sheet:
-    title = "Table 3, digits (emulated crowd): R² on the other images, mean of {n} draws ± their sd"
+    title = "Table 3, digits (emulated crowd): on the other images, mean of {n} draws ± their sd"
     return _learning(title, rows, "instance", None)
 
 
@@ -128,25 +128,28 @@ def _learning(title: str, rows: pd.DataFrame, draw: str, whole: pd.DataFrame | N
     if whole is not None:
         once = whole[whole["weighting"] == "none"].set_index("method")
         columns["R², all reviews"] = [f"{once['r2'][m]:.4f}" for m in methods]
+    columns["R²"] = _each(plain["r2"], methods)
+    spread = plain["r2"].std()
+    columns["±"] = [f"{spread[m]:.4f}" for m in methods]  # apart, so that no cell is broken
     columns["RMSE"] = _each(plain["rmse"], methods)
     columns["mean error"] = _each(plain["shift"], methods)
-    columns["R²"] = _each(plain["r2"], methods)
     columns["R², mean error off"] = _each(plain["r2_centred"], methods)
     for weighting in WEIGHTINGS[1:]:
         weighted = rows[rows["weighting"] == weighting].groupby("method")["r2"]
-        columns[f"R², {weighting}"] = _each(weighted, methods)
+        columns[f"R², {weighting}".replace("+", " + ")] = _each(weighted, methods)
     return Sheet(title=title.format(n=rows[draw].nunique()), columns=columns)
 
 
 def _each(figures: Any, methods: Sequence[str]) -> list[str]:
-    """Mean and sd of each method's figures, empty for a method without."""
-    mean, sd = figures.mean(), figures.std()
-    return [f"{mean[m]:.4f} ± {sd[m]:.4f}" if m in mean else "" for m in methods]
+    """Mean of each method's figures, empty for a method without."""
+    mean = figures.mean()
+    return [f"{mean[m]:.4f}" if m in mean else "" for m in methods]
 
 
 def _plus_minus(mean: pd.Series, spread: pd.Series) -> list[str]:
     pairs = zip(mean, spread, strict=True)
-    return [f"{m:.4g} ± {s:.2g}" if np.isfinite(s) else f"{m:.4g}" for m, s in pairs]
+    # Two digits of the spread, but 110 rather than 1.1e+02.
+    return [f"{m:.4g} ± {float(f'{s:.2g}'):g}" if np.isfinite(s) else f"{m:.4g}" for m, s in pairs]
 
 
 def _published(figures: Mapping[str, float], methods: Sequence[str]) -> list[str]:

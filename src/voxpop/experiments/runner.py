@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
@@ -18,6 +19,9 @@ import numpy as np
 from voxpop import __version__
 from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError, require
 from voxpop.tables import make_folder, replacing
+
+# What the usual libraries of linear algebra read when they are loaded.
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 Cell = str | int | float | bool
 Row = dict[str, Cell]
@@ -150,13 +154,32 @@ def open_pool(jobs: int) -> Iterator[Executor | None]:
         yield None
         return
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    with _one_thread_each():
+        try:
+            yield pool
+        except BaseException:
+            # Instances under way are lost, finished ones are on disk: nothing to wait for.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let processes that start from here on do their linear algebra in one thread, unless told.
+
+    Each would start as many as there are cores; these wait for each other by spinning, and tables
+    that train models take several times as long.
+    """
+    told = {name: os.environ.get(name) for name in _THREADS}
+    for name in _THREADS:
+        os.environ.setdefault(name, "1")
     try:
-        yield pool
-    except BaseException:
-        # Instances under way are lost, finished ones are on disk: nothing to wait for.
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
+        yield
+    finally:
+        for name, before in told.items():
+            if before is None:
+                os.environ.pop(name, None)
 
 
 def run_experiment(

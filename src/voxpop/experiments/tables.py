@@ -190,9 +190,12 @@ def run_ages(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row
     methods: dict[str, Estimator] = {name: make_estimator(name) for name in AGE_METHODS}
     chosen = BI(support="nbi")
     levels = chosen.fit(crowd.answers).settings["support_used"]
+    prior = PG1().fit(crowd.answers).settings
+    mean, variance = prior["mu0_used"], 1 / prior["gamma0_used"]
     methods |= {
-        # Without its prior of the truths, as BI is run: what the prior alone gains can be seen.
+        # What PG1's prior of the truths alone gains: PG1 without it, and BI with it.
         "pg1, flat prior": PG1(gamma0=_FLAT),
+        "bi, pg1's prior": BI(support="nbi", prior_mean=mean, prior_variance=variance),
         "bi": chosen,
         "weak-oracle": WeakOracle(support=levels, variances=crowd.variances),
         "strong-oracle": StrongOracle(variances=crowd.variances),
@@ -214,7 +217,7 @@ TABLE1 = Experiment(
     title="FG-NET, ages guessed by a crowd",
     plan=_plan_ages,
     run=run_ages,
-    methods=(*AGE_METHODS, "pg1, flat prior"),
+    methods=(*AGE_METHODS, "pg1, flat prior", "bi, pg1's prior"),
     data="fgnet_truth",
 )
 TABLE2 = Experiment(

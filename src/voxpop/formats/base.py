@@ -166,7 +166,7 @@ class Collector:
     marks: dict[str, list[Mark]] = field(default_factory=dict)
     gold: dict[str, list[tuple[Any, str, tuple[float, ...]]]] = field(default_factory=dict)
     looked: set[tuple[Any, Any]] = field(default_factory=set)
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: dict[tuple[str | None, str], int] = field(default_factory=dict)
     repeats: Duplicates = "error"
     fields: dict[str, str] = field(default_factory=dict)
 
@@ -181,9 +181,9 @@ class Collector:
         else:
             self.marks[question].append(mark)
 
-    def skip(self, what: str, n: int = 1) -> None:
-        """Count something that is left out."""
-        self.skipped[what] = self.skipped.get(what, 0) + n
+    def skip(self, what: str, n: int = 1, question: str | None = None) -> None:
+        """Count something that is left out: whatever is asked, or of one question only."""
+        self.skipped[question, what] = self.skipped.get((question, what), 0) + n
 
     def export(self, asked: str | None, kind: Kind | None = None) -> Export:
         """Pick the question asked for, or the only one there is (of a kind)."""
@@ -208,7 +208,11 @@ class Collector:
             )
         name = asked if asked is not None else next(iter(there))
         if name not in there:
-            raise DataError(f"{self.path}: has no question {name!r}; it has {shorten(there, 8)}")
+            mine = [f"{n} {what}" for (of, what), n in self.skipped.items() if of == name]
+            told = f" (left out: {', '.join(mine)})" if mine else ""
+            raise DataError(
+                f"{self.path}: has no question {name!r}{told}; it has {shorten(there, 8)}"
+            )
         return Export(
             format=self.format,
             question=name,
@@ -218,11 +222,16 @@ class Collector:
             gold=self.gold.get(name, ()),
             repeats=self.repeats,
             fields=self.fields,
-            notes=(f"left out: {self._left_out()}",) if self.skipped else (),
+            notes=(f"left out: {told}",) if (told := self._left_out(name)) else (),
         )
 
-    def _left_out(self) -> str:
-        return ", ".join(f"{n} {what}" for what, n in self.skipped.items())
+    def _left_out(self, asked: str | None = None) -> str:
+        """Say what was left out; where a question was asked, nothing of the others."""
+        return ", ".join(
+            f"{n} {what}"
+            for (question, what), n in self.skipped.items()
+            if None in (asked, question) or asked == question
+        )
 
 
 def load_json(path: Path) -> Any:

@@ -109,7 +109,7 @@ def _take_number(found: Collector, name: str, value: Any, task: Any, worker: Any
     try:
         found.add(name, "number", Mark(task, worker, (number(value, name),)))
     except DataError:
-        found.skip(f"answers to {name!r} that are no number")
+        found.skip(f"answers to {name!r} that are no number", question=name)
 
 
 def review(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from voxpop.errors import ConfigError, DataError
 from voxpop.result import Result
-from voxpop.tables import FrameTable, text_frame
+from voxpop.tables import FrameTable, frame, text_columns
 
 Existing = Literal["error", "replace", "append"]
 _SCHEMES = {
@@ -69,8 +69,8 @@ def write_result(
     if not re.fullmatch(r"[A-Za-z_]\w*", prefix):
         raise ConfigError(f"prefix must be a plain name like voxpop, got {prefix!r}")
     tables = {
-        f"{prefix}_tasks": text_frame(result.task_columns(), safe=False),
-        f"{prefix}_workers": text_frame(result.worker_columns(), safe=False),
+        f"{prefix}_tasks": frame(text_columns(result.task_columns(), safe=False), "pandas"),
+        f"{prefix}_workers": frame(text_columns(result.worker_columns(), safe=False), "pandas"),
     }
     with _connect(url, read_only=False) as (kind, connection):
         if kind == "duckdb":
@@ -138,7 +138,9 @@ def _connect(url: str, read_only: bool) -> Iterator[tuple[str, Any]]:
             # What was not committed is rolled back.
             connection.close()
     except problems as error:
-        told = " ".join(str(error).split()).replace(url, safe_url(url))[:300]
+        # SQLite's driver repeats the whole statement, which nobody typed.
+        told = " ".join(str(error).split()).partition(" query was:")[0]
+        told = told.replace(url, safe_url(url))[:300]
         there = "already exists" in told and not read_only
         hint = "; say existing='replace' or 'append' (command line: --existing)" if there else ""
         raise DataError(f"{safe_url(url)}: {told}{hint}") from None

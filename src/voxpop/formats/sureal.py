@@ -119,7 +119,7 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
     for position, video in enumerate(videos):
         for i, _, value in estimates.by_image.get(str(video.get(name)), []):
             n += 1
-            model = {
+            model: dict[str, Any] = {
                 "quality_score": value[0],
                 "quality_score_std": float(result.sd[i, 0]),
                 "quality_score_ci95": [value[0] - float(low[i, 0]), float(high[i, 0]) - value[0]],
@@ -139,6 +139,11 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
                 float(bounds[1] - spread[u]),
             ],
         }
+        if result.worker_bias.size:
+            half = 1.96 * float(result.worker_bias_sd[u, 0])
+            model["observer_bias"] = float(result.worker_bias[u, 0])
+            model["observer_bias_std"] = float(result.worker_bias_sd[u, 0])
+            model["observer_bias_ci95"] = [half, half]
         document["observers"][str(u)] = {"observer": str(worker), "models": {"voxpop": model}}
     write_json(document, out)
     return f"{n} scores of {len(videos)} videos"

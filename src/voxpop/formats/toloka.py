@@ -46,7 +46,7 @@ def collect(table: Table, path: object, wishes: Wishes) -> Collector:
                 try:
                     value = (number(cell, name),)
                 except DataError:
-                    found.skip(f"answers to {name!r} that are no number")
+                    found.skip(f"answers to {name!r} that are no number", question=name)
                     continue
                 found.add(name, "number", Mark(task, worker, value), gold=is_gold)
     return found

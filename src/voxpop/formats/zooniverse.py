@@ -71,12 +71,12 @@ def _take_all(found: Collector, annotations: Any, mark: Mark, prefix: str, where
             try:
                 found.add(name, "number", mark._replace(value=(number(value, name),)))
             except DataError:
-                found.skip(f"answers to {name!r} that are no number")
+                found.skip(f"answers to {name!r} that are no number", question=name)
 
 
 def _take_shape(found: Collector, name: str, part: Any, mark: Mark, where: str) -> None:
     if not isinstance(part, Mapping) or not {"x", "y"} <= set(part):
-        found.skip(f"answers to {name!r} that are neither points nor rectangles")
+        found.skip(f"answers to {name!r} that are neither points nor rectangles", question=name)
         return
     if {"r", "angle", "rx"} & set(part):
         found.skip("circles, ellipses and rotated rectangles")

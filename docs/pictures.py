@@ -1,0 +1,136 @@
+"""Make the pictures of the docs from simulated crowds: python docs/pictures.py
+
+The screenshots of the report need playwright and a Chromium of the system; without them only the
+plots are made.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+import voxpop as vp
+
+FIGURES = Path(__file__).parent / "figures"
+NAMES = (
+    "ada ben cleo dora emil finn gia hugo iris jon kira liam mia noah olga paul quin rosa sam tess"
+)
+
+
+def ages() -> vp.Answers:
+    """240 portraits, six guesses each of forty people: one always says 40, one does not look."""
+    rng = np.random.default_rng(4)
+    first = NAMES.split()
+    worker = [
+        *first,
+        *(f"{name}.{letter}" for name, letter in zip(first, "abcdefghij" * 2, strict=True)),
+    ]
+    sd, bias = rng.choice([2, 5, 12], 40, p=[0.35, 0.45, 0.2]), rng.normal(0, 2, 40)
+    rows = []
+    for i, truth in enumerate(rng.uniform(18, 75, 240)):
+        for u in rng.choice(40, 6, replace=False):
+            said = truth + bias[u] + sd[u] * rng.normal()
+            said = 40 if u == 3 else rng.uniform(18, 75) if u == 11 else said
+            rows.append((f"portrait_{i:03d}.jpg", worker[u], round(float(np.clip(said, 1, 99)))))
+    return vp.Answers.from_arrays(*zip(*rows, strict=True), value_names=("age",))
+
+
+def boxes() -> vp.Answers:
+    """60 boxes drawn by five people each, of whom some are careless."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(60):
+        corner, size = rng.uniform(0, 400, 2), rng.uniform(60, 150, 2)
+        box = np.concatenate([corner, corner + size])
+        for u in rng.choice(15, 5, replace=False):
+            value = box + (1.5, 2, 3, 8, 20)[u % 5] * rng.normal(size=4)
+            rows.append((f"street_{i:03d}.jpg", NAMES.split()[u], value.round(1)))
+    names = ("xmin", "ymin", "xmax", "ymax")
+    return vp.Answers.from_arrays(*zip(*rows, strict=True), value_names=names)
+
+
+def save(figure: Figure, name: str) -> None:
+    figure.savefig(FIGURES / name, dpi=100)
+    shrink(FIGURES / name)
+
+
+def shrink(path: Path) -> None:
+    """Few colours are enough for a picture of lines and letters."""
+    with Image.open(path) as image:
+        # Of the colours farthest apart: a single orange dot must stay orange.
+        few = image.convert("RGB").quantize(
+            128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+        few.save(path, optimize=True)
+
+
+def plots(answers: vp.Answers, result: vp.Result) -> None:
+    save(vp.plot_tasks(answers, result).figure, "plot_tasks.png")
+    task = result.task_ids[np.argsort(result.variance[:, 0])[-3]]
+    save(vp.plot_task(answers, result, task).figure, "plot_task.png")
+    figure = Figure(figsize=(9, 6.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    vp.plot_noise(result, left)
+    vp.plot_bias(result, right)
+    save(figure, "plot_workers.png")
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    one, two, three = figure.subplots(1, 3)
+    vp.plot_pit(result, one)
+    vp.plot_coverage(result, two)
+    vp.plot_convergence(result, three)
+    save(figure, "plot_checks.png")
+    drawn = boxes()
+    found = vp.aggregate(drawn)
+    worst = found.task_ids[found.variance.mean(axis=1).argmax()]
+    save(vp.plot_box(drawn, found, worst).figure, "plot_box.png")
+
+
+def screenshots(path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+
+        def opened(width: int, height: int, scheme: str = "light"):
+            context = browser.new_context(
+                viewport={"width": width, "height": height}, color_scheme=scheme
+            )
+            page = context.new_page()
+            page.goto(path.as_uri())
+            page.wait_for_selector("html[data-ready]")
+            return page
+
+        def shoot(page, name: str) -> None:
+            page.screenshot(path=FIGURES / name)
+            shrink(FIGURES / name)
+
+        shoot(opened(1100, 1120), "report.png")
+        page = opened(900, 640)
+        page.locator("#tasks tbody tr").nth(2).click()
+        shoot(page, "report_task.png")
+        page = opened(900, 640, "dark")
+        page.get_by_label("flagged only").check()
+        page.locator("#workers tbody tr").first.click()
+        shoot(page, "report_worker.png")
+        page = opened(380, 640)
+        page.locator("#tasks tbody tr").nth(2).click()
+        shoot(page, "report_phone.png")
+        browser.close()
+
+
+def main() -> None:
+    answers = ages()
+    result = vp.aggregate(answers)
+    plots(answers, result)
+    with TemporaryDirectory() as folder:
+        screenshots(vp.write_report(answers, result, Path(folder) / "r.html", title="ages.csv"))
+
+
+if __name__ == "__main__":
+    main()
