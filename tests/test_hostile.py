@@ -234,6 +234,8 @@ def test_every_csv_of_every_command_marks_formulas(
         "explain a.csv =1+1",
         "diagnose a.csv --error-rate 1 -o flags",
         "export out labels.csv --to training",
+        "next a.csv -k 2 --tasks tasks.csv --workers =x",
+        "next a.csv -k 2 -o next.csv",
         "assign --tasks tasks.csv --workers 3 --per-task 2 -o who.csv",
         "assign --tasks tasks.csv --workers 3 --per-task 2",
         "aggregate batch.csv --question age --method average -o age",
@@ -248,7 +250,7 @@ def test_every_csv_of_every_command_marks_formulas(
         if path.name not in ("a.csv", "tasks.csv", "batch.csv", "why.csv", "more.csv")
         or path.parent != tmp_path
     ]
-    assert len(printed) >= 19
+    assert len(printed) >= 22
     for name, text in printed:
         for row in csv.reader(text.splitlines(), delimiter="\t" if name.endswith("tsv") else ","):
             assert not any(cell.startswith(("=", "+", "@", "\t")) for cell in row), (name, row)

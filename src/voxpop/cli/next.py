@@ -73,7 +73,7 @@ def next_command(
 
     from voxpop.campaign import Rules
     from voxpop.campaign.tables import next_answers, noise_model
-    from voxpop.tables import write_table
+    from voxpop.tables import print_table, write_table
 
     table = read_table(answers, take_reading(settings))
     crowd, found = noise_model(table, support, weights, prior_mean, prior_variance)
@@ -98,7 +98,7 @@ def next_command(
 
         show_batch(batch, console())
     else:
-        batch.table.to_csv(sys.stdout, index=False)
+        print_table(batch.columns(), sys.stdout)
 
 
 def _who(text: str | None) -> list[str] | str | None:
