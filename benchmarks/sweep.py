@@ -98,7 +98,7 @@ def ways(crowd: Crowd, model: Model, threads: int) -> dict[str, list[tuple[Way, 
             order = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
             part = value[order, :, j : j + 1], mean[:, j : j + 1], model, 1e-9
             apart["native"].append((Integration(*part, threads), worker[order]))
-            apart["portable"].append((portable.Integration(*part, 32_000_000), worker[order]))
+            apart["portable"].append((portable.Integration(*part), worker[order]))
         return apart
     kept = Enumeration(value, mean, model, 0, threads)
     kept.keep()  # also where it would not, to see whether it should

@@ -26,7 +26,7 @@ def portable(kind: str, value: Floats, model: Model) -> Way:
         return Enumeration(value, mean, model, 0)
     if kind == "active":
         return Active(value, mean, model, 1e-9)
-    return Integration(value, mean, model, 1e-9, 0)
+    return Integration(value, mean, model, 1e-9)
 
 
 def work(kind: str, value: Floats, model: Model, incoming: Floats) -> list[Floats]:
@@ -99,7 +99,7 @@ def test_integration_gets_no_task_wrong_on_hard_crowds(
     backend: str, value: Floats, worker: Workers
 ) -> None:
     model, mean = Model(support=LEVELS), np.zeros((len(value), 1))
-    way: Way = Integration(value, mean, model, 1e-9, 0)
+    way: Way = Integration(value, mean, model, 1e-9)
     if backend == "native":
         from voxpop.backends import native
 

@@ -13,6 +13,7 @@ from scipy.stats import norm
 from tests.oracles import log_messages
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
+from voxpop.kernels.nodes import Tasks, place_nodes
 from voxpop.kernels.posterior import mixture_quantiles
 
 Floats = NDArray[np.float64]
@@ -44,9 +45,9 @@ def integrated(
 ) -> Floats:
     mean = np.zeros(len(value)) if prior_mean is None else prior_mean[:, 0]
     flat = value[:, :, 0]
-    nodes = integration.place_nodes(flat, levels, mean, prior_variance, accuracy)
+    tasks = Tasks.hear(flat, incoming, levels, mean, prior_variance)
     out = np.empty_like(incoming)
-    integration.send(flat, mean, prior_variance, incoming, levels, nodes, out)
+    integration.send(tasks, place_nodes(tasks, accuracy), out)
     return out
 
 
@@ -114,7 +115,8 @@ def test_nodes_stay_few_at_any_ratio_of_levels() -> None:
     for ratio in (1e2, 1e4, 1e8):
         levels = np.array([1.0, ratio])
         value = rng.normal(size=(50, 10)) * np.sqrt(rng.choice(levels, (50, 10)))
-        nodes = integration.place_nodes(value, levels, np.zeros(50), np.inf, 1e-9)
+        tasks = Tasks.hear(value, np.zeros((50, 10, 2)), levels, np.zeros(50), np.inf)
+        nodes = place_nodes(tasks, 1e-9)
         assert nodes.x.shape[1] < 3000
 
 
@@ -129,9 +131,8 @@ def test_both_kernels_give_the_same_posterior(seed: int, degree: int, proper: bo
     c = enumeration.configurations(tuple(levels), degree, 1 / prior_variance)
     table = enumeration.belief(value, prior_mean, incoming, c)
     theirs = enumeration.posterior(table, value, prior_mean, 1 / prior_variance, c, probabilities)
-    ours = integration.posterior(
-        value[:, :, 0], prior_mean[:, 0], prior_variance, incoming, levels, 1e-9, probabilities
-    )
+    tasks = Tasks.hear(value[:, :, 0], incoming, levels, prior_mean[:, 0], prior_variance)
+    ours = integration.posterior(tasks, 1e-9, probabilities)
     sd = np.sqrt(theirs.variance)
     np.testing.assert_allclose(ours.estimate / sd, theirs.estimate / sd, atol=1e-6)
     np.testing.assert_allclose(ours.variance, theirs.variance, rtol=1e-6)

@@ -108,7 +108,7 @@ def test_integration_is_that_of_numpy(
     value = rng.normal(0, spread, (n, degree, 1))
     prior_mean = rng.normal(0, spread, (n, 1))
     ours = said(Integration(value, prior_mean, model, 1e-6, 1, instruction_set), incoming)
-    theirs = said(portable.Integration(value, prior_mean, model, 1e-6, 0), incoming)
+    theirs = said(portable.Integration(value, prior_mean, model, 1e-6), incoming)
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-8)
 
 
@@ -150,7 +150,7 @@ def test_posterior_is_that_of_numpy(
     ]
     if dimension == 1 and degree > 1:
         ours = Integration(value, mean, model, 1e-9, 1, instruction_set)
-        pairs.append((ours, portable.Integration(value, mean, model, 1e-9, 0), 1e-5))
+        pairs.append((ours, portable.Integration(value, mean, model, 1e-9), 1e-5))
     for native, in_numpy, tolerance in pairs:
         found = native.posterior(rows, incoming, p)
         expected = in_numpy.posterior(rows, incoming, p)

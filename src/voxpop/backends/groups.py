@@ -96,9 +96,7 @@ class Ways(Protocol):
     def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
         """Sum over those configurations that can matter."""
 
-    def integration(
-        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
-    ) -> Way:
+    def integration(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
         """Integrate over the truth, in one dimension."""
 
 
@@ -265,10 +263,7 @@ def _groups(
             task = tasks[by_spread]
             origin_j = origin[by_spread, j : j + 1]
             centred_prior = prior_mean[task, j : j + 1] - origin_j
-            way = ways.integration(
-                value[by_spread, :, j : j + 1], centred_prior, model, accuracy, room
-            )
-            room -= way.kept
+            way = ways.integration(value[by_spread, :, j : j + 1], centred_prior, model, accuracy)
             yield Group(way, task, slice(j, j + 1), worker[by_spread], origin_j, n_levels)
 
 

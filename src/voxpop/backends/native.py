@@ -282,14 +282,7 @@ class NativeWays:
         """Sum over those configurations that can matter."""
         return Active(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
 
-    def integration(
-        self,
-        value: Floats,
-        prior_mean: Floats,
-        model: Model,
-        accuracy: float,
-        room: int,  # noqa: ARG002
-    ) -> Way:
+    def integration(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
         """Integrate over the truth, in one dimension."""
         return Integration(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
 

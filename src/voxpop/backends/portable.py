@@ -13,6 +13,7 @@ from voxpop.backends.groups import Sweep, Way, Workers, blocks
 from voxpop.kernels import active
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
+from voxpop.kernels.nodes import Tasks, place_nodes
 from voxpop.kernels.posterior import Posterior, known, log_known
 from voxpop.model import Model
 
@@ -181,41 +182,26 @@ class Integration:
     """One-dimensional tasks whose truth is integrated over."""
 
     name = "integrate"
+    kept = 0
 
-    def __init__(
-        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
-    ) -> None:
+    def __init__(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> None:
         self._value, self._prior_mean = value[:, :, 0], prior_mean[:, 0]
         self._levels, self._variance = model.levels, model.prior_variance
         self._accuracy = accuracy
         # The task with the widest spread is the last; its nodes are the most.
-        longest = self._place(slice(len(value) - 1, len(value))).x.shape[1]
-        self.numbers_per_task = longest * value.shape[1] * (len(self._levels) + 3)
-        self._kept_rows = min(len(value), max(room, 0) // (2 * longest))
-        self.kept = self._kept_rows * 2 * longest
-        self._nodes: dict[int, integration.Nodes] = {}
+        flat = np.zeros((1, *value.shape[1:2], len(self._levels)))
+        longest = place_nodes(self._hear(slice(len(value) - 1, len(value)), flat), accuracy)
+        self.numbers_per_task = longest.x.shape[1] * value.shape[1] * (len(self._levels) + 3)
 
-    def _place(self, rows: slice) -> integration.Nodes:
-        return integration.place_nodes(
-            self._value[rows], self._levels, self._prior_mean[rows], self._variance, self._accuracy
+    def _hear(self, rows: slice, incoming: Floats) -> Tasks:
+        return Tasks.hear(
+            self._value[rows], incoming, self._levels, self._prior_mean[rows], self._variance
         )
 
     def send(self, rows: slice, incoming: Floats, out: Floats) -> None:
-        """Integrate on nodes that are kept for the next sweep while there is room."""
-        nodes = self._nodes.get(rows.start)
-        if nodes is None:
-            nodes = self._place(rows)
-            if rows.stop <= self._kept_rows:
-                self._nodes[rows.start] = nodes
-        integration.send(
-            self._value[rows],
-            self._prior_mean[rows],
-            self._variance,
-            incoming,
-            self._levels,
-            nodes,
-            out,
-        )
+        """Integrate where there is mass."""
+        tasks = self._hear(rows, incoming)
+        integration.send(tasks, place_nodes(tasks, self._accuracy), out)
 
     def sweep(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
@@ -225,15 +211,7 @@ class Integration:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the density on finer nodes."""
-        return integration.posterior(
-            self._value[rows],
-            self._prior_mean[rows],
-            self._variance,
-            incoming,
-            self._levels,
-            self._accuracy,
-            probabilities,
-        )
+        return integration.posterior(self._hear(rows, incoming), self._accuracy, probabilities)
 
 
 class Gold:
@@ -278,8 +256,6 @@ class PortableWays:
         """Sum over those configurations that can matter."""
         return Active(value, prior_mean, model, accuracy)
 
-    def integration(
-        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
-    ) -> Way:
+    def integration(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
         """Integrate over the truth, in one dimension."""
-        return Integration(value, prior_mean, model, accuracy, room)
+        return Integration(value, prior_mean, model, accuracy)
