@@ -26,8 +26,12 @@ _FINEST = 1e-12
 _NUMBERS_IN_FLIGHT = 1_000_000
 # Lengths that numpy adds up without a remainder.
 _WHOLE_LENGTH = 64
-# Points of one scan, how few nodes are not worth one, and most scans.
-_POINTS, _FEW_NODES, _MOST_SCANS = 32, 64.0, 12
+# Points of one scan below and from its centre on, and at first how many sd apart; how few nodes are
+# not worth a scan, and most scans.
+_BELOW, _ABOVE, _APART = 11, 12, 2.0
+_FEW_NODES, _MOST_SCANS = 64.0, 12
+# Steps of the search for that centre.
+_SEARCH = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,11 +149,18 @@ def place_nodes(tasks: Tasks, accuracy: float, refinement: float = 1.0) -> Nodes
     fine = np.maximum(np.where(is_even[:, None], fine, 0.0), finest[:, None])
     wide = np.maximum(np.where(is_even[:, None], wide, tasks.levels[last]), fine)
     behind = np.where(is_even[:, None], behind, ruled_out)
-    drop, decay = 1.0 / fine - 1.0 / wide, 1.0 / (4.5 * (spare + behind) * fine)
     flat = _in_order(1.0 / wide) + tasks.prior_precision
+    pull = _in_order(tasks.value / wide)
+    if tasks.prior_precision:
+        pull = pull + tasks.prior_precision * tasks.prior_mean
+    # The message to u about s_k draws the truth from the mean of the others to sqrt(D² W / 4)
+    # of its sd from the answer, or nearer, where D is the distance of that mean.
+    drawn = 0.5 * (tasks.value - (pull / flat)[:, None]) ** 2 * flat[:, None]
+    reach_squared = 4.5 * (spare + behind) + np.where(is_even[:, None], 0.0, drawn)
+    drop, decay = 1.0 / fine - 1.0 / wide, 1.0 / (reach_squared * fine)
     flattest = np.minimum(flat, (alpha * _MOST_WIDE_NODES / width) ** 2)
     far = flattest < flat
-    centre, near = _far_centres(tasks, wide, far), 1.0 / (4.5 * spare)
+    centre, near = _far_centres(tasks, wide, pull, flat, far), 1.0 / (4.5 * spare)
     alpha /= refinement
     x, weight = low.copy(), np.ones(len(low))
     xs, weights = [], []
@@ -221,30 +232,70 @@ def _zoom(
     n, degree = tasks.value.shape
     narrow = tasks.levels.min()
     reach = 1.5 * np.sqrt(2.0 * np.log(1.0 / accuracy))
+    peak = degree / narrow + tasks.prior_precision
     top = np.full(tasks.height.shape, -np.inf)
+    centre, precision = _search(tasks)
     rows = np.arange(n)
     for _ in range(_MOST_SCANS):
         width = high[rows] - low[rows]
-        half = np.arcsinh(0.5 * width / (reach * np.sqrt(narrow)))
-        rows = rows[2.0 * reach * np.sqrt(degree) / alpha * half > _FEW_NODES]
+        # About as many nodes as there would be: fine at the answers, or evenly spread.
+        local = 2.0 * reach * np.sqrt(degree) * np.arcsinh(0.5 * width / (reach * np.sqrt(narrow)))
+        even = width * np.sqrt(precision[rows] + 1.0 / narrow)
+        rows = rows[np.minimum(local, even) > alpha * _FEW_NODES]
         if not len(rows):
             break
         width = high[rows] - low[rows]
-        x = low[rows, None] + width[:, None] * (np.arange(_POINTS) / (_POINTS - 1.0))
-        peak = degree / narrow + tasks.prior_precision
+        x = _points(low[rows], high[rows], centre[rows], _APART / np.sqrt(precision[rows]))
         negligible = np.log(accuracy) - np.log1p(width * np.sqrt(peak))
-        matters, top[rows] = _scan(tasks.rows(rows), x, negligible, top[rows])
+        matters, centre[rows], top[rows] = _scan(tasks.rows(rows), x, negligible, top[rows])
         first = matters.argmax(axis=1)
-        last = _POINTS - 1 - matters[:, ::-1].argmax(axis=1)
+        last = x.shape[1] - 1 - matters[:, ::-1].argmax(axis=1)
         at = np.arange(len(rows))
         low[rows], high[rows] = x[at, first], x[at, last]
         rows = rows[high[rows] - low[rows] <= 0.5 * width]
     return low, high
 
 
+def _search(tasks: Tasks) -> tuple[Floats, Floats]:
+    """Guess where the product of all workers peaks, and its precision there.
+
+    The slope of log F_u is E[1/s] (A_u - x) under the shares of its levels at x; a peak is where
+    these average out. The search starts at 0, which is the middle answer of a task.
+    """
+    x, total = np.zeros(len(tasks.value)), np.ones(len(tasks.value))
+    per_level = 1.0 / tasks.levels
+    for _ in range(_SEARCH):
+        exponent = tasks.height - 0.5 * per_level * ((x[:, None] - tasks.value) ** 2)[:, :, None]
+        share = np.exp(exponent - exponent.max(axis=2, keepdims=True))
+        precision = (share * per_level).sum(axis=2) / share.sum(axis=2)
+        total = _in_order(precision) + tasks.prior_precision
+        pull = _in_order(precision * tasks.value)
+        if tasks.prior_precision:
+            pull = pull + tasks.prior_precision * tasks.prior_mean
+        x = pull / total
+    return x, total
+
+
+def _points(low: Floats, high: Floats, centre: Floats, apart: Floats) -> Floats:
+    """Points from low to high, (n, P): about ``apart`` at the centre, further apart away from it.
+
+    Their distances from it grow geometrically, as bounds (M14a) of a Gaussian allow.
+    """
+    centre = np.clip(centre, low, high)
+    sides = []
+    for sign, end, m in ((-1.0, low, _BELOW), (1.0, high, _ABOVE)):
+        far = sign * (end - centre)
+        near = np.minimum(apart, far / m)
+        ratio = np.divide(far, near, out=np.ones_like(far), where=near > 0.0)
+        growth = np.exp(np.log(ratio) / (m - 1.0))
+        offset = near[:, None] * growth[:, None] ** np.arange(m - 1.0)
+        sides.append(np.concatenate([centre[:, None] + sign * offset, end[:, None]], axis=1))
+    return np.concatenate([sides[0][:, ::-1], centre[:, None], sides[1]], axis=1)
+
+
 def _scan(
     tasks: Tasks, x: Floats, negligible: Floats, top: Floats
-) -> tuple[NDArray[np.bool_], Floats]:
+) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Tell between which neighbours of x (n, P) any message can have mass that shows.
 
     Let q be the log of the integrand of one message (M13). The curvature of log F_u is at least
@@ -255,7 +306,7 @@ def _scan(
         q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊² / (2κh²)                         (M14a)
 
     What stays ``negligible`` beside the largest value of q at any point so far, ``top`` (n, l, K),
-    is nothing. Returns (n, P-1), and the new top.
+    is nothing. Returns (n, P-1), the point where P is largest, and the new top.
     """
     total, curvature = tasks.log_prior(x), np.full((len(x), x.shape[1] - 1), tasks.prior_precision)
     log_f = np.empty((*tasks.value.shape, x.shape[1]))
@@ -274,8 +325,8 @@ def _scan(
         for u in range(nearest.shape[1]):
             total += log_f[:, some][:, u]
             curvature += nearest[:, u]
-    step = x[:, 1] - x[:, 0]
-    bend = (curvature[:, None] + per_level[:, None]) * (step**2)[:, None, None]
+    bend = (curvature[:, None] + per_level[:, None]) * (np.diff(x) ** 2)[:, None]
+    bend = np.maximum(bend, 1e-300)
     matters = np.zeros(curvature.shape, dtype=bool)
     top = top.copy()
     for some in tasks.some_answers(x.shape[1]):
@@ -287,10 +338,13 @@ def _scan(
         bound = np.maximum(q[..., :-1], q[..., 1:]) + excess**2 / (2.0 * bend[:, None])
         claim = bound - top[:, some, :, None]
         matters |= claim.max(axis=(1, 2)) > negligible[:, None]
-    return matters, top
+    highest = x[np.arange(len(x)), total.argmax(axis=1)]
+    return matters, highest, top
 
 
-def _far_centres(tasks: Tasks, wide: Floats, far: NDArray[np.bool_]) -> Floats | None:
+def _far_centres(
+    tasks: Tasks, wide: Floats, pull: Floats, flat: Floats, far: NDArray[np.bool_]
+) -> Floats | None:
     """Where the mass may lie far from every answer: only where all levels are the widest.
 
     Where answers are so far apart that nodes cannot fill the space between them (``far``), the
@@ -299,13 +353,9 @@ def _far_centres(tasks: Tasks, wide: Floats, far: NDArray[np.bool_]) -> Floats |
     """
     if not far.any():
         return None
-    precision, pull = 1.0 / wide, tasks.value / wide
-    total = _in_order(precision)[:, None] + tasks.prior_precision
-    sum_of_all = _in_order(pull)[:, None]
-    if tasks.prior_precision:
-        sum_of_all = sum_of_all + tasks.prior_precision * tasks.prior_mean[:, None]
-    others = np.maximum(total - precision, 0.5 * precision)
-    return np.concatenate([sum_of_all / total, (sum_of_all - pull) / others], axis=1)
+    others = np.maximum(flat[:, None] - 1.0 / wide, 0.5 / wide)
+    of_others = (pull[:, None] - tasks.value / wide) / others
+    return np.concatenate([(pull / flat)[:, None], of_others], axis=1)
 
 
 def _in_order(terms: Floats) -> Floats:

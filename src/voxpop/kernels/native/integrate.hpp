@@ -83,11 +83,12 @@ inline void multiply_workers(IntegralArrays& s, const Workers& workers) {
     }
 }
 
-// M13: log2 of the message to one worker, by the trapezoid rule in logs.
+// M13: the message to one worker by the trapezoid rule: log2 of the largest term at each level,
+// and the sum of all over it. Both are of every `lanes`th number, as in a block.
 //
 //     m_{i→u}(k) ∝ ∫ P(x) / F_u(x) N(A_u | x, s_k) dx
 inline void integrate_cavity(
-    IntegralArrays& s, const Workers& workers, int64_t u, const double* log_scale, double* out) {
+    IntegralArrays& s, const Workers& workers, int64_t u, double* tops, double* sums) {
     const vec answer = all(workers.answer(u));
     for (int64_t q = 0; q < s.n; ++q) {
         vec distance = s.x[q] - answer;
@@ -99,12 +100,12 @@ inline void integrate_cavity(
         vec highest = all(-1e300), total = all(0.0);
         for (int64_t q = 0; q < s.n; ++q)
             highest = max(highest, fma(s.squared[q], minus_rate, s.cavity[q]));
-        const double top = largest(highest);
+        const vec top = all(largest(highest));
         for (int64_t q = 0; q < s.n; ++q) {
-            vec exponent = fma(s.squared[q], minus_rate, s.cavity[q]) - all(top);
+            vec exponent = fma(s.squared[q], minus_rate, s.cavity[q]) - top;
             if (any_above(exponent, all(negligible))) total = total + exp2(exponent);
         }
-        out[k * lanes] = top + log2(all(sum(total)))[0] - log_scale[k];
+        tops[k * lanes] = top[0], sums[k * lanes] = sum(total);
     }
 }
 

@@ -68,6 +68,32 @@ inline void find_credible(const Tasks& tasks, LocalScales& s) {
     }
 }
 
+// Guess where P is largest, and its precision there: the slope of log F_u is E[1/s] (A_u - x)
+// under the shares of its levels at x. Starts at 0, the middle answer of a task.
+inline void search(const Tasks& tasks, vec& x, vec& total) {
+    const Law& law = tasks.law;
+    const int64_t K = law.n_levels;
+    x = all(0.0);
+    for (int n = 0; n < 3; ++n) {
+        vec pull = all(0.0);
+        total = all(law.prior_precision);
+        if (law.prior_precision > 0.0) pull = total * tasks.prior_mean;
+        for (int64_t u = 0; u < law.degree; ++u) {
+            const vec *mine = tasks.height + u * K, away = x - tasks.value[u];
+            vec top = all(-1e300), sum = all(0.0), of_sum = all(0.0);
+            for (int64_t k = 0; k < K; ++k)
+                top = max(top, fma(away * away, all(-law.rate[k]), mine[k]));
+            for (int64_t k = 0; k < K; ++k) {
+                const vec share = exp2(fma(away * away, all(-law.rate[k]), mine[k]) - top);
+                sum = sum + share, of_sum = fma(share, all(1.0 / law.levels[k]), of_sum);
+            }
+            const vec precision = of_sum / sum;
+            total = total + precision, pull = fma(precision, tasks.value[u], pull);
+        }
+        x = pull / total;
+    }
+}
+
 // Where the truths can be at all.
 inline void find_range(const Tasks& tasks, vec& low, vec& high) {
     const Law& law = tasks.law;
@@ -89,19 +115,15 @@ inline void find_range(const Tasks& tasks, vec& low, vec& high) {
 // Where the mass may lie far from every answer: the mean of all answers, and of all others than
 // u, in the widest levels. Returns l + 1 places, or none where the nodes fill the space anyway.
 inline const vec* far_centres(
-    const Tasks& tasks, const vec* wide, vec far, Workspace& workspace) {
+    const Tasks& tasks, const vec* wide, vec pull, vec flat, vec far, Workspace& workspace) {
     if (!any_above(far, all(0.5))) return nullptr;
-    const Law& law = tasks.law;
-    vec* centre = (vec*)workspace.slot(6, lanes * (law.degree + 1));
-    vec total = all(law.prior_precision), sum = all(0.0);
-    if (law.prior_precision > 0.0) sum = all(law.prior_precision) * tasks.prior_mean;
-    for (int64_t u = 0; u < law.degree; ++u)
-        total = total + all(1.0) / wide[u], sum = sum + tasks.value[u] / wide[u];
-    centre[0] = sum / total;
-    for (int64_t u = 0; u < law.degree; ++u) {
+    const int64_t degree = tasks.law.degree;
+    vec* centre = (vec*)workspace.slot(6, lanes * (degree + 1));
+    centre[0] = pull / flat;
+    for (int64_t u = 0; u < degree; ++u) {
         const vec precision = all(1.0) / wide[u];
-        const vec others = max(total - precision, all(0.5) * precision);
-        centre[1 + u] = (sum - tasks.value[u] / wide[u]) / others;
+        const vec others = max(flat - precision, all(0.5) * precision);
+        centre[1 + u] = (pull - tasks.value[u] / wide[u]) / others;
     }
     return centre;
 }
@@ -122,29 +144,39 @@ inline Nodes place_nodes(
     const vec finest_sd = all(finest_share) * (high - low);
     const vec finest = max(all(law.narrow), finest_sd * finest_sd);
     find_credible(tasks, s);
+    vec centre_guess, precision;
+    search(tasks, centre_guess, precision);
     for (int lane = 0; lane < lanes; ++lane) {
         double from = low[lane], to = high[lane];
         if (lane < n_tasks)
-            zoom(tasks.workers(lane), (double*)s.peak + lane, from, to, workspace);
+            zoom(tasks.workers(lane), (double*)s.peak + lane, centre_guess[lane],
+                 precision[lane], from, to, workspace);
         low[lane] = from, high[lane] = lane < n_tasks ? to : from;
     }
     vec even = all(law.prior_precision) + one / finest;
     for (int64_t u = 0; u < degree; ++u) even = even + one / s.wide[u];
     const vec limit = all(law.alpha * most_even_nodes);
     const vec is_even = where_above((high - low) * sqrt(even), limit, zero, one);
-    vec flat = all(law.prior_precision);
+    vec flat = all(law.prior_precision), pull = zero;
+    if (law.prior_precision > 0.0) pull = flat * tasks.prior_mean;
     for (int64_t u = 0; u < degree; ++u) {
-        const vec fine = max(where_above(is_even, all(0.5), s.fine[u], zero), finest);
-        const vec wide = max(where_above(is_even, all(0.5), s.wide[u], all(law.wide)), fine);
-        const vec behind = where_above(is_even, all(0.5), s.behind[u], s.ruled_out[u]);
-        s.wide[u] = wide, s.drop[u] = one / fine - one / wide;
-        s.decay[u] = one / (all(4.5) * (all(law.spare * ln_2) + behind) * fine);
-        flat = flat + one / wide;
+        s.fine[u] = max(where_above(is_even, all(0.5), s.fine[u], zero), finest);
+        s.wide[u] = max(where_above(is_even, all(0.5), s.wide[u], all(law.wide)), s.fine[u]);
+        flat = flat + one / s.wide[u], pull = pull + tasks.value[u] / s.wide[u];
+    }
+    for (int64_t u = 0; u < degree; ++u) {
+        const vec away = tasks.value[u] - pull / flat, spare = all(law.spare * ln_2);
+        const vec drawn = all(0.5) * away * away * flat;
+        const vec reach_squared = where_above(
+            is_even, all(0.5), all(4.5) * (spare + s.behind[u]),
+            all(4.5) * (spare + s.ruled_out[u]) + drawn);
+        s.drop[u] = one / s.fine[u] - one / s.wide[u];
+        s.decay[u] = one / (reach_squared * s.fine[u]);
     }
     const vec fewest = all(law.alpha * most_wide_nodes) / max(high - low, all(1e-300));
     const vec flattest = min(flat, fewest * fewest), own = is_even / finest;
     const vec far = where_above(flat, flattest, one, zero);
-    const vec* centre = far_centres(tasks, s.wide, far, workspace);
+    const vec* centre = far_centres(tasks, s.wide, pull, flat, far, workspace);
     const vec flat_width = max(one / flat, finest), near = all(1.0 / (4.5 * ln_2 * law.spare));
     const vec alpha = all(law.alpha / refinement);
     Nodes nodes;

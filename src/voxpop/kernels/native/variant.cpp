@@ -9,9 +9,9 @@ static double integrate(
     int64_t* new_sums, Workspace& workspace) {
     const int64_t K = m.n_levels, degree = m.degree, n_messages = degree * K;
     IntegralBlocks blocks(g, degree, K, workspace);
-    vec* out = (vec*)workspace.slot(7, lanes * (2 * n_messages + 2 * K));
-    ivec* old = (ivec*)(out + n_messages);
-    vec* scratch = (vec*)(old + n_messages);
+    vec* out = (vec*)workspace.slot(7, lanes * (3 * n_messages + 2 * K));
+    vec *sums = out + n_messages, *scratch = sums + n_messages;
+    ivec* old = (ivec*)(scratch + 2 * K);
     Change change;
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
@@ -23,12 +23,15 @@ static double integrate(
             IntegralArrays s = open_integral(nodes, lane, workers, workspace);
             multiply_workers(s, workers);
             for (int64_t u = 0; u < degree; ++u)
-                integrate_cavity(s, workers, u, blocks.log_scale, (double*)(out + u * K) + lane);
+                integrate_cavity(s, workers, u, (double*)(out + u * K) + lane,
+                                 (double*)(sums + u * K) + lane);
         }
         // A repeated task: nobody hears it, but its numbers must be sound.
         for (int lane = block.n_rows; lane < lanes; ++lane)
-            for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
-        for (int64_t j = 0; j < n_messages; ++j) out[j] = out[j] * all(ln_2);
+            for (int64_t j = 0; j < n_messages; ++j)
+                out[j][lane] = out[j][lane - 1], sums[j][lane] = sums[j][lane - 1];
+        for (int64_t j = 0; j < n_messages; ++j)
+            out[j] = (out[j] + log2(sums[j]) - all(blocks.log_scale[j % K])) * all(ln_2);
         speak(m, K, block, old, out, new_sums, change, scratch);
     }
     return change.largest;
