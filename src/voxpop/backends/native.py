@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from voxpop import _native
@@ -131,7 +132,7 @@ class Active:
         self._threads, self._instruction_set = threads, instruction_set
         degree, dimension = value.shape[1:]
         tables = _tables(tuple(model.support), degree, dimension, model.prior_precision)
-        self._model = tables, model.levels
+        self._model, self._law = model, (tables, model.levels)
         self._prior_precision, self._accuracy = model.prior_precision, accuracy
         self._most_free = most_free(len(model.support), degree)
         self.numbers_per_task = 4 * degree * len(model.support)
@@ -145,7 +146,7 @@ class Active:
         new_sums: WorkerSums,
     ) -> float:
         return _native.active_sweep(
-            *self._model,
+            *self._law,
             self._value,
             self._prior_mean,
             self._prior_precision,
@@ -176,11 +177,22 @@ class Active:
         """Do as ``sweep`` does, roughly and quickly."""
         return self._speak(True, sweep, worker, message, new_sums)
 
+    def some(self, rows: NDArray[np.intp]) -> Active:
+        """Return the way of some of the rows."""
+        return Active(
+            self._value[rows],
+            self._prior_mean[rows],
+            self._model,
+            self._accuracy,
+            self._threads,
+            self._instruction_set,
+        )
+
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over those configurations."""
         found = _room_for(len(incoming), self._value.shape[2], len(probabilities))
         _native.active_posterior(
-            *self._model,
+            *self._law,
             self._value[rows],
             self._prior_mean[rows],
             self._prior_precision,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends.costs import most_free
-from voxpop.backends.groups import Sweep, Way, Workers, blocks
+from voxpop.backends.groups import Sweep, Way, Workers, add_to_workers, blocks
 from voxpop.kernels import active
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
@@ -43,7 +44,7 @@ def sweep_in_blocks(
         new = np.rint(log_message / sweep.quantum).astype(np.int64)
         change = max(change, _largest_change(old, new, sweep.quantum))
         message[rows] = new
-        _add_to_workers(new_sums, worker[rows], new)
+        add_to_workers(new_sums, worker[rows], new)
     return change
 
 
@@ -56,13 +57,6 @@ def _softmax(message: WorkerSums, quantum: float) -> Floats:
     p = np.exp((message - message.max(axis=2, keepdims=True)) * quantum)
     p /= p.sum(axis=2, keepdims=True)
     return np.asarray(p)
-
-
-def _add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> None:
-    # One flat index per number is what numpy adds fastest.
-    n_levels = sums.shape[1]
-    flat = worker.astype(np.intp)[:, :, None] * n_levels + np.arange(n_levels)
-    np.add.at(sums.reshape(-1), flat.reshape(-1), message.reshape(-1))
 
 
 class Enumeration:
@@ -118,7 +112,7 @@ class Active:
 
     def __init__(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> None:
         self._dense = Enumeration(value, prior_mean, model, 0)
-        self._task = value, prior_mean
+        self._task, self._model = (value, prior_mean), model
         self._levels, self._prior_precision = model.levels, model.prior_precision
         self._accuracy = accuracy
         self._most_free = most_free(len(model.support), value.shape[1])
@@ -159,6 +153,11 @@ class Active:
             message,
             new_sums,
         )
+
+    def some(self, rows: NDArray[np.intp]) -> Active:
+        """Return the way of some of the rows."""
+        value, prior_mean = self._task
+        return Active(value[rows], prior_mean[rows], self._model, self._accuracy)
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over all configurations."""

@@ -20,7 +20,11 @@ from voxpop.arrays import Floats
 _MOST_WIDE_NODES = 6000.0
 # Most nodes to spend on a range without narrower ones around the answers.
 _MOST_EVEN_NODES = 128.0
-# Least sd that nodes try to resolve, as a share of the range of a task's answers.
+# Limits to how far nodes stay fine around an answer: nats by which wide levels can be ruled out, and
+# how far a message about an improbable level can draw the truth.
+_MOST_RULED_OUT, _MOST_DRAWN = 1e4, 225.0
+# Least sd that nodes try to resolve, as a share of the range of a task's answers: a step that the
+# spacing of floating-point numbers would swallow leads nowhere.
 _FINEST = 1e-12
 # Numbers in flight while workers' functions are worked out: 8 MB.
 _NUMBERS_IN_FLIGHT = 1_000_000
@@ -156,12 +160,14 @@ def place_nodes(tasks: Tasks, accuracy: float, refinement: float = 1.0) -> Nodes
     # The message to u about s_k draws the truth from the mean of the others to sqrt(D² W / 4)
     # of its sd from the answer, or nearer, where D is the distance of that mean.
     drawn = 0.5 * (tasks.value - (pull / flat)[:, None]) ** 2 * flat[:, None]
-    reach_squared = 4.5 * (spare + behind) + np.where(is_even[:, None], 0.0, drawn)
+    drawn = np.where(is_even[:, None], 0.0, np.minimum(drawn, _MOST_DRAWN * spare))
+    reach_squared = 4.5 * (spare + np.minimum(behind, _MOST_RULED_OUT)) + drawn
     drop, decay = 1.0 / fine - 1.0 / wide, 1.0 / (reach_squared * fine)
     flattest = np.minimum(flat, (alpha * _MOST_WIDE_NODES / width) ** 2)
     far = flattest < flat
     centre, near = _far_centres(tasks, wide, pull, flat, far), 1.0 / (4.5 * spare)
     alpha /= refinement
+    shortest = 1e-15 * np.maximum(np.abs(low), np.abs(high))
     x, weight = low.copy(), np.ones(len(low))
     xs, weights = [], []
     while True:
@@ -180,7 +186,7 @@ def place_nodes(tasks: Tasks, accuracy: float, refinement: float = 1.0) -> Nodes
             fall[~far] = 0.0
             total += fall.sum(axis=1)
             slope += near * (distance * fall * fall).sum(axis=1)
-        step = alpha / np.sqrt(total)
+        step = np.maximum(alpha / np.sqrt(total), shortest)
         x = x + step
         weight = weight * (1.0 + step * slope / total)
     # Sums over nodes round by how many there are; so that tasks say the same in any block, these

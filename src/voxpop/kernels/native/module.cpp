@@ -138,7 +138,7 @@ static Truths truths(
     const In3& incoming, const In1& probabilities, const In1& standard, const Out2& estimate,
     const Out2& variance, const Out3& quantile, size_t dimension) {
     const size_t n = incoming.shape(0), q = probabilities.shape(0);
-    check(q > 0 && standard.shape(0) == q, "there must be as many quantiles as probabilities");
+    check(standard.shape(0) == q, "there must be as many quantiles as probabilities");
     check(estimate.shape(0) == n && estimate.shape(1) == dimension && variance.shape(0) == n &&
               variance.shape(1) == dimension && quantile.shape(0) == n &&
               quantile.shape(1) == dimension && quantile.shape(2) == q,

@@ -8,6 +8,9 @@ namespace voxpop::VOXPOP_VARIANT {
 // Most nodes to spend on the empty space between answers that no level reaches across, and on a
 // range without narrower ones around the answers.
 constexpr double most_wide_nodes = 6000.0, most_even_nodes = 128.0;
+// Limits to how far nodes stay fine around an answer: nats by which wide levels can be ruled out,
+// and how far a message about an improbable level can draw the truth.
+constexpr double most_ruled_out = 1e4, most_drawn = 225.0;
 // Least sd that nodes try to resolve, as a share of the range of a task's answers.
 constexpr double finest_share = 1e-12;
 
@@ -166,10 +169,10 @@ inline Nodes place_nodes(
     }
     for (int64_t u = 0; u < degree; ++u) {
         const vec away = tasks.value[u] - pull / flat, spare = all(law.spare * ln_2);
-        const vec drawn = all(0.5) * away * away * flat;
+        const vec drawn = min(all(0.5) * away * away * flat, all(most_drawn) * spare);
         const vec reach_squared = where_above(
             is_even, all(0.5), all(4.5) * (spare + s.behind[u]),
-            all(4.5) * (spare + s.ruled_out[u]) + drawn);
+            all(4.5) * (spare + min(s.ruled_out[u], all(most_ruled_out))) + drawn);
         s.drop[u] = one / s.fine[u] - one / s.wide[u];
         s.decay[u] = one / (reach_squared * s.fine[u]);
     }
@@ -179,6 +182,7 @@ inline Nodes place_nodes(
     const vec* centre = far_centres(tasks, s.wide, pull, flat, far, workspace);
     const vec flat_width = max(one / flat, finest), near = all(1.0 / (4.5 * ln_2 * law.spare));
     const vec alpha = all(law.alpha / refinement);
+    const vec shortest = all(1e-15) * max(absolute(low), absolute(high));
     Nodes nodes;
     int64_t capacity = 0, n = 0;
     vec x = low, weight = one, count = zero;
@@ -206,7 +210,7 @@ inline Nodes place_nodes(
             total = total + fall;
             slope = fma(near * distance * fall, fall, slope);
         }
-        const vec step = alpha / sqrt(total);
+        const vec step = max(alpha / sqrt(total), shortest);
         weight = weight * (one + step * slope / total);
         x = x + step;
     }
