@@ -1,4 +1,4 @@
-"""Does it pay to let only those tasks speak again whose workers have changed their minds?
+"""Whether it pays to let only those tasks speak again whose workers have changed their minds.
 
     python -m benchmarks.residual [--quick]
 

@@ -22,6 +22,8 @@ from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
+# Numbers per message while posteriors are worked out; counted high: blocks then stay in the cache.
+_PER_MESSAGE = 32
 # Numbers that stay in the processor's cache between sweeps, and configurations from which the
 # factor is most of a task's work.
 _IN_CACHE, _MOSTLY_FACTOR = 2**20, 2000
@@ -54,7 +56,7 @@ class Enumeration:
         self._tables = _tables(
             tuple(model.support), value.shape[1], value.shape[2], model.prior_precision
         )
-        self.numbers_per_task = 4 * value.shape[1] * len(model.support)
+        self.numbers_per_task = _PER_MESSAGE * value.shape[1] * len(model.support)
         # Whole blocks of tasks are kept, one task per lane.
         lanes = _native.lanes(instruction_set)
         padded = -(-len(value) // lanes) * lanes
@@ -135,7 +137,7 @@ class Active:
         self._model, self._law = model, (tables, model.levels)
         self._prior_precision, self._accuracy = model.prior_precision, accuracy
         self._most_free = most_free(len(model.support), degree)
-        self.numbers_per_task = 4 * degree * len(model.support)
+        self.numbers_per_task = _PER_MESSAGE * degree * len(model.support)
 
     def _speak(
         self,
@@ -230,7 +232,7 @@ class Integration:
         self._levels, self._prior_variance = model.levels, model.prior_variance
         self._accuracy, self._threads = accuracy, threads
         self._instruction_set = instruction_set
-        self.numbers_per_task = 4 * value.shape[1] * len(model.support)
+        self.numbers_per_task = _PER_MESSAGE * value.shape[1] * len(model.support)
 
     def sweep(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums

@@ -20,8 +20,8 @@ from voxpop.arrays import Floats
 _MOST_WIDE_NODES = 6000.0
 # Most nodes to spend on a range without narrower ones around the answers.
 _MOST_EVEN_NODES = 128.0
-# Limits to how far nodes stay fine around an answer: nats by which wide levels can be ruled out, and
-# how far a message about an improbable level can draw the truth.
+# Limits to how far nodes stay fine around an answer: nats by which wide levels can be ruled out,
+# and how far a message about an improbable level can draw the truth.
 _MOST_RULED_OUT, _MOST_DRAWN = 1e4, 225.0
 # Least sd that nodes try to resolve, as a share of the range of a task's answers: a step that the
 # spacing of floating-point numbers would swallow leads nowhere.
