@@ -227,9 +227,8 @@ def hard_crowds() -> Iterator[tuple[str, Floats, Workers]]:
 @pytest.mark.parametrize("kept", [False, True])
 def test_no_task_is_wrong_on_hard_crowds(value: Floats, worker: Workers, kept: bool) -> None:
     model = Model(support=(10.0, 100.0, 1000.0), dimension=2)
-    way = Enumeration(value, np.zeros((len(value), 2)), model, 0)
-    if kept:
-        way.keep()
+    way = Enumeration(value, np.zeros((len(value), 2)), model, 10**7 * kept)
+    assert (way.kept > 0) == kept
     quantum, floor = fixed_point(int(np.bincount(worker.ravel()).max()))
     sums = np.zeros((worker.max() + 1, 3), dtype=np.int64)
     message = np.zeros((*worker.shape, 3), dtype=np.int64)

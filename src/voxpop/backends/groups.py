@@ -53,7 +53,8 @@ class Sweep:
         top = log_message[:, :, 0]
         for k in range(1, log_message.shape[2]):
             top = np.maximum(top, log_message[:, :, k])
-        return np.asarray(log_message - top[:, :, None])
+        log_message -= top[:, :, None]
+        return np.asarray(log_message)
 
 
 class Way(Protocol):

@@ -23,7 +23,7 @@ from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
 # Numbers per message while posteriors are worked out; counted high: blocks then stay in the cache.
-_PER_MESSAGE = 32
+_PER_MESSAGE = 64
 # Numbers that stay in the processor's cache between sweeps, and configurations from which the
 # factor is most of a task's work.
 _IN_CACHE, _MOSTLY_FACTOR = 2**20, 2000
@@ -60,16 +60,12 @@ class Enumeration:
         # Whole blocks of tasks are kept, one task per lane.
         lanes = _native.lanes(instruction_set)
         padded = -(-len(value) // lanes) * lanes
-        self._needed = needed = padded * self._tables.n_configurations
+        needed = padded * self._tables.n_configurations
         # With eight lanes a factor is made as fast as it is read, unless it stays in the cache or
         # the task has little else to do; see benchmarks/sweep.py.
         pays = lanes < 8 or needed <= _IN_CACHE or self._tables.n_configurations >= _MOSTLY_FACTOR
         self.kept = needed if pays and needed <= room else 0
         self._factor: Floats | None = None
-
-    def keep(self) -> None:
-        """Keep the factor between sweeps, whether it pays or not."""
-        self.kept = self._needed
 
     def sweep(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
