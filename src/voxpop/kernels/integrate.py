@@ -61,7 +61,7 @@ def posterior(tasks: Tasks, accuracy: float, probabilities: Floats) -> Posterior
     nodes = place_nodes(tasks, accuracy, refinement=QUANTILE_REFINEMENT)
     log_p = nodes.log_weight + tasks.log_prior(nodes.x)
     for some in tasks.some_answers(nodes.x.shape[1]):
-        part, _ = tasks.terms(nodes.x, some)
+        part = tasks.terms(nodes.x, some)[0]
         # One by one, so that it does not matter how they were cut.
         for u in range(part.shape[1]):
             log_p += part[:, u]

@@ -87,8 +87,11 @@ class Tasks:
             return np.zeros_like(x)
         return np.asarray(-0.5 * self.prior_precision * (x - self.prior_mean[:, None]) ** 2)
 
-    def terms(self, x: Floats, some: slice) -> tuple[Floats, Floats]:
-        """Logs of some workers' functions at x, and their terms over the largest, (n, u, K, Q)."""
+    def terms(self, x: Floats, some: slice) -> tuple[Floats, Floats, Floats]:
+        """Logs of some workers' functions at x, (n, u, Q); their terms, (n, u, K, Q), and sums.
+
+        Both are over the largest term.
+        """
         squared = (x[:, None, :] - self.value[:, some, None]) ** 2
         terms = -(0.5 / self.levels)[:, None] * squared[:, :, None, :]
         terms += self.height[:, some, :, None]
@@ -96,8 +99,7 @@ class Tasks:
         terms -= top[:, :, None]
         np.exp(terms, out=terms)
         total = terms.sum(axis=2)
-        terms /= total[:, :, None]
-        return np.asarray(top + np.log(total)), terms
+        return np.asarray(top + np.log(total)), terms, total
 
     def log_functions(self, x: Floats) -> Floats:
         """Logs of all workers' functions at x, (n, l, Q)."""
@@ -163,6 +165,7 @@ def place_nodes(tasks: Tasks, accuracy: float, refinement: float = 1.0) -> Nodes
     drawn = np.where(is_even[:, None], 0.0, np.minimum(drawn, _MOST_DRAWN * spare))
     reach_squared = 4.5 * (spare + np.minimum(behind, _MOST_RULED_OUT)) + drawn
     drop, decay = 1.0 / fine - 1.0 / wide, 1.0 / (reach_squared * fine)
+    drop_decay = drop * decay
     flattest = np.minimum(flat, (alpha * _MOST_WIDE_NODES / width) ** 2)
     far = flattest < flat
     centre, near = _far_centres(tasks, wide, pull, flat, far), 1.0 / (4.5 * spare)
@@ -179,7 +182,7 @@ def place_nodes(tasks: Tasks, accuracy: float, refinement: float = 1.0) -> Nodes
         distance = x[:, None] - tasks.value
         fall = 1.0 / (1.0 + decay * distance**2)
         total = (drop * fall).sum(axis=1) + flattest + own
-        slope = (drop * decay * distance * fall * fall).sum(axis=1)
+        slope = (drop_decay * distance * fall * fall).sum(axis=1)
         if centre is not None:
             distance = x[:, None] - centre
             fall = 1.0 / (np.maximum(1.0 / flat, finest)[:, None] + near * distance**2)
@@ -320,9 +323,9 @@ def _scan(
     share = np.exp(tasks.height - tasks.height.max(axis=2, keepdims=True))
     peak = (share * per_level).sum(axis=2) / share.sum(axis=2)
     for some in tasks.some_answers(x.shape[1]):
-        log_f[:, some], terms = tasks.terms(x, some)
+        log_f[:, some], terms, sums = tasks.terms(x, some)
         terms *= per_level[:, None]
-        precision = terms.sum(axis=2)
+        precision = terms.sum(axis=2) / sums
         away = x[:, None, :] - tasks.value[:, some, None]
         around = away[..., :-1] * away[..., 1:] <= 0.0
         nearest = np.maximum(precision[..., :-1], precision[..., 1:])
