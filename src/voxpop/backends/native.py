@@ -78,12 +78,8 @@ class Enumeration:
             self._tables,
             self._value,
             self._prior_mean,
+            _state(sweep),
             worker,
-            sweep.sums,
-            sweep.log_weights,
-            sweep.quantum,
-            sweep.floor,
-            sweep.damping,
             message,
             new_sums,
             self._factor,
@@ -94,17 +90,13 @@ class Enumeration:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over configurations."""
-        found = _room_for(len(incoming), self._value.shape[2], len(probabilities))
+        found, wanted = _room_for(len(incoming), self._value.shape[2], probabilities)
         _native.enumerate_posterior(
             self._tables,
             self._value[rows],
             self._prior_mean[rows],
             incoming,
-            probabilities,
-            ndtri(probabilities),
-            found.estimate,
-            found.variance,
-            found.quantile,
+            wanted,
             self._threads,
             self._instruction_set,
         )
@@ -151,12 +143,8 @@ class Active:
             self._accuracy,
             self._most_free,
             guess,
+            _state(sweep),
             worker,
-            sweep.sums,
-            sweep.log_weights,
-            sweep.quantum,
-            sweep.floor,
-            sweep.damping,
             message,
             new_sums,
             self._threads,
@@ -188,7 +176,7 @@ class Active:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over those configurations."""
-        found = _room_for(len(incoming), self._value.shape[2], len(probabilities))
+        found, wanted = _room_for(len(incoming), self._value.shape[2], probabilities)
         _native.active_posterior(
             *self._law,
             self._value[rows],
@@ -197,11 +185,7 @@ class Active:
             self._accuracy,
             self._most_free,
             incoming,
-            probabilities,
-            ndtri(probabilities),
-            found.estimate,
-            found.variance,
-            found.quantile,
+            wanted,
             self._threads,
             self._instruction_set,
         )
@@ -240,12 +224,8 @@ class Integration:
             self._prior_variance,
             self._levels,
             self._accuracy,
+            _state(sweep),
             worker,
-            sweep.sums,
-            sweep.log_weights,
-            sweep.quantum,
-            sweep.floor,
-            sweep.damping,
             message,
             new_sums,
             self._threads,
@@ -254,7 +234,7 @@ class Integration:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the density on finer nodes."""
-        found = _room_for(len(incoming), 1, len(probabilities))
+        found, wanted = _room_for(len(incoming), 1, probabilities)
         _native.integrate_posterior(
             self._value[rows],
             self._prior_mean[rows],
@@ -263,11 +243,7 @@ class Integration:
             self._accuracy,
             QUANTILE_REFINEMENT,
             incoming,
-            probabilities,
-            ndtri(probabilities),
-            found.estimate,
-            found.variance,
-            found.quantile,
+            wanted,
             self._threads,
             self._instruction_set,
         )
@@ -297,13 +273,18 @@ class NativeWays:
         return Integration(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
 
 
-def _room_for(n: int, dimension: int, n_probabilities: int) -> Posterior:
-    """Return arrays for a posterior, to be filled."""
-    return Posterior(
-        np.empty((n, dimension)),
-        np.empty((n, dimension)),
-        np.empty((n, dimension, n_probabilities)),
+def _state(sweep: Sweep) -> _native.SweepState:
+    return _native.SweepState(
+        sweep.sums, sweep.log_weights, sweep.quantum, sweep.floor, sweep.damping
     )
+
+
+def _room_for(n: int, dimension: int, probabilities: Floats) -> tuple[Posterior, _native.Wanted]:
+    """Return arrays for a posterior, to be filled, and the same as the kernels want them."""
+    room = np.empty((n, dimension)), np.empty((n, dimension))
+    quantile = np.empty((n, dimension, len(probabilities)))
+    wanted = _native.Wanted(probabilities, ndtri(probabilities), *room, quantile)
+    return Posterior(*room, quantile), wanted
 
 
 def _aligned(n: int) -> Floats:
