@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from benchmarks.workloads import ROOT, parse
 
 NAMES = (
-    *("sweep", "peers", "degrees", "scale", "cold", "floor"),
+    *("sweep", "peers", "residual", "degrees", "scale", "cold", "floor"),
     *("mixture", "real", "objects", "density", "adaptive"),
 )
 

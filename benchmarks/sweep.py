@@ -10,16 +10,18 @@ a task.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import numpy as np
 
 from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_table
 from voxpop import Model, _native
 from voxpop.arrays import Floats
-from voxpop.backends import WorkerSums, portable
+from voxpop.backends import WorkerSums, native, portable
 from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
 from voxpop.backends.native import Enumeration, Integration
 from voxpop.kernels import enumerate as enumeration
@@ -98,10 +100,10 @@ def ways(crowd: Crowd, model: Model, threads: int) -> dict[str, list[tuple[Way, 
             order = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
             part = value[order, :, j : j + 1], mean[:, j : j + 1], model, 1e-9
             apart["native"].append((Integration(*part, threads), worker[order]))
-            apart["portable"].append((portable.Integration(*part, 32_000_000), worker[order]))
+            apart["portable"].append((portable.Integration(*part), worker[order]))
         return apart
-    kept = Enumeration(value, mean, model, 0, threads)
-    kept.keep()  # also where it would not, to see whether it should
+    with patch.object(native, "_IN_CACHE", sys.maxsize):  # to see whether it should be kept
+        kept = Enumeration(value, mean, model, sys.maxsize, threads)
     return {
         "native": [(Enumeration(value, mean, model, 0, threads), worker)],
         "native, factor kept": [(kept, worker)],

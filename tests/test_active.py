@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from voxpop import BI, Answers, Model, Result, assign_regular, simulate
 from voxpop.arrays import Floats
 from voxpop.backends import Engine, native_is_installed
 from voxpop.backends.costs import choose_way
-from voxpop.backends.groups import GuessingWay, Sweep, Way
+from voxpop.backends.groups import Groups, GuessingWay, Sweep, Way, add_to_workers
 from voxpop.backends.portable import Active, Enumeration
 
 QUANTUM, FLOOR = 2.0**-36, -(2.0**20)
@@ -150,6 +151,52 @@ def test_a_guess_leads_to_the_same_fixed_point(backend: str, per_worker: int) ->
     np.testing.assert_allclose(ours.estimate, flat.estimate, atol=1e-7)
     np.testing.assert_allclose(ours.variance, flat.variance, rtol=1e-7)
     np.testing.assert_allclose(ours.worker_posterior, flat.worker_posterior, atol=1e-8)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tasks_that_rest_say_what_they_would_say(backend: str) -> None:
+    """Tasks of two degrees; sums are those of all messages, and beliefs those of a full sweep."""
+    rng = np.random.default_rng(1)
+    whole = crowd(rng, 150, 7, 20)
+    kept = np.flatnonzero((whole.task % 2 == 0) | (rng.random(whole.n_edges) < 0.8))
+    answers = Answers.from_arrays(whole.task[kept], whole.worker[kept], whole.value[kept])
+    model = Model(support=LEVELS, dimension=2)
+    resting, all_speak = (
+        Engine(backend=backend, inference="active").open(answers, model) for _ in range(2)
+    )
+    assert isinstance(resting, Groups)
+    assert isinstance(all_speak, Groups)
+    spoke = []
+    for _ in range(4):
+        sums, _ = resting.to_workers(0.0)
+        expected = np.zeros_like(sums)
+        for group in resting._groups:
+            add_to_workers(expected, group.worker, group.message)
+        np.testing.assert_array_equal(sums, expected)
+        resting.to_tasks(sums, model.log_weights)
+        all_speak._heard = np.empty((0, 0))
+        full, _ = all_speak.to_workers(0.0)
+        all_speak.to_tasks(full, model.log_weights)
+        belief, of_all = (
+            softmax(part * resting.quantum + model.log_weights, axis=1) for part in (sums, full)
+        )
+        np.testing.assert_allclose(belief, of_all, atol=1e-7)
+        spoke.append(np.abs(belief - resting._heard).max(axis=1) > 1e-9)
+    np.testing.assert_allclose(belief, of_all, atol=1e-9)
+    assert spoke[1].mean() < 0.5  # after two sweeps most workers have made up their minds
+    assert not spoke[-1].any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("inference", ["enumerate", "active", "integrate"])
+def test_means_come_without_quantiles(backend: str, inference: Any) -> None:
+    answers = crowd(np.random.default_rng(2), 20, 4, 8)
+    model = Model(support=LEVELS, dimension=2)
+    opened = Engine(backend=backend, inference=inference).open(answers, model)
+    bare, whole = opened.moments(np.empty(0)), opened.moments(PROBABILITIES)
+    assert bare.quantile.shape == (20, 2, 0)
+    np.testing.assert_array_equal(bare.estimate, whole.estimate)
+    np.testing.assert_array_equal(bare.variance, whole.variance)
 
 
 def test_a_tree_is_exact() -> None:

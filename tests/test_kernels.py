@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
 from tests.oracles import log_messages
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
+from voxpop.kernels.nodes import Tasks, place_nodes
 from voxpop.kernels.posterior import mixture_quantiles
 
 Floats = NDArray[np.float64]
@@ -44,9 +45,9 @@ def integrated(
 ) -> Floats:
     mean = np.zeros(len(value)) if prior_mean is None else prior_mean[:, 0]
     flat = value[:, :, 0]
-    nodes = integration.place_nodes(flat, levels, mean, prior_variance, accuracy)
+    tasks = Tasks.hear(flat, incoming, levels, mean, prior_variance)
     out = np.empty_like(incoming)
-    integration.send(flat, mean, prior_variance, incoming, levels, nodes, out)
+    integration.send(tasks, place_nodes(tasks, accuracy), out)
     return out
 
 
@@ -90,12 +91,14 @@ def test_integration_is_enumeration(
     value[1] = 0  # answers that all agree
     value[2, 0] += 100 * np.sqrt(levels[-1])  # one far off
     incoming = strength * rng.normal(size=(20, degree, n_levels))
+    incoming[3, :, 1:] -= 600  # all but the lowest level ruled out
     prior = rng.normal(0, 5, (20, 1)), float(rng.choice([0.5, 50.0])) if proper else np.inf
     ours, theirs = (
         integrated(value, incoming, levels, *prior),
         enumerated(value, incoming, levels, *prior),
     )
-    np.testing.assert_allclose(softmax(ours, axis=2), softmax(theirs, axis=2), atol=1e-6)
+    np.testing.assert_allclose(softmax(ours, axis=2), softmax(theirs, axis=2), atol=1e-8)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("accuracy", [1e-4, 1e-6, 1e-9])
@@ -109,12 +112,49 @@ def test_the_asked_accuracy_is_kept(accuracy: float) -> None:
     assert np.abs(ours - theirs).max() < 10 * accuracy
 
 
+@pytest.mark.parametrize("degree", [20, 40])
+@pytest.mark.parametrize("strength", [0.0, 3.0, 300.0])
+def test_zooming_in_leaves_nothing_out(degree: int, strength: float) -> None:
+    """Against a plain trapezoid rule with even steps over all of the range, in logs."""
+    rng = np.random.default_rng(degree)
+    levels, n = np.array([2.0, 20.0, 200.0]), 8
+    s = rng.choice(levels, (n, degree))
+    value = rng.normal(size=(n, degree)) * np.sqrt(s)
+    value[0, : degree // 2] += 60  # two camps, as many in each
+    value[1, :3] += 200  # some far off
+    value[2] *= 10  # answers that no level explains
+    incoming = strength * rng.normal(size=(n, degree, 3))
+    incoming[3] = np.where(levels == s[3, :, None], 0.0, -40.0)  # everybody is known
+    found = integrated(value[:, :, None], incoming, levels)
+    low, high = value.min() - 40, value.max() + 40
+    x = np.arange(low, high, 0.5 * np.sqrt(levels[0] / degree))
+    term = incoming[..., None] - 0.5 * np.log(levels)[:, None]
+    gauss = -0.5 * (x - value[:, :, None, None]) ** 2 / levels[:, None]
+    log_f = logsumexp(term + gauss, axis=2)
+    cavity = log_f.sum(axis=1, keepdims=True) - log_f
+    expected = logsumexp(cavity[:, :, None] + gauss, axis=3) - 0.5 * np.log(levels)
+    expected -= expected.max(axis=2, keepdims=True)
+    np.testing.assert_allclose(np.exp(found), np.exp(expected), atol=1e-8)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_nodes_do_not_grow_with_the_number_of_answers() -> None:
+    rng = np.random.default_rng(0)
+    levels = np.geomspace(10.0, 1000.0, 8)
+    for degree in (20, 200, 2000):
+        value = rng.normal(size=(8, degree)) * np.sqrt(rng.choice(levels, (8, degree)))
+        incoming = np.zeros((8, degree, 8))
+        tasks = Tasks.hear(value, incoming, levels, np.zeros(8), np.inf)
+        assert (place_nodes(tasks, 1e-9).weight > 0).sum(axis=1).mean() < 160
+
+
 def test_nodes_stay_few_at_any_ratio_of_levels() -> None:
     rng = np.random.default_rng(0)
     for ratio in (1e2, 1e4, 1e8):
         levels = np.array([1.0, ratio])
         value = rng.normal(size=(50, 10)) * np.sqrt(rng.choice(levels, (50, 10)))
-        nodes = integration.place_nodes(value, levels, np.zeros(50), np.inf, 1e-9)
+        tasks = Tasks.hear(value, np.zeros((50, 10, 2)), levels, np.zeros(50), np.inf)
+        nodes = place_nodes(tasks, 1e-9)
         assert nodes.x.shape[1] < 3000
 
 
@@ -129,9 +169,8 @@ def test_both_kernels_give_the_same_posterior(seed: int, degree: int, proper: bo
     c = enumeration.configurations(tuple(levels), degree, 1 / prior_variance)
     table = enumeration.belief(value, prior_mean, incoming, c)
     theirs = enumeration.posterior(table, value, prior_mean, 1 / prior_variance, c, probabilities)
-    ours = integration.posterior(
-        value[:, :, 0], prior_mean[:, 0], prior_variance, incoming, levels, 1e-9, probabilities
-    )
+    tasks = Tasks.hear(value[:, :, 0], incoming, levels, prior_mean[:, 0], prior_variance)
+    ours = integration.posterior(tasks, 1e-9, probabilities)
     sd = np.sqrt(theirs.variance)
     np.testing.assert_allclose(ours.estimate / sd, theirs.estimate / sd, atol=1e-6)
     np.testing.assert_allclose(ours.variance, theirs.variance, rtol=1e-6)

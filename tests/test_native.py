@@ -108,7 +108,7 @@ def test_integration_is_that_of_numpy(
     value = rng.normal(0, spread, (n, degree, 1))
     prior_mean = rng.normal(0, spread, (n, 1))
     ours = said(Integration(value, prior_mean, model, 1e-6, 1, instruction_set), incoming)
-    theirs = said(portable.Integration(value, prior_mean, model, 1e-6, 0), incoming)
+    theirs = said(portable.Integration(value, prior_mean, model, 1e-6), incoming)
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-8)
 
 
@@ -150,7 +150,7 @@ def test_posterior_is_that_of_numpy(
     ]
     if dimension == 1 and degree > 1:
         ours = Integration(value, mean, model, 1e-9, 1, instruction_set)
-        pairs.append((ours, portable.Integration(value, mean, model, 1e-9, 0), 1e-5))
+        pairs.append((ours, portable.Integration(value, mean, model, 1e-9), 1e-5))
     for native, in_numpy, tolerance in pairs:
         found = native.posterior(rows, incoming, p)
         expected = in_numpy.posterior(rows, incoming, p)
@@ -227,9 +227,8 @@ def hard_crowds() -> Iterator[tuple[str, Floats, Workers]]:
 @pytest.mark.parametrize("kept", [False, True])
 def test_no_task_is_wrong_on_hard_crowds(value: Floats, worker: Workers, kept: bool) -> None:
     model = Model(support=(10.0, 100.0, 1000.0), dimension=2)
-    way = Enumeration(value, np.zeros((len(value), 2)), model, 0)
-    if kept:
-        way.keep()
+    way = Enumeration(value, np.zeros((len(value), 2)), model, 10**7 * kept)
+    assert (way.kept > 0) == kept
     quantum, floor = fixed_point(int(np.bincount(worker.ravel()).max()))
     sums = np.zeros((worker.max() + 1, 3), dtype=np.int64)
     message = np.zeros((*worker.shape, 3), dtype=np.int64)

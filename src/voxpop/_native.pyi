@@ -11,18 +11,34 @@ class Tables:
     @property
     def n_configurations(self) -> int: ...
 
+class SweepState:
+    def __init__(
+        self,
+        sums: WorkerSums,
+        log_weights: Floats,
+        quantum: float,
+        floor: float,
+        damping: float,
+    ) -> None: ...
+
+class Wanted:
+    def __init__(
+        self,
+        probabilities: Floats,
+        standard: Floats,
+        estimate: Floats,
+        variance: Floats,
+        quantile: Floats,
+    ) -> None: ...
+
 def instruction_sets() -> list[str]: ...
 def lanes(instruction_set: str = "") -> int: ...
 def enumerate_sweep(
     tables: Tables,
     value: Floats,
     prior_mean: Floats,
+    state: SweepState,
     worker: Workers,
-    sums: WorkerSums,
-    log_weights: Floats,
-    quantum: float,
-    floor: float,
-    damping: float,
     message: WorkerSums,
     new_sums: WorkerSums,
     factor: Floats | None,
@@ -39,12 +55,8 @@ def active_sweep(
     accuracy: float,
     most_free: int,
     guess: bool,
+    state: SweepState,
     worker: Workers,
-    sums: WorkerSums,
-    log_weights: Floats,
-    quantum: float,
-    floor: float,
-    damping: float,
     message: WorkerSums,
     new_sums: WorkerSums,
     n_threads: int,
@@ -59,11 +71,7 @@ def active_posterior(
     accuracy: float,
     most_free: int,
     incoming: Floats,
-    probabilities: Floats,
-    standard: Floats,
-    estimate: Floats,
-    variance: Floats,
-    quantile: Floats,
+    wanted: Wanted,
     n_threads: int,
     instruction_set: str = "",
 ) -> None: ...
@@ -73,12 +81,8 @@ def integrate_sweep(
     prior_variance: float,
     levels: Floats,
     accuracy: float,
+    state: SweepState,
     worker: Workers,
-    sums: WorkerSums,
-    log_weights: Floats,
-    quantum: float,
-    floor: float,
-    damping: float,
     message: WorkerSums,
     new_sums: WorkerSums,
     n_threads: int,
@@ -89,11 +93,7 @@ def enumerate_posterior(
     value: Floats,
     prior_mean: Floats,
     incoming: Floats,
-    probabilities: Floats,
-    standard: Floats,
-    estimate: Floats,
-    variance: Floats,
-    quantile: Floats,
+    wanted: Wanted,
     n_threads: int,
     instruction_set: str = "",
 ) -> None: ...
@@ -105,11 +105,7 @@ def integrate_posterior(
     accuracy: float,
     refinement: float,
     incoming: Floats,
-    probabilities: Floats,
-    standard: Floats,
-    estimate: Floats,
-    variance: Floats,
-    quantile: Floats,
+    wanted: Wanted,
     n_threads: int,
     instruction_set: str = "",
 ) -> None: ...

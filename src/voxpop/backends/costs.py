@@ -24,6 +24,8 @@ _MOST_UNASKED, _MOST_SETTLED = 2**14, 2**16
 _WORTH_TAKING_APART, _WORTH_LEAVING_OUT = 3.0, 2.0
 # Beyond this ratio of levels, sums of precisions lose too many digits when one is taken off.
 _WIDEST_RATIO = 1e5
+# Zooming in costs about as much as half of these nodes, and leaves the other half.
+_NODES_AFTER_ZOOM = 100.0
 # A worker has settled when its messages leave this many nats to the second-best level, and half
 # as many as the answers of a task have to give (M26).
 _SETTLED_NATS = 18.0
@@ -98,11 +100,12 @@ def settled_cost(n_levels: int, degree: int) -> float:
 
 def integration_cost(levels: Floats, degree: int, accuracy: float) -> float:
     """Nanoseconds per one-dimensional task and sweep, likewise (within a factor 1.5)."""
-    return nodes_needed(levels, degree, accuracy) * degree * (3.6 + 1.0 * len(levels))
+    nodes = min(nodes_needed(levels, degree, accuracy), _NODES_AFTER_ZOOM)
+    return nodes * degree * (3.6 + 1.0 * len(levels))
 
 
 def nodes_needed(levels: Floats, degree: int, accuracy: float) -> float:
-    """Estimate the number of nodes: the integral of 1 / step (M14), all answers in one place."""
+    """Estimate the nodes over the whole range: the integral of 1 / step (M14), all in one place."""
     alpha = pi * sqrt(2.0 / log(2.0 / accuracy))
     padding = sqrt(2.0 * log(1.0 / accuracy))
     reach = 1.5 * padding

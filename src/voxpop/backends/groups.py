@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
@@ -52,7 +53,8 @@ class Sweep:
         top = log_message[:, :, 0]
         for k in range(1, log_message.shape[2]):
             top = np.maximum(top, log_message[:, :, k])
-        return np.asarray(log_message - top[:, :, None])
+        log_message -= top[:, :, None]
+        return np.asarray(log_message)
 
 
 class Way(Protocol):
@@ -76,12 +78,19 @@ class Way(Protocol):
 
 @runtime_checkable
 class GuessingWay(Way, Protocol):
-    """A way that is slow from flat messages, and can guess better ones to start from."""
+    """A way that is slow from flat messages, and can guess better ones to start from.
+
+    What it says is accurate as probabilities, not in logs: tasks none of whose workers has changed
+    its mind, as a probability, need not speak again.
+    """
 
     def guess(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
     ) -> float:
         """Do as ``sweep`` does, roughly and quickly (M27)."""
+
+    def some(self, rows: NDArray[np.intp]) -> Way:
+        """Return the way of some of the rows."""
 
 
 class Ways(Protocol):
@@ -96,9 +105,7 @@ class Ways(Protocol):
     def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
         """Sum over those configurations that can matter."""
 
-    def integration(
-        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
-    ) -> Way:
+    def integration(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
         """Integrate over the truth, in one dimension."""
 
 
@@ -120,6 +127,38 @@ class Group:
         self.way, self.task, self.coordinates, self.worker = way, task, coordinates, worker
         self.origin = origin
         self.message = np.zeros((*worker.shape, n_levels), dtype=np.int64)
+        self.said: WorkerSums | None = None
+        """What a way that guesses has said to every worker."""
+
+    def speak(self, sweep: Sweep, moved: NDArray[np.bool_] | None, new_sums: WorkerSums) -> float:
+        """Add all messages to the sums, and return the largest change of any.
+
+        Rows of a way that guesses stay with what they said if none of their workers has ``moved``;
+        None stands for all.
+        """
+        if not isinstance(self.way, GuessingWay):
+            return self.way.sweep(sweep, self.worker, self.message, new_sums)
+        rows = np.arange(0) if moved is None else np.flatnonzero(moved[self.worker].any(axis=1))
+        if moved is None or self.said is None or 2 * len(rows) > len(self.worker):
+            self.said = np.zeros_like(new_sums)
+            change = self.way.sweep(sweep, self.worker, self.message, self.said)
+        elif len(rows):
+            worker, message = self.worker[rows], self.message[rows]
+            add_to_workers(self.said, worker, -message)
+            change = self.way.some(rows).sweep(sweep, worker, message, self.said)
+            self.message[rows] = message
+        else:
+            change = 0.0
+        new_sums += self.said
+        return change
+
+
+def add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> None:
+    """Add messages (n, l, K) to the sums of their workers."""
+    # One flat index per number is what numpy adds fastest.
+    n_levels = sums.shape[1]
+    flat = worker.astype(np.intp)[:, :, None] * n_levels + np.arange(n_levels)
+    np.add.at(sums.reshape(-1), flat.reshape(-1), message.reshape(-1))
 
 
 class Groups:
@@ -144,6 +183,8 @@ class Groups:
         self._guesses_left = (
             N_GUESSES if any(isinstance(g.way, GuessingWay) for g in self._groups) else 0
         )
+        self._guesses = self._guesses_left > 0
+        self._accuracy, self._heard = accuracy, np.empty((0, 0))
 
     def to_workers(self, damping: float) -> tuple[WorkerSums, float]:
         """Work out all messages to workers, and add them up."""
@@ -151,9 +192,23 @@ class Groups:
             self._guesses_left -= 1
             self.to_tasks(self._guess(), self._log_weights)
         new_sums = np.zeros_like(self._sums)
-        sweep = self._sweep(damping)
-        changes = [g.way.sweep(sweep, g.worker, g.message, new_sums) for g in self._groups]
-        return new_sums, max(changes)
+        sweep, moved = self._sweep(damping), self._moved(damping)
+        return new_sums, max(g.speak(sweep, moved, new_sums) for g in self._groups)
+
+    def _moved(self, damping: float) -> NDArray[np.bool_] | None:
+        """Tell which workers' beliefs have moved since all of their tasks last spoke; None: all.
+
+        As probabilities, by more than the accuracy asked for. A damped message moves by itself.
+        """
+        if not self._guesses:
+            return None
+        belief = softmax(self._sums * self.quantum + self._log_weights, axis=1)
+        if damping or self._heard.shape != belief.shape:
+            self._heard = np.empty((0, 0)) if damping else belief
+            return None
+        moved = np.asarray(np.abs(belief - self._heard).max(axis=1) > self._accuracy)
+        self._heard[moved] = belief[moved]
+        return moved
 
     def _guess(self) -> WorkerSums:
         """Let tasks guess that would be slow to speak from flat messages; the others speak."""
@@ -321,9 +376,7 @@ def task_groups(
             prior_mean[by_spread, j : j + 1] - origin_j,
             model,
             accuracy,
-            room,
         )
-        room -= way.kept
         yield Group(way, tasks[by_spread], slice(j, j + 1), worker[by_spread], origin_j, n_levels)
 
 

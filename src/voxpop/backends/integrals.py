@@ -16,8 +16,9 @@ from scipy.special import logsumexp
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.backends.mixtures import MixtureKernels
-from voxpop.kernels.integrate import Nodes, node_quantiles
+from voxpop.kernels.integrate import node_quantiles
 from voxpop.kernels.mixture import Block, Grid, Heard
+from voxpop.kernels.nodes import Nodes
 from voxpop.kernels.posterior import Posterior
 
 # Numbers in flight in one block: 16 MB.

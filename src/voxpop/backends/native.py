@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from voxpop import _native
@@ -21,6 +22,8 @@ from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
+# Numbers per message while posteriors are worked out; counted high: blocks then stay in the cache.
+_PER_MESSAGE = 64
 # Numbers that stay in the processor's cache between sweeps, and configurations from which the
 # factor is most of a task's work.
 _IN_CACHE, _MOSTLY_FACTOR = 2**20, 2000
@@ -53,20 +56,16 @@ class Enumeration:
         self._tables = _tables(
             tuple(model.support), value.shape[1], value.shape[2], model.prior_precision
         )
-        self.numbers_per_task = 4 * value.shape[1] * len(model.support)
+        self.numbers_per_task = _PER_MESSAGE * value.shape[1] * len(model.support)
         # Whole blocks of tasks are kept, one task per lane.
         lanes = _native.lanes(instruction_set)
         padded = -(-len(value) // lanes) * lanes
-        self._needed = needed = padded * self._tables.n_configurations
+        needed = padded * self._tables.n_configurations
         # With eight lanes a factor is made as fast as it is read, unless it stays in the cache or
         # the task has little else to do; see benchmarks/sweep.py.
         pays = lanes < 8 or needed <= _IN_CACHE or self._tables.n_configurations >= _MOSTLY_FACTOR
         self.kept = needed if pays and needed <= room else 0
         self._factor: Floats | None = None
-
-    def keep(self) -> None:
-        """Keep the factor between sweeps, whether it pays or not."""
-        self.kept = self._needed
 
     def sweep(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
@@ -79,12 +78,8 @@ class Enumeration:
             self._tables,
             self._value,
             self._prior_mean,
+            _state(sweep),
             worker,
-            sweep.sums,
-            sweep.log_weights,
-            sweep.quantum,
-            sweep.floor,
-            sweep.damping,
             message,
             new_sums,
             self._factor,
@@ -95,17 +90,13 @@ class Enumeration:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over configurations."""
-        found = _room_for(len(incoming), self._value.shape[2], len(probabilities))
+        found, wanted = _room_for(len(incoming), self._value.shape[2], probabilities)
         _native.enumerate_posterior(
             self._tables,
             self._value[rows],
             self._prior_mean[rows],
             incoming,
-            probabilities,
-            ndtri(probabilities),
-            found.estimate,
-            found.variance,
-            found.quantile,
+            wanted,
             self._threads,
             self._instruction_set,
         )
@@ -131,10 +122,10 @@ class Active:
         self._threads, self._instruction_set = threads, instruction_set
         degree, dimension = value.shape[1:]
         tables = _tables(tuple(model.support), degree, dimension, model.prior_precision)
-        self._model = tables, model.levels
+        self._model, self._law = model, (tables, model.levels)
         self._prior_precision, self._accuracy = model.prior_precision, accuracy
         self._most_free = most_free(len(model.support), degree)
-        self.numbers_per_task = 4 * degree * len(model.support)
+        self.numbers_per_task = _PER_MESSAGE * degree * len(model.support)
 
     def _speak(
         self,
@@ -145,19 +136,15 @@ class Active:
         new_sums: WorkerSums,
     ) -> float:
         return _native.active_sweep(
-            *self._model,
+            *self._law,
             self._value,
             self._prior_mean,
             self._prior_precision,
             self._accuracy,
             self._most_free,
             guess,
+            _state(sweep),
             worker,
-            sweep.sums,
-            sweep.log_weights,
-            sweep.quantum,
-            sweep.floor,
-            sweep.damping,
             message,
             new_sums,
             self._threads,
@@ -176,22 +163,29 @@ class Active:
         """Do as ``sweep`` does, roughly and quickly."""
         return self._speak(True, sweep, worker, message, new_sums)
 
+    def some(self, rows: NDArray[np.intp]) -> Active:
+        """Return the way of some of the rows."""
+        return Active(
+            self._value[rows],
+            self._prior_mean[rows],
+            self._model,
+            self._accuracy,
+            self._threads,
+            self._instruction_set,
+        )
+
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over those configurations."""
-        found = _room_for(len(incoming), self._value.shape[2], len(probabilities))
+        found, wanted = _room_for(len(incoming), self._value.shape[2], probabilities)
         _native.active_posterior(
-            *self._model,
+            *self._law,
             self._value[rows],
             self._prior_mean[rows],
             self._prior_precision,
             self._accuracy,
             self._most_free,
             incoming,
-            probabilities,
-            ndtri(probabilities),
-            found.estimate,
-            found.variance,
-            found.quantile,
+            wanted,
             self._threads,
             self._instruction_set,
         )
@@ -218,7 +212,7 @@ class Integration:
         self._levels, self._prior_variance = model.levels, model.prior_variance
         self._accuracy, self._threads = accuracy, threads
         self._instruction_set = instruction_set
-        self.numbers_per_task = 4 * value.shape[1] * len(model.support)
+        self.numbers_per_task = _PER_MESSAGE * value.shape[1] * len(model.support)
 
     def sweep(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
@@ -230,12 +224,8 @@ class Integration:
             self._prior_variance,
             self._levels,
             self._accuracy,
+            _state(sweep),
             worker,
-            sweep.sums,
-            sweep.log_weights,
-            sweep.quantum,
-            sweep.floor,
-            sweep.damping,
             message,
             new_sums,
             self._threads,
@@ -244,7 +234,7 @@ class Integration:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the density on finer nodes."""
-        found = _room_for(len(incoming), 1, len(probabilities))
+        found, wanted = _room_for(len(incoming), 1, probabilities)
         _native.integrate_posterior(
             self._value[rows],
             self._prior_mean[rows],
@@ -253,11 +243,7 @@ class Integration:
             self._accuracy,
             QUANTILE_REFINEMENT,
             incoming,
-            probabilities,
-            ndtri(probabilities),
-            found.estimate,
-            found.variance,
-            found.quantile,
+            wanted,
             self._threads,
             self._instruction_set,
         )
@@ -282,25 +268,23 @@ class NativeWays:
         """Sum over those configurations that can matter."""
         return Active(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
 
-    def integration(
-        self,
-        value: Floats,
-        prior_mean: Floats,
-        model: Model,
-        accuracy: float,
-        room: int,  # noqa: ARG002
-    ) -> Way:
+    def integration(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
         """Integrate over the truth, in one dimension."""
         return Integration(value, prior_mean, model, accuracy, self._threads, self._instruction_set)
 
 
-def _room_for(n: int, dimension: int, n_probabilities: int) -> Posterior:
-    """Return arrays for a posterior, to be filled."""
-    return Posterior(
-        np.empty((n, dimension)),
-        np.empty((n, dimension)),
-        np.empty((n, dimension, n_probabilities)),
+def _state(sweep: Sweep) -> _native.SweepState:
+    return _native.SweepState(
+        sweep.sums, sweep.log_weights, sweep.quantum, sweep.floor, sweep.damping
     )
+
+
+def _room_for(n: int, dimension: int, probabilities: Floats) -> tuple[Posterior, _native.Wanted]:
+    """Return arrays for a posterior, to be filled, and the same as the kernels want them."""
+    room = np.empty((n, dimension)), np.empty((n, dimension))
+    quantile = np.empty((n, dimension, len(probabilities)))
+    wanted = _native.Wanted(probabilities, ndtri(probabilities), *room, quantile)
+    return Posterior(*room, quantile), wanted
 
 
 def _aligned(n: int) -> Floats:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends.costs import most_free
-from voxpop.backends.groups import Sweep, Way, Workers, blocks
+from voxpop.backends.groups import Sweep, Way, Workers, add_to_workers, blocks
 from voxpop.kernels import active
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
+from voxpop.kernels.nodes import Tasks, place_nodes
 from voxpop.kernels.posterior import Posterior, known, log_known
 from voxpop.model import Model
 
@@ -42,7 +44,7 @@ def sweep_in_blocks(
         new = np.rint(log_message / sweep.quantum).astype(np.int64)
         change = max(change, _largest_change(old, new, sweep.quantum))
         message[rows] = new
-        _add_to_workers(new_sums, worker[rows], new)
+        add_to_workers(new_sums, worker[rows], new)
     return change
 
 
@@ -55,13 +57,6 @@ def _softmax(message: WorkerSums, quantum: float) -> Floats:
     p = np.exp((message - message.max(axis=2, keepdims=True)) * quantum)
     p /= p.sum(axis=2, keepdims=True)
     return np.asarray(p)
-
-
-def _add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> None:
-    # One flat index per number is what numpy adds fastest.
-    n_levels = sums.shape[1]
-    flat = worker.astype(np.intp)[:, :, None] * n_levels + np.arange(n_levels)
-    np.add.at(sums.reshape(-1), flat.reshape(-1), message.reshape(-1))
 
 
 class Enumeration:
@@ -117,7 +112,7 @@ class Active:
 
     def __init__(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> None:
         self._dense = Enumeration(value, prior_mean, model, 0)
-        self._task = value, prior_mean
+        self._task, self._model = (value, prior_mean), model
         self._levels, self._prior_precision = model.levels, model.prior_precision
         self._accuracy = accuracy
         self._most_free = most_free(len(model.support), value.shape[1])
@@ -159,6 +154,11 @@ class Active:
             new_sums,
         )
 
+    def some(self, rows: NDArray[np.intp]) -> Active:
+        """Return the way of some of the rows."""
+        value, prior_mean = self._task
+        return Active(value[rows], prior_mean[rows], self._model, self._accuracy)
+
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the mixture over all configurations."""
         return self._dense.posterior(rows, incoming, probabilities)
@@ -181,41 +181,26 @@ class Integration:
     """One-dimensional tasks whose truth is integrated over."""
 
     name = "integrate"
+    kept = 0
 
-    def __init__(
-        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
-    ) -> None:
+    def __init__(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> None:
         self._value, self._prior_mean = value[:, :, 0], prior_mean[:, 0]
         self._levels, self._variance = model.levels, model.prior_variance
         self._accuracy = accuracy
         # The task with the widest spread is the last; its nodes are the most.
-        longest = self._place(slice(len(value) - 1, len(value))).x.shape[1]
-        self.numbers_per_task = longest * value.shape[1] * (len(self._levels) + 3)
-        self._kept_rows = min(len(value), max(room, 0) // (2 * longest))
-        self.kept = self._kept_rows * 2 * longest
-        self._nodes: dict[int, integration.Nodes] = {}
+        flat = np.zeros((1, *value.shape[1:2], len(self._levels)))
+        longest = place_nodes(self._hear(slice(len(value) - 1, len(value)), flat), accuracy)
+        self.numbers_per_task = longest.x.shape[1] * value.shape[1] * (len(self._levels) + 3)
 
-    def _place(self, rows: slice) -> integration.Nodes:
-        return integration.place_nodes(
-            self._value[rows], self._levels, self._prior_mean[rows], self._variance, self._accuracy
+    def _hear(self, rows: slice, incoming: Floats) -> Tasks:
+        return Tasks.hear(
+            self._value[rows], incoming, self._levels, self._prior_mean[rows], self._variance
         )
 
     def send(self, rows: slice, incoming: Floats, out: Floats) -> None:
-        """Integrate on nodes that are kept for the next sweep while there is room."""
-        nodes = self._nodes.get(rows.start)
-        if nodes is None:
-            nodes = self._place(rows)
-            if rows.stop <= self._kept_rows:
-                self._nodes[rows.start] = nodes
-        integration.send(
-            self._value[rows],
-            self._prior_mean[rows],
-            self._variance,
-            incoming,
-            self._levels,
-            nodes,
-            out,
-        )
+        """Integrate where there is mass."""
+        tasks = self._hear(rows, incoming)
+        integration.send(tasks, place_nodes(tasks, self._accuracy), out)
 
     def sweep(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
@@ -225,15 +210,7 @@ class Integration:
 
     def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
         """Return the density on finer nodes."""
-        return integration.posterior(
-            self._value[rows],
-            self._prior_mean[rows],
-            self._variance,
-            incoming,
-            self._levels,
-            self._accuracy,
-            probabilities,
-        )
+        return integration.posterior(self._hear(rows, incoming), self._accuracy, probabilities)
 
 
 class Gold:
@@ -278,8 +255,6 @@ class PortableWays:
         """Sum over those configurations that can matter."""
         return Active(value, prior_mean, model, accuracy)
 
-    def integration(
-        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float, room: int
-    ) -> Way:
+    def integration(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
         """Integrate over the truth, in one dimension."""
-        return Integration(value, prior_mean, model, accuracy, room)
+        return Integration(value, prior_mean, model, accuracy)

@@ -139,7 +139,7 @@ static void active_posterior(
         for (int64_t j = 0; j < d; ++j) take_moments(c, d, j, s.away[2 * j], s.away[2 * j + 1]);
         for (int lane = 0; lane < block.n_rows; ++lane) {
             if (!block.wanted[lane]) continue;
-            const Mixture mixture = mixture_of(c, d, lane);
+            const Mixture mixture = t.n_probabilities ? mixture_of(c, d, lane) : Mixture{0, d};
             for (int64_t j = 0; j < d; ++j)
                 tell(t, mixture, block.row[lane], j, s.away[2 * j][lane], s.away[2 * j + 1][lane]);
         }

@@ -170,7 +170,7 @@ inline void contract_rows(
                 const vec* mean_row = D ? mean[row] : leaves.mean_a + (a + row) * d;
                 vec squared = squared_distance(mean_row, mean_b + b * d, d);
                 const double* at = cross[row] + 2 * b;
-                c = exp2(fma(squared, all(at[0]), all(at[1]) + log_half[row]) + log_b[b]);
+                c = exp2_nearly(fma(squared, all(at[0]), all(at[1]) + log_half[row]) + log_b[b]);
                 if constexpr (USE == Factor::fill) factor[row * n_right + b] = c;
             }
             seen[row] = fma(c, joint_b[b], seen[row]);

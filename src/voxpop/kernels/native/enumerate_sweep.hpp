@@ -118,7 +118,8 @@ static void enumerate_posterior_of(
     const Means means(e, a);
     take_moments(e, means, s);
     for (int lane = 0; lane < block.n_rows; ++lane) {
-        const Mixture mixture = mixture_of(e, means, s, lane);
+        const Mixture mixture =
+            t.n_probabilities ? mixture_of(e, means, s, lane) : Mixture{0, d};
         for (int64_t j = 0; j < d; ++j)
             tell(t, mixture, block.row[lane], j, s.estimate[j][lane], s.variance[j][lane]);
     }

@@ -32,7 +32,7 @@ inline vec normal(vec z, vec& density) {
 // Components of the mixture of one task: weights that sum to 1, sd, and means (n, dimension).
 struct Mixture {
     int64_t n, dimension;
-    const double *weight, *sd, *mean;
+    const double *weight = nullptr, *sd = nullptr, *mean = nullptr;
 };
 
 // Quantiles are found to this share of the narrowest component's sd.

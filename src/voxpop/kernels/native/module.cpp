@@ -16,17 +16,33 @@ using Sums = Array<const int64_t, nb::ndim<2>>;
 using NewSums = Array<int64_t, nb::ndim<2>>;
 using MessageArray = Array<int64_t, nb::ndim<3>>;
 
+// What all groups need to know for one sweep; see voxpop.backends.groups.Sweep.
+struct SweepState {
+    Sums sums;
+    In1 log_weights;
+    double quantum, floor, damping;
+};
+
+// What is wanted of the truths, and room for it.
+struct Wanted {
+    In1 probabilities, standard;
+    Out2 estimate, variance;
+    Out3 quantile;
+};
+
 static Messages messages(
-    const Workers& worker, const Sums& sums, const In1& log_weights, double quantum, double floor,
-    double damping, const MessageArray& message, const NewSums& new_sums) {
-    const size_t n = worker.shape(0), degree = worker.shape(1), K = log_weights.shape(0);
+    const SweepState& state, const Workers& worker, const MessageArray& message,
+    const NewSums& new_sums) {
+    const Sums& sums = state.sums;
+    const size_t n = worker.shape(0), degree = worker.shape(1), K = state.log_weights.shape(0);
     check(degree > 0 && K > 0, "there must be answers and levels");
     check(sums.shape(1) == K && new_sums.shape(1) == K, "sums must have one column per level");
     check(sums.shape(0) == new_sums.shape(0), "old and new sums must be of the same workers");
     check(message.shape(0) == n && message.shape(1) == degree && message.shape(2) == K,
           "message must be (tasks, answers, levels)");
     return Messages{(int64_t)n, (int64_t)degree, (int64_t)K, worker.data(), sums.data(),
-                    log_weights.data(), quantum, floor, damping, message.data()};
+                    state.log_weights.data(), state.quantum, state.floor, state.damping,
+                    message.data()};
 }
 
 static int64_t n_blocks(int64_t n_tasks, const Variant& variant) {
@@ -34,14 +50,12 @@ static int64_t n_blocks(int64_t n_tasks, const Variant& variant) {
 }
 
 static double enumerate_sweep(
-    const Tables& tables, const In3& value, const In2& prior_mean, const Workers& worker,
-    const Sums& sums, const In1& log_weights, double quantum, double floor, double damping,
-    const MessageArray& message, const NewSums& new_sums,
+    const Tables& tables, const In3& value, const In2& prior_mean, const SweepState& state,
+    const Workers& worker, const MessageArray& message, const NewSums& new_sums,
     std::optional<Array<double, nb::ndim<1>>> factor, bool fill, int n_threads,
     const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Messages m =
-        messages(worker, sums, log_weights, quantum, floor, damping, message, new_sums);
+    const Messages m = messages(state, worker, message, new_sums);
     const int64_t blocks = n_blocks(m.n_tasks, variant);
     check(m.n_levels == tables.n_levels() && m.degree == tables.degree(),
           "the tables are of another number of levels or answers");
@@ -87,13 +101,11 @@ static Active active_tasks(
 
 static double active_sweep(
     const Tables& tables, const In1& levels, const In3& value, const In2& prior_mean,
-    double prior_precision, double accuracy, int64_t most_free, bool guess, const Workers& worker,
-    const Sums& sums, const In1& log_weights, double quantum, double floor, double damping,
-    const MessageArray& message, const NewSums& new_sums, int n_threads,
-    const std::string& instruction_set) {
+    double prior_precision, double accuracy, int64_t most_free, bool guess,
+    const SweepState& state, const Workers& worker, const MessageArray& message,
+    const NewSums& new_sums, int n_threads, const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Messages m =
-        messages(worker, sums, log_weights, quantum, floor, damping, message, new_sums);
+    const Messages m = messages(state, worker, message, new_sums);
     const Active a =
         active_tasks(tables, levels, value, prior_mean, prior_precision, accuracy, most_free);
     check(m.n_levels == tables.n_levels() && m.degree == tables.degree() &&
@@ -112,12 +124,11 @@ static double active_sweep(
 
 static double integrate_sweep(
     const In2& value, const In1& prior_mean, double prior_variance, const In1& levels,
-    double accuracy, const Workers& worker, const Sums& sums, const In1& log_weights,
-    double quantum, double floor, double damping, const MessageArray& message,
-    const NewSums& new_sums, int n_threads, const std::string& instruction_set) {
+    double accuracy, const SweepState& state, const Workers& worker,
+    const MessageArray& message, const NewSums& new_sums, int n_threads,
+    const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Messages m =
-        messages(worker, sums, log_weights, quantum, floor, damping, message, new_sums);
+    const Messages m = messages(state, worker, message, new_sums);
     check((int64_t)value.shape(0) == m.n_tasks && (int64_t)value.shape(1) == m.degree,
           "value must be (tasks, answers)");
     check((int64_t)prior_mean.shape(0) == m.n_tasks, "prior_mean must be one per task");
@@ -134,11 +145,10 @@ static double integrate_sweep(
         });
 }
 
-static Truths truths(
-    const In3& incoming, const In1& probabilities, const In1& standard, const Out2& estimate,
-    const Out2& variance, const Out3& quantile, size_t dimension) {
+static Truths truths(const In3& incoming, const Wanted& wanted, size_t dimension) {
+    const auto& [probabilities, standard, estimate, variance, quantile] = wanted;
     const size_t n = incoming.shape(0), q = probabilities.shape(0);
-    check(q > 0 && standard.shape(0) == q, "there must be as many quantiles as probabilities");
+    check(standard.shape(0) == q, "there must be as many quantiles as probabilities");
     check(estimate.shape(0) == n && estimate.shape(1) == dimension && variance.shape(0) == n &&
               variance.shape(1) == dimension && quantile.shape(0) == n &&
               quantile.shape(1) == dimension && quantile.shape(2) == q,
@@ -150,11 +160,9 @@ static Truths truths(
 
 static void enumerate_posterior(
     const Tables& tables, const In3& value, const In2& prior_mean, const In3& incoming,
-    const In1& probabilities, const In1& standard, const Out2& estimate, const Out2& variance,
-    const Out3& quantile, int n_threads, const std::string& instruction_set) {
+    const Wanted& wanted, int n_threads, const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Truths t = truths(incoming, probabilities, standard, estimate, variance, quantile,
-                            (size_t)tables.dimension());
+    const Truths t = truths(incoming, wanted, (size_t)tables.dimension());
     check(t.n_levels == tables.n_levels() && t.degree == tables.degree(),
           "the tables are of another number of levels or answers");
     check((int64_t)value.shape(0) == t.n_tasks && (int64_t)value.shape(1) == t.degree &&
@@ -175,11 +183,9 @@ static void enumerate_posterior(
 static void active_posterior(
     const Tables& tables, const In1& levels, const In3& value, const In2& prior_mean,
     double prior_precision, double accuracy, int64_t most_free, const In3& incoming,
-    const In1& probabilities, const In1& standard, const Out2& estimate, const Out2& variance,
-    const Out3& quantile, int n_threads, const std::string& instruction_set) {
+    const Wanted& wanted, int n_threads, const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Truths t = truths(incoming, probabilities, standard, estimate, variance, quantile,
-                            (size_t)tables.dimension());
+    const Truths t = truths(incoming, wanted, (size_t)tables.dimension());
     const Active a =
         active_tasks(tables, levels, value, prior_mean, prior_precision, accuracy, most_free);
     check(t.n_levels == tables.n_levels() && t.degree == tables.degree() &&
@@ -195,12 +201,10 @@ static void active_posterior(
 
 static void integrate_posterior(
     const In2& value, const In1& prior_mean, double prior_variance, const In1& levels,
-    double accuracy, double refinement, const In3& incoming, const In1& probabilities,
-    const In1& standard, const Out2& estimate, const Out2& variance, const Out3& quantile,
+    double accuracy, double refinement, const In3& incoming, const Wanted& wanted,
     int n_threads, const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Truths t =
-        truths(incoming, probabilities, standard, estimate, variance, quantile, 1);
+    const Truths t = truths(incoming, wanted, 1);
     check((int64_t)value.shape(0) == t.n_tasks && (int64_t)value.shape(1) == t.degree &&
               (int64_t)prior_mean.shape(0) == t.n_tasks &&
               (int64_t)levels.shape(0) == t.n_levels,
@@ -230,29 +234,29 @@ NB_MODULE(_native, module) {
     });
     module.def("lanes", [](const std::string& name) { return find_variant(name).lanes; },
                "instruction_set"_a = "");
+    nb::class_<SweepState>(module, "SweepState")
+        .def(nb::init<Sums, In1, double, double, double>(), "sums"_a, "log_weights"_a, "quantum"_a,
+             "floor"_a, "damping"_a);
+    nb::class_<Wanted>(module, "Wanted")
+        .def(nb::init<In1, In1, Out2, Out2, Out3>(), "probabilities"_a, "standard"_a, "estimate"_a,
+             "variance"_a, "quantile"_a);
     module.def("enumerate_sweep", &enumerate_sweep, "tables"_a, "value"_a, "prior_mean"_a,
-               "worker"_a, "sums"_a, "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a,
-               "message"_a, "new_sums"_a, "factor"_a.none(), "fill"_a, "n_threads"_a,
-               "instruction_set"_a = "");
-    module.def("active_sweep", &active_sweep, "tables"_a, "levels"_a, "value"_a, "prior_mean"_a,
-               "prior_precision"_a, "accuracy"_a, "most_free"_a, "guess"_a, "worker"_a, "sums"_a,
-               "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a, "message"_a, "new_sums"_a,
+               "state"_a, "worker"_a, "message"_a, "new_sums"_a, "factor"_a.none(), "fill"_a,
                "n_threads"_a, "instruction_set"_a = "");
+    module.def("active_sweep", &active_sweep, "tables"_a, "levels"_a, "value"_a, "prior_mean"_a,
+               "prior_precision"_a, "accuracy"_a, "most_free"_a, "guess"_a, "state"_a, "worker"_a,
+               "message"_a, "new_sums"_a, "n_threads"_a, "instruction_set"_a = "");
+    module.def("integrate_sweep", &integrate_sweep, "value"_a, "prior_mean"_a,
+               "prior_variance"_a, "levels"_a, "accuracy"_a, "state"_a, "worker"_a, "message"_a,
+               "new_sums"_a, "n_threads"_a, "instruction_set"_a = "");
+    module.def("enumerate_posterior", &enumerate_posterior, "tables"_a, "value"_a,
+               "prior_mean"_a, "incoming"_a, "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
     module.def("active_posterior", &active_posterior, "tables"_a, "levels"_a, "value"_a,
                "prior_mean"_a, "prior_precision"_a, "accuracy"_a, "most_free"_a, "incoming"_a,
-               "probabilities"_a, "standard"_a, "estimate"_a, "variance"_a, "quantile"_a,
-               "n_threads"_a, "instruction_set"_a = "");
-    module.def("integrate_sweep", &integrate_sweep, "value"_a, "prior_mean"_a,
-               "prior_variance"_a, "levels"_a, "accuracy"_a, "worker"_a, "sums"_a,
-               "log_weights"_a, "quantum"_a, "floor"_a, "damping"_a, "message"_a, "new_sums"_a,
-               "n_threads"_a, "instruction_set"_a = "");
-    module.def("enumerate_posterior", &enumerate_posterior, "tables"_a, "value"_a,
-               "prior_mean"_a, "incoming"_a, "probabilities"_a, "standard"_a, "estimate"_a,
-               "variance"_a, "quantile"_a, "n_threads"_a, "instruction_set"_a = "");
+               "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
     module.def("integrate_posterior", &integrate_posterior, "value"_a, "prior_mean"_a,
                "prior_variance"_a, "levels"_a, "accuracy"_a, "refinement"_a, "incoming"_a,
-               "probabilities"_a, "standard"_a, "estimate"_a, "variance"_a, "quantile"_a,
-               "n_threads"_a, "instruction_set"_a = "");
+               "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
     auto elementary = [&module](const char* name, auto member) {
         module.def(name,
                    [member](const In1& x, const Out1& out, const std::string& instruction_set) {

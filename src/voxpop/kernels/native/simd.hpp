@@ -82,6 +82,10 @@ inline vec to_double(ivec a) { return __builtin_convertvector(a, vec); }
 inline vec absolute(vec a) { return max(a, -a); }
 
 // Largest of the lanes, and their sum in a fixed order.
+#if VOXPOP_LANES == 8
+inline double largest(vec a) { return _mm512_reduce_max_pd(a); }
+inline double sum(vec a) { return _mm512_reduce_add_pd(a); }
+#else
 inline double largest(vec a) {
     double found = a[0];
     for (int lane = 1; lane < lanes; ++lane) found = a[lane] > found ? a[lane] : found;
@@ -92,5 +96,6 @@ inline double sum(vec a) {
     for (int lane = 1; lane < lanes; ++lane) found += a[lane];
     return found;
 }
+#endif
 
 }  // namespace voxpop::VOXPOP_VARIANT

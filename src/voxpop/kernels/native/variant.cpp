@@ -1,7 +1,6 @@
 // The kernels for one instruction set; compiled once for each, with the flags that it needs.
 #include "active_sweep.hpp"
 #include "integrate_posterior.hpp"
-#include "prune.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 
@@ -9,40 +8,30 @@ static double integrate(
     const Integration& g, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
     const int64_t K = m.n_levels, degree = m.degree, n_messages = degree * K;
-    const NodeRule rule(g, degree, K);
-    vec* value = (vec*)workspace.slot(0, lanes * (degree + 1 + 3 * n_messages + 2 * K) + 2 * K);
-    vec *prior_mean = value + degree, *incoming = prior_mean + 1, *out = incoming + n_messages;
-    ivec* old = (ivec*)(out + n_messages);
-    vec* scratch = (vec*)(old + n_messages);
-    double *rate = (double*)(scratch + 2 * K), *log_scale = rate + K;
-    for (int64_t k = 0; k < K; ++k) {
-        rate[k] = 0.5 * log2_e / g.levels[k];
-        log_scale[k] = 0.5 * log2_e * __builtin_log(g.levels[k]);
-    }
+    IntegralBlocks blocks(g, degree, K, workspace);
+    vec* out = (vec*)workspace.slot(7, lanes * (3 * n_messages + 2 * K));
+    vec *sums = out + n_messages, *scratch = sums + n_messages;
+    ivec* old = (ivec*)(scratch + 2 * K);
     Change change;
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
-        listen(m, K, block, old, incoming);
-        gather(g.value, degree, block, (double*)value);
-        gather(g.prior_mean, 1, block, (double*)prior_mean);
-        for (int64_t u = 0; u < degree; ++u)
-            for (int64_t k = 0; k < K; ++k)
-                incoming[u * K + k] = incoming[u * K + k] * all(log2_e) - all(log_scale[k]);
-        const Nodes nodes = place_nodes(rule, value, *prior_mean, degree, workspace);
+        listen(m, K, block, old, blocks.height);
+        const Tasks tasks = blocks.open(g, block);
+        const Nodes nodes = place_nodes(tasks, block.n_rows, 1.0, workspace);
         for (int lane = 0; lane < block.n_rows; ++lane) {
-            const Workers workers{
-                degree, K, (double*)value + lane, (double*)incoming + lane, rate};
-            IntegralArrays s = open_integral(nodes, lane, rule, (*prior_mean)[lane], degree,
-                                             workspace);
-            leave_out_nodes(s, workers, workspace);
+            const Workers workers = tasks.workers(lane);
+            IntegralArrays s = open_integral(nodes, lane, workers, workspace);
             multiply_workers(s, workers);
             for (int64_t u = 0; u < degree; ++u)
-                integrate_cavity(s, workers, u, log_scale, (double*)(out + u * K) + lane);
+                integrate_cavity(s, workers, u, (double*)(out + u * K) + lane,
+                                 (double*)(sums + u * K) + lane);
         }
         // A repeated task: nobody hears it, but its numbers must be sound.
         for (int lane = block.n_rows; lane < lanes; ++lane)
-            for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
-        for (int64_t j = 0; j < n_messages; ++j) out[j] = out[j] * all(ln_2);
+            for (int64_t j = 0; j < n_messages; ++j)
+                out[j][lane] = out[j][lane - 1], sums[j][lane] = sums[j][lane - 1];
+        for (int64_t j = 0; j < n_messages; ++j)
+            out[j] = (out[j] + log2(sums[j]) - all(blocks.log_scale[j % K])) * all(ln_2);
         speak(m, K, block, old, out, new_sums, change, scratch);
     }
     return change.largest;
@@ -58,26 +47,15 @@ static void enumerate_posterior(
 static void integrate_posterior(
     const Integration& g, const Truths& t, int64_t first_block, int64_t last_block,
     Workspace& workspace) {
-    const int64_t K = t.n_levels, degree = t.degree;
-    const NodeRule rule(g, degree, K);
-    vec* value = (vec*)workspace.slot(0, lanes * (degree + 1 + degree * K) + K);
-    vec *prior_mean = value + degree, *incoming = prior_mean + 1;
-    double* rate = (double*)(incoming + degree * K);
-    for (int64_t k = 0; k < K; ++k) rate[k] = 0.5 * log2_e / g.levels[k];
+    IntegralBlocks blocks(g, t.degree, t.n_levels, workspace);
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, t.n_tasks);
-        gather(g.value, degree, block, (double*)value);
-        gather(g.prior_mean, 1, block, (double*)prior_mean);
-        gather(t.incoming, degree * K, block, (double*)incoming);
-        for (int64_t u = 0; u < degree; ++u)
-            for (int64_t k = 0; k < K; ++k)
-                incoming[u * K + k] =
-                    (incoming[u * K + k] - all(0.5 * __builtin_log(g.levels[k]))) * all(log2_e);
-        const Nodes nodes = place_nodes(rule, value, *prior_mean, degree, workspace);
+        gather(t.incoming, t.degree * t.n_levels, block, (double*)blocks.height);
+        const Tasks tasks = blocks.open(g, block);
+        const Nodes nodes = place_nodes(tasks, block.n_rows, g.refinement, workspace);
         for (int lane = 0; lane < block.n_rows; ++lane) {
-            const Workers workers{degree, K, (double*)value + lane, (double*)incoming + lane, rate};
-            IntegralArrays s =
-                open_integral(nodes, lane, rule, (*prior_mean)[lane], degree, workspace);
+            const Workers workers = tasks.workers(lane);
+            IntegralArrays s = open_integral(nodes, lane, workers, workspace);
             multiply_workers(s, workers);
             vec highest = all(-1e300), total = all(0.0), mean = all(0.0), square = all(0.0);
             for (int64_t q = 0; q < s.n; ++q) highest = max(highest, s.total[q]);

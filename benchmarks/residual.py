@@ -1,0 +1,83 @@
+"""Whether it pays to let only those tasks speak again whose workers have changed their minds.
+
+    python -m benchmarks.residual [--quick]
+
+Per sweep, the share of tasks that would have to speak: those with a worker whose belief has moved
+as a probability, and those with one whose belief has moved in logs, where improbable levels still
+move long after nothing shows. Only the first can be left out, and only by a way whose messages are
+accurate as probabilities and no more: ``active``, which does so; its time with and without it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import softmax
+
+import voxpop as vp
+from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_table, take_turns
+from voxpop.backends import Engine
+from voxpop.backends.groups import Groups
+
+TOLERANCE, MOVED, MOVED_NATS = 1e-7, 1e-9, 1.0
+
+
+def open_backend(answers: vp.Answers) -> tuple[Groups, np.ndarray]:
+    """Lay out a crowd whose levels are known."""
+    model = vp.Model(support=LEVELS, dimension=answers.dimension)
+    backend = Engine().open(answers, model)
+    assert isinstance(backend, Groups)
+    return backend, model.log_weights
+
+
+def shares(name: str) -> list[list[object]]:
+    """One row per sweep: its change, and which tasks have cause to speak in the next."""
+    answers = WORKLOADS[name].draw().answers
+    backend, log_weights = open_backend(answers)
+    worker = answers.worker.reshape(answers.n_tasks, -1)
+    rows: list[list[object]] = []
+    before = np.tile(log_weights, (answers.n_workers, 1))
+    change = 1.0
+    while change > TOLERANCE:
+        sums, change = backend.to_workers(0.0)
+        backend.to_tasks(sums, log_weights)
+        now = sums * backend.quantum + log_weights
+        moved = np.abs(softmax(now, axis=1) - softmax(before, axis=1)).max(axis=1) > MOVED
+        in_logs = moved | (np.ptp(now - before, axis=1) > MOVED_NATS)
+        before = now
+        share = [f"{m[worker].any(axis=1).mean():.1%}" for m in (moved, in_logs)]
+        rows.append([f"{name}, {'+'.join(backend.used)}", len(rows) + 1, f"{change:.1e}", *share])
+    return rows
+
+
+def converge(answers: vp.Answers, skipping: bool) -> None:
+    """Sweep until nothing changes."""
+    backend, log_weights = open_backend(answers)
+    if not skipping:
+        backend._moved = lambda damping: None  # type: ignore[method-assign]  # noqa: ARG005
+    change = 1.0
+    while change > TOLERANCE:
+        sums, change = backend.to_workers(0.0)
+        backend.to_tasks(sums, log_weights)
+
+
+def main() -> None:
+    """Print both tables."""
+    options = parse(__doc__)
+    print_head("Residual scheduling")
+    rows = [row for name in (("W1", "W4") if options.quick else WORKLOADS) for row in shares(name)]
+    print(f"Belief moved by {MOVED:g}, or in logs by {MOVED_NATS:g} nat: tasks to speak again.\n")
+    print_table(["workload", "sweep", "change", "by probability", "or by logs"], rows)
+    answers = WORKLOADS["W4"].draw().answers
+    best = take_turns(
+        {
+            "all tasks speak": lambda: converge(answers, False),
+            "those with cause": lambda: converge(answers, True),
+        },
+        5 if options.quick else 40,
+    )
+    print("### W4 to convergence, `active`, set-up and guesses included\n")
+    print_table(["", "CPU ms"], [[name, 1e3 * seconds] for name, seconds in best.items()])
+
+
+if __name__ == "__main__":
+    main()
