@@ -289,18 +289,41 @@ def require_stop(tol: float, max_iter: int) -> None:
     require(max_iter >= 1, f"max_iter must be at least 1, got {max_iter}")
 
 
-def worker_noise(posterior: Floats, model: Model) -> WorkerNoise:
-    """Sum up each worker's probabilities of the levels: expected variance, interval, weight."""
+def worker_noise(posterior: Floats, model: Model, between: bool = False) -> WorkerNoise:
+    """Sum up each worker's probabilities of the levels: expected variance, interval, weight.
+
+    With ``between`` a level stands for all variances about it, as on a grid that was laid over the
+    data; otherwise for itself.
+    """
     levels = model.levels
-    cumulated = np.cumsum(posterior, axis=1)
-    low = (cumulated < 0.025).sum(axis=1)
-    high = (cumulated < 0.975).sum(axis=1)
-    interval = levels[np.minimum(np.stack([low, high], axis=1), len(levels) - 1)]
     return WorkerNoise(
         variance=posterior @ levels,
-        interval=interval,
+        interval=_between(posterior, levels) if between else _among(posterior, levels),
         weight=relative_weight(posterior @ (levels[0] / levels)),
         levels=levels,
         level_weights=np.array(model.weights),
         posterior=posterior,
     )
+
+
+def _among(posterior: Floats, levels: Floats) -> Floats:
+    """95 % intervals (m, 2) that end at levels."""
+    cumulated = np.cumsum(posterior, axis=1)
+    ends = np.stack([(cumulated < share).sum(axis=1) for share in (0.025, 0.975)], axis=1)
+    return np.asarray(levels[np.minimum(ends, len(levels) - 1)])
+
+
+def _between(posterior: Floats, levels: Floats) -> Floats:
+    """95 % intervals (m, 2) of levels that share what lies between them halfway, in logs."""
+    log_level = np.log(levels)
+    if len(levels) == 1:
+        return _among(posterior, levels)
+    middle = 0.5 * (log_level[1:] + log_level[:-1])
+    edge = np.concatenate(
+        [2 * log_level[:1] - middle[:1], middle, 2 * log_level[-1:] - middle[-1:]]
+    )
+    cumulated = np.concatenate(
+        [np.zeros((len(posterior), 1)), np.cumsum(posterior, axis=1)], axis=1
+    )
+    ends = [np.interp((0.025, 0.975), row / row[-1], edge) for row in cumulated]
+    return np.asarray(np.exp(np.array(ends).reshape(-1, 2)))

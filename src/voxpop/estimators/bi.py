@@ -159,7 +159,8 @@ class BI(Estimator):
 
         trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="BI", on_sweep=on_sweep)
         moments = backend.moments(PROBABILITIES)
-        workers = worker_noise(softmax(sums * backend.quantum + log_weights, axis=1), model)
+        belief = softmax(sums * backend.quantum + log_weights, axis=1)
+        workers = worker_noise(belief, model, between=self.support == "auto")
         settings = plain_settings(self) | {
             "support_used": list(model.support),
             "weights_used": list(model.weights or ()),

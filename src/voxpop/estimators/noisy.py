@@ -71,6 +71,7 @@ class Fitted:
     trace: Trace
     learning_sweeps: int
     scale: Floats
+    on_grid: bool
 
     def facts(self) -> dict[str, Any]:
         """What was learned, as JSON can hold it."""
@@ -285,6 +286,7 @@ class NoisyFit:
             trace=trace,
             learning_sweeps=learning_sweeps,
             scale=scale,
+            on_grid=not self._common and self._explicit is None,
         )
 
 
@@ -364,7 +366,7 @@ def noisy_result(answers: Answers, settings: dict[str, Any], found: Fitted) -> R
         answers,
         settings | found.facts(),
         stretched(found.posterior, max(audit.stretch, 1.0) ** 2 * found.posterior.variance),
-        worker_noise(found.level_posterior, model),
+        worker_noise(found.level_posterior, model, between=found.on_grid),
         found.trace,
         audit=audit,
     )
