@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from voxpop import Model, assign_regular
+from voxpop import BI, Answers, Model, assign_regular
 from voxpop.arrays import Floats
 from voxpop.backends import native_is_installed
 from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
@@ -118,3 +118,14 @@ def test_integration_gets_no_task_wrong_on_hard_crowds(
         wrong |= np.abs(message - expected) * quantum > 1e-6 - 1e-6 * expected * quantum
         assert wrong.any(axis=(1, 2)).sum() == 0
         sums = new_sums
+
+
+def test_the_portable_backend_takes_many_answers_of_one_level_and_huge_ones() -> None:
+    """Neither is left to the compiled kernels: where they are, nothing else would try them."""
+    rng = np.random.default_rng(0)
+    crowded = Answers.from_arrays(np.repeat([0, 1], 100), np.arange(200), rng.normal(size=200))
+    found = BI(support=(1.0,), backend="portable").fit(crowded)
+    np.testing.assert_allclose(found.estimate[:, 0], crowded.value.reshape(2, 100).mean(axis=1))
+    huge = Answers.from_arrays([0, 0, 0], [0, 1, 2], [-1e100, 1e100, 3.0])
+    found = BI(support=(1.0, 100.0), inference="integrate", backend="portable").fit(huge)
+    assert np.isfinite(found.estimate).all()

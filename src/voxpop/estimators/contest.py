@@ -263,12 +263,12 @@ class Contest:
         return [task] if few and self.answers.is_gold.any() else [task, worker]
 
     def hedge(self, audit: Audit, freedom: float | None) -> Hedge:
-        """How far moving to mean or median improves a model's predictions, less an error (M39).
+        """How far moving to mean or median improves a model's predictions for certain (M39).
 
         Under tails of so many degrees of ``freedom`` an answer that is far off counts less.
 
         The share lambda of the simple method minimises the weighted squared error of the mixed
-        prediction; a standard error below it is what is shown.
+        prediction; what is below the error of chance is what is shown.
         """
         residual = (self.answers.value - audit.predicted)[self.usable]
         tails = np.ones_like(residual)
@@ -288,12 +288,13 @@ class Contest:
         return best
 
     def _shown(self, weight: Floats, residual: Floats, move: Floats) -> float:
-        """The share of a move that lowers the squared error most, less its standard error."""
+        """The share of a move that lowers the squared error most, less what chance may do."""
         gain = (weight * residual * move).sum(axis=1)
         size = (weight * move**2).sum(axis=1)
         if size.sum() <= _ROUNDING * (weight * residual**2).sum():
             return 0.0
-        return float(gain.sum() / size.sum()) - self._jackknife(gain, size)
+        chance = self._critical_value(1) * self._jackknife(gain, size)
+        return float(gain.sum() / size.sum()) - chance
 
     def _jackknife(self, gain: Floats, size: Floats) -> float:
         """Standard error of a ratio of sums: how it moves as each worker, or task, is left out.

@@ -45,7 +45,11 @@ def configurations(
     levels: tuple[float, ...], degree: int, prior_precision: float
 ) -> Configurations:
     """List the configurations; they depend on the model and the degree only."""
-    choice = np.indices((len(levels),) * degree).reshape(degree, -1)
+    # Digits of the configuration's number, the first worker's leading; numpy's own way to count so
+    # stops at 64 workers, whom a single level does not.
+    n_levels = len(levels)
+    place = np.array([n_levels**u for u in reversed(range(degree))])
+    choice = np.arange(n_levels**degree) // place[:, None] % n_levels
     s = np.array(levels)[choice]
     precision = 1.0 / s
     total = prior_precision + precision.sum(axis=0)
@@ -54,7 +58,7 @@ def configurations(
         rows += [precision[u] * prior_precision / total for u in range(degree)]
     pair = np.array(rows).reshape(-1, choice.shape[1])
     offset = np.log(total) + np.log(s).sum(axis=0)
-    return Configurations(len(levels), degree, precision, total, offset, pair)
+    return Configurations(n_levels, degree, precision, total, offset, pair)
 
 
 def log_factor(value: Floats, prior_mean: Floats, c: Configurations) -> Floats:

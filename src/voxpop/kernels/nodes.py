@@ -344,7 +344,8 @@ def _scan(
         q = cavity[:, :, None] - (0.5 * per_level)[:, None] * squared[:, :, None]
         np.maximum(top[:, some], q.max(axis=3), out=top[:, some])
         excess = np.maximum(0.5 * bend[:, None] - np.abs(np.diff(q)), 0.0)
-        bound = np.maximum(q[..., :-1], q[..., 1:]) + excess**2 / (2.0 * bend[:, None])
+        # The quotient is at most 1/4, where a square could overflow.
+        bound = np.maximum(q[..., :-1], q[..., 1:]) + excess * (excess / (2.0 * bend[:, None]))
         claim = bound - top[:, some, :, None]
         matters |= claim.max(axis=(1, 2)) > negligible[:, None]
     highest = x[np.arange(len(x)), total.argmax(axis=1)]
