@@ -17,6 +17,7 @@ from voxpop.backends import Engine, native_is_installed
 from voxpop.backends.costs import choose_way
 from voxpop.backends.groups import Groups, GuessingWay, Sweep, Way, add_to_workers
 from voxpop.backends.portable import Active, Enumeration
+from voxpop.kernels import active
 
 QUANTUM, FLOOR = 2.0**-36, -(2.0**20)
 LEVELS = (10.0, 100.0, 1000.0)
@@ -257,3 +258,18 @@ def test_the_cost_model_takes_it_where_workers_settle() -> None:
     rng = np.random.default_rng(1)
     backend = Engine().open(crowd(rng, 40, 10, 20), Model(support=LEVELS, dimension=2))
     assert backend.used == {"active": 40}
+
+
+def test_tasks_that_are_not_settled_are_left_alone() -> None:
+    """Whatever stands in their rows, infinity included, is neither read nor written."""
+    rng = np.random.default_rng(0)
+    levels, value = np.array([1.0, 10.0, 100.0]), rng.normal(0, 5, (4, 6, 1))
+    sure = np.full((4, 6, 3), -40.0)
+    sure[:, :, 1] = 0.0
+    sure[2:] = 0.0  # nothing is known of the workers of the last two tasks
+    out = np.full((4, 6, 3), np.inf)
+    done = active.send(value, np.zeros((4, 1)), 0.0, sure, levels, 1e-9, 1, out)
+    assert done[:2].all()
+    assert not done[2:].any()
+    assert np.isfinite(out[:2]).all()
+    assert np.isposinf(out[2:]).all()

@@ -123,8 +123,9 @@ def send(
             continue
         turn = order[rows] if f else np.broadcast_to(np.arange(value.shape[1]), order[rows].shape)
         at = rows[:, None], turn
-        out[at] = _expand(value[at], prior_mean[rows], prior_precision, incoming[at], levels, f)
-    out -= out.max(axis=2, keepdims=True)
+        sent = _expand(value[at], prior_mean[rows], prior_precision, incoming[at], levels, f)
+        # Rows of other tasks are left as they are: nothing was written there yet.
+        out[at] = sent - sent.max(axis=2, keepdims=True)
     contradicts = (out < _CONTRADICTING) & (incoming > _STILL_POSSIBLE)
     return np.asarray((n_free >= 0) & ~contradicts.any(axis=(1, 2)))
 
