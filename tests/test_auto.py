@@ -201,6 +201,13 @@ def test_a_large_crowd_is_compared_on_a_part() -> None:
     assert 300 <= part.n_edges <= 600
     assert set(part.task_ids) <= set(answers.task_ids)
     np.testing.assert_array_equal(np.unique(part.worker), np.arange(part.n_workers))
+    rows = np.random.default_rng(0).permutation(answers.n_edges)
+    shuffled = Answers.from_arrays(
+        answers.task_ids[answers.task][rows],
+        answers.worker_ids[answers.worker][rows],
+        7.0 * answers.value[rows] + 3.0,
+    )
+    assert set(neighbourhood(shuffled, 600).task_ids) == set(part.task_ids)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         result = Auto(contest_answers=600).fit(answers)

@@ -131,13 +131,19 @@ def neighbourhood(answers: Answers, limit: int) -> Answers:
 
     Tasks are taken breadth first from the task whose workers have the most answers, so that
     workers inside keep all of theirs; a random choice of tasks would leave them with one each.
+    Where there is a choice, tasks are shuffled as they stand when sorted by their answers: neither
+    names, nor rows, nor units decide it, and no task has the advantage.
     """
     if answers.n_edges <= limit:
         return answers
     taken = np.zeros(answers.n_tasks, dtype=bool)
     seen = np.zeros(answers.n_workers, dtype=bool)
     activity = sum_by_task(answers, answers.worker_degree[answers.worker].astype(float)[:, None])
-    start = int(np.argmax(activity[:, 0] / answers.task_degree))
+    first = answers.task_ptr[:-1]
+    low, high = (f.reduceat(answers.value[:, 0], first) for f in (np.minimum, np.maximum))
+    rank = np.empty(answers.n_tasks, dtype=np.int64)
+    rank[np.lexsort((high, low))] = np.random.default_rng(0).permutation(len(rank))
+    start = int(np.lexsort((rank, -activity[:, 0] / answers.task_degree))[0])
     frontier, budget = np.array([start]), limit
     task_of = answers.task[answers.by_worker]
     while len(frontier) and budget > 0:
@@ -154,7 +160,8 @@ def neighbourhood(answers: Answers, limit: int) -> Answers:
             task_of[answers.worker_ptr[u] : answers.worker_ptr[u + 1]] for u in workers.tolist()
         ]
         reached = np.unique(np.concatenate(spans)) if spans else np.empty(0, dtype=np.int64)
-        frontier = reached[~taken[reached]]
+        reached = reached[~taken[reached]]
+        frontier = reached[np.argsort(rank[reached])]
     if not taken.any():
         taken[start] = True
     return answers.part(taken)
