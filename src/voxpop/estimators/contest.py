@@ -16,7 +16,14 @@ from voxpop.backends import Engine
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi import Support
-from voxpop.estimators.judges import FEWEST_TO_TELL, Judgement, judge, no_worse, shown_better
+from voxpop.estimators.judges import (
+    FEWEST_TO_TELL,
+    Judgement,
+    error_of_sum,
+    judge,
+    no_worse,
+    shown_better,
+)
 from voxpop.estimators.noisy import NoisyFit, noisy_result, starting_levels
 from voxpop.estimators.others import others_mean, others_median
 from voxpop.kernels.posterior import Posterior, stretched
@@ -104,14 +111,15 @@ class Contest:
     candidates: list[Candidate] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
+        self._owners = self._find_owners()
         self._levels = starting_levels(self.answers, self.engine, self.on_sweep)
         flat, drawn = Noise(bounds=self.bounds), Noise(truths="learn", bounds=self.bounds)
         reference = self._fit(flat, "auto")
         self._scale = np.array(reference.settings["coordinate_scale"])
         self._weight = self._weigh(reference)
-        simple = [others(self.answers) for others in (others_mean, others_median)]
-        self._simple = min((self._plain(truth) for truth in simple), key=np.sum)
-        judged = [self._judged(truth) for truth in simple]
+        self._others = {"mean": others_mean(self.answers), "median": others_median(self.answers)}
+        self._simple = min((self._plain(truth) for truth in self._others.values()), key=np.sum)
+        judged = [self._judged(truth) for truth in self._others.values()]
         self._line = min((found.line for found in judged), key=np.sum)
         self._offset = min((found.offset for found in judged), key=np.sum)
         self.candidates = [self._scored(flat, "auto", reference)]
@@ -167,10 +175,7 @@ class Contest:
     def _is_sound(self, candidate: Candidate) -> bool:
         """Tell whether all workers together, and most of them, are predicted as well as simply."""
         owner = self.answers.worker[self.usable]
-        ours, simple = (
-            np.bincount(owner, errors).astype(np.float64)
-            for errors in (candidate.plain, self._simple)
-        )
+        ours, simple = _sums(owner, candidate.plain), _sums(owner, self._simple)
         if not no_worse(ours, simple, _ROUNDING):
             return False
         # One level for all weighs answers as the mean does; who weighs workers has more to show.
@@ -240,19 +245,9 @@ class Contest:
 
     def _error(self, per_answer: Floats) -> float:
         """Standard error of a sum over answers: those of a worker go together, and of a task."""
-        errors = []
-        for owner in self._owners:
-            sums = np.bincount(owner, per_answer)
-            present = np.bincount(owner) > 0
-            n = int(present.sum())
-            spread = sums[present] - sums[present].mean()
-            largest = float(np.abs(spread).max()) or 1.0
-            total = float(((spread / largest) ** 2).sum())
-            errors.append(largest * np.sqrt(max(n, 2) / max(n - 1, 1) * total))
-        return float(max(errors))
+        return max(error_of_sum(_sums(owner, per_answer)) for owner in self._owners)
 
-    @property
-    def _owners(self) -> list[Codes]:
+    def _find_owners(self) -> list[Codes]:
         """What answers may have errors in common by: their task, and their worker.
 
         How workers differ cannot be told from fewer than five. Where some truths are known, so
@@ -276,8 +271,8 @@ class Contest:
             spread = audit.predicted_sd[self.usable] ** 2 / tail_variance(freedom)
             tails = (freedom + 1.0) / (freedom + residual**2 / spread)
         best = Hedge("mean", 0.0)
-        for name, simple in (("mean", others_mean), ("median", others_median)):
-            move = simple(self.answers)[self.usable] - audit.truth[self.usable]
+        for name, simple in self._others.items():
+            move = (simple - audit.truth)[self.usable]
             # It must show whichever way the workers count.
             shown = min(
                 self._shown(weight * tails, residual, move)
@@ -304,12 +299,11 @@ class Contest:
         """
         errors = []
         for owner in self._owners:
-            present = np.bincount(owner) > 0
-            n = int(present.sum())
-            rest = size.sum() - np.bincount(owner, size)[present]
+            rest = size.sum() - _sums(owner, size)
+            n = len(rest)
             if n < 2 or rest.min() <= 0:
                 return float("inf")
-            ratio = (gain.sum() - np.bincount(owner, gain)[present]) / rest
+            ratio = (gain.sum() - _sums(owner, gain)) / rest
             errors.append(np.sqrt((n - 1) / n * ((ratio - ratio.mean()) ** 2).sum()))
         return float(max(errors))
 
@@ -330,6 +324,11 @@ class Contest:
             }
             for c in self.candidates
         ]
+
+
+def _sums(owner: Codes, per_answer: Floats) -> Floats:
+    """Sum over the answers of each owner who has any."""
+    return np.bincount(owner, per_answer)[np.bincount(owner) > 0].astype(np.float64)
 
 
 def describe(noise: Noise, support: Support) -> str:

@@ -66,9 +66,15 @@ def shown_better(ours: Floats, simple: Floats, level: float) -> bool:
     """Tell whether errors per worker are lower by more than chance has between workers."""
     present = (ours > 0) | (simple > 0)
     gain = (simple - ours)[present]
-    n = len(gain)
-    if n < 2 or not gain.any():
+    if len(gain) < 2:
         return False
-    gain = gain / np.abs(gain).max()
-    error = np.sqrt(n / (n - 1) * ((gain - gain.mean()) ** 2).sum())
-    return bool(gain.sum() > stdtrit(n - 1, 1.0 - level) * error)
+    return bool(gain.sum() > stdtrit(len(gain) - 1, 1.0 - level) * error_of_sum(gain))
+
+
+def error_of_sum(parts: Floats) -> float:
+    """Standard error of the sum of parts that vary independently."""
+    n = len(parts)
+    spread = parts - parts.mean()
+    # Over the largest, so that no square overflows.
+    largest = float(np.abs(spread).max()) or 1.0
+    return largest * float(np.sqrt(max(n, 2) / max(n - 1, 1) * ((spread / largest) ** 2).sum()))

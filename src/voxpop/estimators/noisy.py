@@ -232,9 +232,10 @@ class NoisyFit:
         and one answer to a task of great size can say more than all others together.
         """
         likelihood = self._common_likelihood()
-        heard = likelihood.any()
-        certain = np.where(heard & (likelihood < likelihood.max()), _IMPOSSIBLE, 0.0)
-        certain[np.argmax(likelihood) + 1 :] = _IMPOSSIBLE if heard else 0.0
+        certain = np.zeros_like(likelihood)
+        if likelihood.any():
+            certain[:] = _IMPOSSIBLE
+            certain[np.argmax(likelihood)] = 0.0
         return np.broadcast_to(certain, (self._answers.n_workers, len(certain)))
 
     def _log_level(self, learned: Learned, posterior: Floats) -> Floats:
