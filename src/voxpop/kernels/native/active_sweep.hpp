@@ -78,25 +78,12 @@ static double active_blocks(
     return change.largest;
 }
 
-template <int D>
-static double active_in(
-    const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
-    int64_t* new_sums, Workspace& workspace) {
-    switch (m.n_levels) {
-        case 2: return active_blocks<D, 2>(a, m, first_block, last_block, new_sums, workspace);
-        case 3: return active_blocks<D, 3>(a, m, first_block, last_block, new_sums, workspace);
-        default: return active_blocks<D, 0>(a, m, first_block, last_block, new_sums, workspace);
-    }
-}
-
 static double active(
     const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
-    switch (a.dense.dimension) {
-        case 1: return active_in<1>(a, m, first_block, last_block, new_sums, workspace);
-        case 2: return active_in<2>(a, m, first_block, last_block, new_sums, workspace);
-        default: return active_in<0>(a, m, first_block, last_block, new_sums, workspace);
-    }
+    return unrolled(a.dense.dimension, m.n_levels, [&]<int D, int LEVELS> {
+        return active_blocks<D, LEVELS>(a, m, first_block, last_block, new_sums, workspace);
+    });
 }
 
 // The change of a guess is of no use to anybody: none is larger than 1.

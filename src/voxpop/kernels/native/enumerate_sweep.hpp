@@ -63,26 +63,32 @@ static double enumerate_blocks(
     return change.largest;
 }
 
-// The common numbers of dimensions and levels are known to the compiler, so that loops unroll.
-template <int D>
-static double enumerate_in(
-    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
-    int64_t* new_sums, Workspace& workspace) {
-    switch (m.n_levels) {
-        case 2: return enumerate_blocks<D, 2>(e, m, first_block, last_block, new_sums, workspace);
-        case 3: return enumerate_blocks<D, 3>(e, m, first_block, last_block, new_sums, workspace);
-        default: return enumerate_blocks<D, 0>(e, m, first_block, last_block, new_sums, workspace);
+// Run work<D, LEVELS>(): the common numbers of dimensions and levels are known to the compiler, so
+// that loops unroll; 0 stands for any other.
+template <int D, class Work>
+static double with_levels(int64_t n_levels, Work work) {
+    switch (n_levels) {
+        case 2: return work.template operator()<D, 2>();
+        case 3: return work.template operator()<D, 3>();
+        default: return work.template operator()<D, 0>();
+    }
+}
+
+template <class Work>
+static double unrolled(int64_t dimension, int64_t n_levels, Work work) {
+    switch (dimension) {
+        case 1: return with_levels<1>(n_levels, work);
+        case 2: return with_levels<2>(n_levels, work);
+        default: return with_levels<0>(n_levels, work);
     }
 }
 
 static double enumerate(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
-    switch (e.dimension) {
-        case 1: return enumerate_in<1>(e, m, first_block, last_block, new_sums, workspace);
-        case 2: return enumerate_in<2>(e, m, first_block, last_block, new_sums, workspace);
-        default: return enumerate_in<0>(e, m, first_block, last_block, new_sums, workspace);
-    }
+    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS> {
+        return enumerate_blocks<D, LEVELS>(e, m, first_block, last_block, new_sums, workspace);
+    });
 }
 
 // Write down what is known of one task in one coordinate.
