@@ -22,8 +22,9 @@ from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_tab
 from voxpop import Model, _native
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums, native, portable
-from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
+from voxpop.backends.groups import fixed_point
 from voxpop.backends.native import Enumeration, Integration
+from voxpop.backends.ways import Sweep, Way, Workers
 from voxpop.kernels import enumerate as enumeration
 
 # Tasks on which the textbook is timed; the rest is in proportion.

@@ -8,15 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.hearing import known_of, said
 from voxpop import BI, Answers, Model, assign_regular
 from voxpop.arrays import Floats
 from voxpop.backends import native_is_installed
-from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
+from voxpop.backends.groups import fixed_point
 from voxpop.backends.portable import Active, Enumeration, Integration
+from voxpop.backends.ways import Sweep, Way, Workers
 
 LEVELS = (10.0, 100.0, 1000.0)
 PROBABILITIES = np.array([0.025, 0.5, 0.9])
-QUANTUM, FLOOR = 2.0**-36, -(2.0**20)
 BACKENDS = ["portable"] + ["native"] * native_is_installed()
 
 
@@ -32,13 +33,8 @@ def portable(kind: str, value: Floats, model: Model) -> Way:
 def work(kind: str, value: Floats, model: Model, incoming: Floats) -> list[Floats]:
     """Messages, and what is known of the truths."""
     way = portable(kind, value, model)
-    sums = np.rint(incoming / QUANTUM).astype(np.int64).reshape(-1, incoming.shape[2])
-    worker = np.arange(len(sums), dtype=np.int32).reshape(incoming.shape[:2])
-    message, new_sums = np.zeros(incoming.shape, dtype=np.int64), np.zeros_like(sums)
-    sweep = Sweep(sums, np.zeros(incoming.shape[2]), QUANTUM, FLOOR, 0.0)
-    way.sweep(sweep, worker, message, new_sums)
-    found = way.posterior(slice(0, len(value)), incoming, PROBABILITIES)
-    return [np.asarray(message, dtype=np.float64), found.estimate, found.variance, found.quantile]
+    found = known_of(way, incoming, PROBABILITIES)
+    return [said(way, incoming), found.estimate, found.variance, found.quantile]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from tests.hearing import FLOOR, QUANTUM, known_of, said
 from voxpop import BI, Answers, Model, assign_regular, simulate
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums, backend_in_use, native_is_installed
-from voxpop.backends.groups import Sweep, Way, Workers, fixed_point
+from voxpop.backends.groups import fixed_point
+from voxpop.backends.ways import Sweep, Way, Workers
 from voxpop.kernels import enumerate as enumeration
 
 if not native_is_installed():
@@ -22,25 +24,11 @@ if not native_is_installed():
 
 from voxpop import _native
 from voxpop.backends import portable
-from voxpop.backends.native import Active, Enumeration, Integration
+from voxpop.backends.native import Active, Enumeration, Integration, NativeWays
 
 SETS = _native.instruction_sets()
-QUANTUM, FLOOR = 2.0**-36, -(2.0**20)
 seeds = st.integers(0, 2**31)
 every_set = pytest.mark.parametrize("instruction_set", SETS)
-
-
-def said(way: Way, incoming: Floats) -> Floats:
-    """What tasks say when they hear ``incoming``: every edge has a worker of its own."""
-    n, degree, n_levels = incoming.shape
-    worker = np.arange(n * degree, dtype=np.int32).reshape(n, degree)
-    sums = np.rint(incoming / QUANTUM).astype(np.int64).reshape(-1, n_levels)
-    sweep = Sweep(sums, np.zeros(n_levels), QUANTUM, FLOOR, 0.0)
-    message = np.zeros(incoming.shape, dtype=np.int64)
-    new_sums = np.zeros_like(sums)
-    way.sweep(sweep, worker, message, new_sums)
-    np.testing.assert_array_equal(new_sums.reshape(message.shape), message)
-    return np.asarray(message * QUANTUM, dtype=np.float64)
 
 
 def draw(
@@ -140,7 +128,6 @@ def test_posterior_is_that_of_numpy(
     value = rng.normal(0, spread, (n, degree, dimension))
     mean = rng.normal(0, spread, (n, dimension))
     p = np.array([0.025, 0.05, 0.3, 0.5, 0.7, 0.9, 0.95, 0.975, 0.999])
-    rows = slice(0, n)
     pairs: list[tuple[Way, Way, float]] = [
         (
             Enumeration(value, mean, model, 0, 1, instruction_set),
@@ -152,8 +139,7 @@ def test_posterior_is_that_of_numpy(
         ours = Integration(value, mean, model, 1e-9, 1, instruction_set)
         pairs.append((ours, portable.Integration(value, mean, model, 1e-9), 1e-5))
     for native, in_numpy, tolerance in pairs:
-        found = native.posterior(rows, incoming, p)
-        expected = in_numpy.posterior(rows, incoming, p)
+        found, expected = known_of(native, incoming, p), known_of(in_numpy, incoming, p)
         scale = float(np.sqrt(expected.variance.min()))
         np.testing.assert_allclose(found.estimate, expected.estimate, atol=1e-8 * scale, rtol=1e-9)
         np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-6)
@@ -171,6 +157,25 @@ def test_integration_is_as_accurate_as_asked(accuracy: float) -> None:
     exact = said(Enumeration(value, mean, model, 0), incoming)
     found = said(Integration(value, mean, model, accuracy), incoming)
     assert np.abs(np.exp(found) - np.exp(exact)).max() < max(accuracy, 1e-11)
+
+
+@given(
+    seed=seeds,
+    n=st.integers(1, 20),
+    degree=st.integers(1, 70),
+    dimension=st.integers(1, 3),
+    digits=st.sampled_from([0, 3]),
+    instruction_set=st.sampled_from(SETS),
+)
+def test_answers_are_centred_as_in_numpy(
+    seed: int, n: int, degree: int, dimension: int, digits: int, instruction_set: str
+) -> None:
+    """With few digits many answers are equal."""
+    value = np.round(np.random.default_rng(seed).normal(5, 3, (n, degree, dimension)), digits)
+    expected = portable.PortableWays().centred(value, 0.25)
+    found = NativeWays(1, instruction_set).centred(value, 0.25)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @every_set

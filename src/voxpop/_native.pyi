@@ -2,7 +2,7 @@
 
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
-from voxpop.backends.groups import Workers
+from voxpop.backends.ways import Workers
 
 class Tables:
     def __init__(
@@ -70,7 +70,9 @@ def active_posterior(
     prior_precision: float,
     accuracy: float,
     most_free: int,
-    incoming: Floats,
+    state: SweepState,
+    worker: Workers,
+    message: WorkerSums,
     wanted: Wanted,
     n_threads: int,
     instruction_set: str = "",
@@ -92,7 +94,9 @@ def enumerate_posterior(
     tables: Tables,
     value: Floats,
     prior_mean: Floats,
-    incoming: Floats,
+    state: SweepState,
+    worker: Workers,
+    message: WorkerSums,
     wanted: Wanted,
     n_threads: int,
     instruction_set: str = "",
@@ -104,8 +108,18 @@ def integrate_posterior(
     levels: Floats,
     accuracy: float,
     refinement: float,
-    incoming: Floats,
+    state: SweepState,
+    worker: Workers,
+    message: WorkerSums,
     wanted: Wanted,
+    n_threads: int,
+    instruction_set: str = "",
+) -> None: ...
+def centre(
+    value: Floats,
+    per_unit: float,
+    away: Floats,
+    origin: Floats,
     n_threads: int,
     instruction_set: str = "",
 ) -> None: ...

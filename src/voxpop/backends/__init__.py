@@ -21,8 +21,9 @@ from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
 if TYPE_CHECKING:
-    from voxpop.backends.groups import Groups, Ways
+    from voxpop.backends.groups import Groups
     from voxpop.backends.mixtures import MixtureKernels
+    from voxpop.backends.ways import Ways
 
 Inference = Literal["auto", "enumerate", "active", "integrate"]
 WorkerSums = NDArray[np.int64]

@@ -7,17 +7,17 @@ the same to the last bit in whatever order they are added.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
 from voxpop.backends import Inference, WorkerSums
 from voxpop.backends.costs import WayName, choose_way
+from voxpop.backends.ways import GuessingWay, Sweep, Way, Ways, Workers, add_to_workers
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
@@ -29,84 +29,6 @@ N_GUESSES = 4
 # Lowest log message of a guess: it does not know which answer of a task is the odd one, so one
 # task must not outweigh all others of a worker.
 GUESS_FLOOR = -10.0
-
-Workers = NDArray[np.int32]
-
-
-@dataclass(frozen=True, eq=False)
-class Sweep:
-    """What all groups need to know for one sweep."""
-
-    sums: WorkerSums
-    log_weights: Floats
-    quantum: float
-    floor: float
-    damping: float
-
-    def incoming(self, worker: Workers, message: WorkerSums) -> Floats:
-        """M4: the workers' beliefs, each without the message of the task it goes to."""
-        units = self.sums.take(worker, axis=0)
-        units -= message
-        log_message = units * self.quantum
-        log_message += self.log_weights
-        # Level by level: numpy is slow to find the largest of a few numbers.
-        top = log_message[:, :, 0]
-        for k in range(1, log_message.shape[2]):
-            top = np.maximum(top, log_message[:, :, k])
-        log_message -= top[:, :, None]
-        return np.asarray(log_message)
-
-
-class Way(Protocol):
-    """One way to work out what tasks of the same degree say."""
-
-    name: str
-    numbers_per_task: int
-    """Numbers in flight while the posterior of one task is worked out in numpy."""
-
-    kept: int
-    """Numbers kept between sweeps."""
-
-    def sweep(
-        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
-    ) -> float:
-        """Replace all messages, add them to the sums, return the largest change."""
-
-    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
-        """Return what is known of the truths of some rows."""
-
-
-@runtime_checkable
-class GuessingWay(Way, Protocol):
-    """A way that is slow from flat messages, and can guess better ones to start from.
-
-    What it says is accurate as probabilities, not in logs: tasks none of whose workers has changed
-    its mind, as a probability, need not speak again.
-    """
-
-    def guess(
-        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
-    ) -> float:
-        """Do as ``sweep`` does, roughly and quickly (M27)."""
-
-    def some(self, rows: NDArray[np.intp]) -> Way:
-        """Return the way of some of the rows."""
-
-
-class Ways(Protocol):
-    """How one backend works out tasks of (n, l, d) values; ``room`` is for what it keeps."""
-
-    def gold(self, value: Floats, gold: Floats, model: Model) -> Way:
-        """Take tasks whose truth is known."""
-
-    def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
-        """Sum over all configurations of the levels."""
-
-    def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
-        """Sum over those configurations that can matter."""
-
-    def integration(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
-        """Integrate over the truth, in one dimension."""
 
 
 class Group:
@@ -126,6 +48,8 @@ class Group:
     ) -> None:
         self.way, self.task, self.coordinates, self.worker = way, task, coordinates, worker
         self.origin = origin
+        # Asking isinstance of a protocol takes as long as a sweep of a few hundred tasks.
+        self.guessing = cast(GuessingWay, way) if hasattr(way, "guess") else None
         self.message = np.zeros((*worker.shape, n_levels), dtype=np.int64)
         self.said: WorkerSums | None = None
         """What a way that guesses has said to every worker."""
@@ -136,29 +60,24 @@ class Group:
         Rows of a way that guesses stay with what they said if none of their workers has ``moved``;
         None stands for all.
         """
-        if not isinstance(self.way, GuessingWay):
+        if self.guessing is None:
             return self.way.sweep(sweep, self.worker, self.message, new_sums)
-        rows = np.arange(0) if moved is None else np.flatnonzero(moved[self.worker].any(axis=1))
+        rows = np.arange(0) if moved is None else self._rows_of(moved)
         if moved is None or self.said is None or 2 * len(rows) > len(self.worker):
             self.said = np.zeros_like(new_sums)
             change = self.way.sweep(sweep, self.worker, self.message, self.said)
         elif len(rows):
             worker, message = self.worker[rows], self.message[rows]
             add_to_workers(self.said, worker, -message)
-            change = self.way.some(rows).sweep(sweep, worker, message, self.said)
+            change = self.guessing.some(rows).sweep(sweep, worker, message, self.said)
             self.message[rows] = message
         else:
             change = 0.0
         new_sums += self.said
         return change
 
-
-def add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> None:
-    """Add messages (n, l, K) to the sums of their workers."""
-    # One flat index per number is what numpy adds fastest.
-    n_levels = sums.shape[1]
-    flat = worker.astype(np.intp)[:, :, None] * n_levels + np.arange(n_levels)
-    np.add.at(sums.reshape(-1), flat.reshape(-1), message.reshape(-1))
+    def _rows_of(self, workers: NDArray[np.bool_]) -> NDArray[np.intp]:
+        return np.unique(np.flatnonzero(workers[self.worker]) // self.worker.shape[1])
 
 
 class Groups:
@@ -169,8 +88,8 @@ class Groups:
     ) -> None:
         self._shape = (answers.n_tasks, answers.dimension)
         self._unit = noise_unit(model)
-        answers, model = in_units(answers, model, self._unit)
-        self._groups = list(_groups(answers, model, inference, accuracy, ways))
+        model = model_in_units(model, self._unit)
+        self._groups = list(_groups(answers, self._unit, model, inference, accuracy, ways))
         self.used: dict[str, int] = {}
         for group in self._groups:
             n_tasks = len(group.task) if group.coordinates.start == 0 else 0
@@ -180,9 +99,7 @@ class Groups:
         self.quantum, self._floor = fixed_point(int(messages))
         self._sums = np.zeros((answers.n_workers, len(model.support)), dtype=np.int64)
         self._log_weights = model.log_weights
-        self._guesses_left = (
-            N_GUESSES if any(isinstance(g.way, GuessingWay) for g in self._groups) else 0
-        )
+        self._guesses_left = N_GUESSES if any(g.guessing for g in self._groups) else 0
         self._guesses = self._guesses_left > 0
         self._accuracy, self._heard = accuracy, np.empty((0, 0))
 
@@ -202,20 +119,26 @@ class Groups:
         """
         if not self._guesses:
             return None
-        belief = softmax(self._sums * self.quantum + self._log_weights, axis=1)
+        belief = self._belief()
         if damping or self._heard.shape != belief.shape:
             self._heard = np.empty((0, 0)) if damping else belief
             return None
-        moved = np.asarray(np.abs(belief - self._heard).max(axis=1) > self._accuracy)
-        self._heard[moved] = belief[moved]
+        moved = np.asarray(np.abs(belief - self._heard).max(axis=0) > self._accuracy)
+        self._heard[:, moved] = belief[:, moved]
         return moved
+
+    def _belief(self) -> Floats:
+        # Level by level: numpy is slow along short axes.
+        log_p = self._sums.T * self.quantum + self._log_weights[:, None]
+        p = np.exp(log_p - log_p.max(axis=0))
+        return np.asarray(p / p.sum(axis=0))
 
     def _guess(self) -> WorkerSums:
         """Let tasks guess that would be slow to speak from flat messages; the others speak."""
         new_sums = np.zeros_like(self._sums)
         sweep = replace(self._sweep(0.0), floor=GUESS_FLOOR)
         for g in self._groups:
-            say = g.way.guess if isinstance(g.way, GuessingWay) else g.way.sweep
+            say = g.guessing.guess if g.guessing else g.way.sweep
             say(sweep, g.worker, g.message, new_sums)
         return new_sums
 
@@ -231,8 +154,8 @@ class Groups:
         sweep = self._sweep(0.0)
         for group in self._groups:
             for rows in blocks(len(group.task), group.way.numbers_per_task):
-                incoming = sweep.incoming(group.worker[rows], group.message[rows])
-                found = group.way.posterior(rows, incoming, probabilities)
+                heard = sweep, group.worker[rows], group.message[rows]
+                found = group.way.posterior(rows, *heard, probabilities)
                 at = (group.task[rows], group.coordinates)
                 # Answers were centred within their task, to keep small differences of large
                 # values; here the origin comes back.
@@ -275,12 +198,6 @@ def noise_unit(model: Model) -> float:
     return float(2.0 ** np.rint(0.25 * np.log2(model.levels[[0, -1]]).sum()))
 
 
-def in_units(answers: Answers, model: Model, unit: float) -> tuple[Answers, Model]:
-    """Express values, levels and prior in multiples of ``unit``."""
-    gold = None if answers.gold is None else answers.gold / unit
-    return replace(answers, value=answers.value / unit, gold=gold), model_in_units(model, unit)
-
-
 def model_in_units(model: Model, unit: float) -> Model:
     """Express levels and prior in multiples of ``unit``."""
     return replace(
@@ -308,26 +225,35 @@ def blocks(n: int, numbers_per_task: int) -> Iterator[slice]:
 
 
 def _groups(
-    answers: Answers, model: Model, inference: Inference, accuracy: float, ways: Ways
+    answers: Answers,
+    unit: float,
+    model: Model,
+    inference: Inference,
+    accuracy: float,
+    ways: Ways,
 ) -> Iterator[Group]:
-    """Sort the tasks into groups by degree and way; refuse what cannot be enumerated."""
+    """Sort the tasks into groups by degree and way; refuse what cannot be enumerated.
+
+    The model is in multiples of the unit, the answers are not yet.
+    """
     degree = answers.task_degree
     prior_mean = model.prior_means(answers.n_tasks)
     room = CACHE_NUMBERS
     per_worker = float(np.median(answers.worker_degree))
-    for size in np.unique(degree).tolist():
+    for size in np.flatnonzero(np.bincount(degree)).tolist():
         gold_tasks = np.flatnonzero((degree == size) & answers.is_gold)
         tasks = np.flatnonzero((degree == size) & ~answers.is_gold)
         if len(gold_tasks):
             assert answers.gold is not None
             worker, value = _gather(answers, gold_tasks, size)
-            yield gold_group(ways, gold_tasks, worker, value, answers.gold[gold_tasks], model)
+            gold = answers.gold[gold_tasks] / unit
+            yield gold_group(ways, gold_tasks, worker, value / unit, gold, model)
         if not len(tasks):
             continue
         worker, value = _gather(answers, tasks, size)
         name = choose_way(inference, model.levels, size, answers.dimension, accuracy, per_worker)
         for group in task_groups(
-            ways, name, tasks, worker, value, prior_mean[tasks], model, accuracy, room
+            ways, name, tasks, worker, value, unit, prior_mean[tasks], model, accuracy, room
         ):
             room -= group.way.kept
             yield group
@@ -348,6 +274,7 @@ def task_groups(
     tasks: Index,
     worker: Workers,
     value: Floats,
+    unit: float,
     prior_mean: Floats,
     model: Model,
     accuracy: float,
@@ -355,9 +282,10 @@ def task_groups(
 ) -> Iterator[Group]:
     """Group tasks of equal degree: one group, or one per coordinate where these are apart.
 
-    ``worker`` is (n, l), ``value`` (n, l, d) and ``prior_mean`` (n, d), in the order of ``tasks``.
+    ``worker`` is (n, l), ``value`` (n, l, d) and ``prior_mean`` (n, d), in the order of ``tasks``;
+    all but the values are in multiples of ``unit``.
     """
-    value, origin = _centred(value)
+    value, origin = ways.centred(value, unit)
     n_levels, dimension = len(model.support), value.shape[2]
     if name != "integrate":
         centred = prior_mean - origin
@@ -390,11 +318,3 @@ def _gather(answers: Answers, tasks: Index, size: int) -> tuple[Workers, Floats]
         )
     edge = answers.task_ptr[tasks][:, None] + np.arange(size)
     return answers.worker.take(edge), answers.value.take(edge, axis=0)
-
-
-def _centred(value: Floats) -> tuple[Floats, Floats]:
-    """Values (n, l, d) less an origin of their task, and the origins."""
-    # The middle answer: its difference from any other is exact where that matters.
-    middle = value.shape[1] // 2
-    origin = np.partition(value, middle, axis=1)[:, middle, :]
-    return value - origin[:, None, :], origin

@@ -17,13 +17,15 @@ from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends import portable as in_numpy
 from voxpop.backends.costs import most_free
-from voxpop.backends.groups import Sweep, Way, Workers
+from voxpop.backends.ways import Sweep, Way, Workers
 from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
-# Numbers per message while posteriors are worked out; counted high: blocks then stay in the cache.
-_PER_MESSAGE = 64
+# Numbers per coordinate that a block of posteriors takes in numpy.
+_PER_COORDINATE = 64
+# Most answers of a task whose middle is found by comparing each with each.
+_FEW_ANSWERS = 64
 # Numbers that stay in the processor's cache between sweeps, and configurations from which the
 # factor is most of a task's work.
 _IN_CACHE, _MOSTLY_FACTOR = 2**20, 2000
@@ -56,7 +58,7 @@ class Enumeration:
         self._tables = _tables(
             tuple(model.support), value.shape[1], value.shape[2], model.prior_precision
         )
-        self.numbers_per_task = _PER_MESSAGE * value.shape[1] * len(model.support)
+        self.numbers_per_task = _PER_COORDINATE * value.shape[2]
         # Whole blocks of tasks are kept, one task per lane.
         lanes = _native.lanes(instruction_set)
         padded = -(-len(value) // lanes) * lanes
@@ -88,14 +90,23 @@ class Enumeration:
             self._instruction_set,
         )
 
-    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+    def posterior(
+        self,
+        rows: slice,
+        sweep: Sweep,
+        worker: Workers,
+        message: WorkerSums,
+        probabilities: Floats,
+    ) -> Posterior:
         """Return the mixture over configurations."""
-        found, wanted = _room_for(len(incoming), self._value.shape[2], probabilities)
+        found, wanted = _room_for(len(worker), self._value.shape[2], probabilities)
         _native.enumerate_posterior(
             self._tables,
             self._value[rows],
             self._prior_mean[rows],
-            incoming,
+            _state(sweep),
+            worker,
+            message,
             wanted,
             self._threads,
             self._instruction_set,
@@ -125,7 +136,7 @@ class Active:
         self._model, self._law = model, (tables, model.levels)
         self._prior_precision, self._accuracy = model.prior_precision, accuracy
         self._most_free = most_free(len(model.support), degree)
-        self.numbers_per_task = _PER_MESSAGE * degree * len(model.support)
+        self.numbers_per_task = _PER_COORDINATE * dimension
 
     def _speak(
         self,
@@ -174,9 +185,16 @@ class Active:
             self._instruction_set,
         )
 
-    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+    def posterior(
+        self,
+        rows: slice,
+        sweep: Sweep,
+        worker: Workers,
+        message: WorkerSums,
+        probabilities: Floats,
+    ) -> Posterior:
         """Return the mixture over those configurations."""
-        found, wanted = _room_for(len(incoming), self._value.shape[2], probabilities)
+        found, wanted = _room_for(len(worker), self._value.shape[2], probabilities)
         _native.active_posterior(
             *self._law,
             self._value[rows],
@@ -184,7 +202,9 @@ class Active:
             self._prior_precision,
             self._accuracy,
             self._most_free,
-            incoming,
+            _state(sweep),
+            worker,
+            message,
             wanted,
             self._threads,
             self._instruction_set,
@@ -212,7 +232,7 @@ class Integration:
         self._levels, self._prior_variance = model.levels, model.prior_variance
         self._accuracy, self._threads = accuracy, threads
         self._instruction_set = instruction_set
-        self.numbers_per_task = _PER_MESSAGE * value.shape[1] * len(model.support)
+        self.numbers_per_task = _PER_COORDINATE * value.shape[2]
 
     def sweep(
         self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
@@ -232,9 +252,16 @@ class Integration:
             self._instruction_set,
         )
 
-    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+    def posterior(
+        self,
+        rows: slice,
+        sweep: Sweep,
+        worker: Workers,
+        message: WorkerSums,
+        probabilities: Floats,
+    ) -> Posterior:
         """Return the density on finer nodes."""
-        found, wanted = _room_for(len(incoming), 1, probabilities)
+        found, wanted = _room_for(len(worker), 1, probabilities)
         _native.integrate_posterior(
             self._value[rows],
             self._prior_mean[rows],
@@ -242,7 +269,9 @@ class Integration:
             self._levels,
             self._accuracy,
             QUANTILE_REFINEMENT,
-            incoming,
+            _state(sweep),
+            worker,
+            message,
             wanted,
             self._threads,
             self._instruction_set,
@@ -255,6 +284,16 @@ class NativeWays:
 
     def __init__(self, threads: int = 1, instruction_set: str = "") -> None:
         self._threads, self._instruction_set = threads, instruction_set
+
+    def centred(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
+        """Return values less an origin of their task, and the origins."""
+        n, degree, dimension = value.shape
+        if degree > _FEW_ANSWERS:
+            return in_numpy.PortableWays().centred(value, unit)
+        away, origin = np.empty(value.shape), np.empty((n, dimension))
+        value = np.ascontiguousarray(value)
+        _native.centre(value, 1.0 / unit, away, origin, self._threads, self._instruction_set)
+        return away, origin
 
     def gold(self, value: Floats, gold: Floats, model: Model) -> Way:
         """Take tasks whose truth is known."""

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends.costs import most_free
-from voxpop.backends.groups import Sweep, Way, Workers, add_to_workers, blocks
+from voxpop.backends.groups import blocks
+from voxpop.backends.ways import Sweep, Way, Workers, add_to_workers
 from voxpop.kernels import active
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
@@ -95,9 +96,17 @@ class Enumeration:
         """Replace all messages, add them to the sums, return the largest change."""
         return sweep_in_blocks(self, sweep, worker, message, new_sums)
 
-    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+    def posterior(
+        self,
+        rows: slice,
+        sweep: Sweep,
+        worker: Workers,
+        message: WorkerSums,
+        probabilities: Floats,
+    ) -> Posterior:
         """Return the mixture over configurations."""
         value, prior_mean = self._value[rows], self._prior_mean[rows]
+        incoming = sweep.incoming(worker, message)
         table = enumeration.belief(value, prior_mean, incoming, self._c)
         return enumeration.posterior(
             table, value, prior_mean, self._prior_precision, self._c, probabilities
@@ -159,9 +168,16 @@ class Active:
         value, prior_mean = self._task
         return Active(value[rows], prior_mean[rows], self._model, self._accuracy)
 
-    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+    def posterior(
+        self,
+        rows: slice,
+        sweep: Sweep,
+        worker: Workers,
+        message: WorkerSums,
+        probabilities: Floats,
+    ) -> Posterior:
         """Return the mixture over all configurations."""
-        return self._dense.posterior(rows, incoming, probabilities)
+        return self._dense.posterior(rows, sweep, worker, message, probabilities)
 
 
 class _Guess:
@@ -208,9 +224,17 @@ class Integration:
         """Replace all messages, add them to the sums, return the largest change."""
         return sweep_in_blocks(self, sweep, worker, message, new_sums)
 
-    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:
+    def posterior(
+        self,
+        rows: slice,
+        sweep: Sweep,
+        worker: Workers,
+        message: WorkerSums,
+        probabilities: Floats,
+    ) -> Posterior:
         """Return the density on finer nodes."""
-        return integration.posterior(self._hear(rows, incoming), self._accuracy, probabilities)
+        tasks = self._hear(rows, sweep.incoming(worker, message))
+        return integration.posterior(tasks, self._accuracy, probabilities)
 
 
 class Gold:
@@ -235,13 +259,26 @@ class Gold:
         """Replace all messages, add them to the sums, return the largest change."""
         return sweep_in_blocks(self, sweep, worker, message, new_sums)
 
-    def posterior(self, rows: slice, incoming: Floats, probabilities: Floats) -> Posterior:  # noqa: ARG002
+    def posterior(
+        self,
+        rows: slice,
+        sweep: Sweep,  # noqa: ARG002
+        worker: Workers,  # noqa: ARG002
+        message: WorkerSums,  # noqa: ARG002
+        probabilities: Floats,
+    ) -> Posterior:
         """Return the truth itself, without any spread."""
         return known(self._gold[rows], len(probabilities))
 
 
 class PortableWays:
     """The ways of this backend."""
+
+    def centred(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
+        """Return values less an origin of their task, and the origins."""
+        value, middle = value / unit, value.shape[1] // 2
+        origin = np.partition(value, middle, axis=1)[:, middle, :]
+        return value - origin[:, None, :], origin
 
     def gold(self, value: Floats, gold: Floats, model: Model) -> Way:
         """Take tasks whose truth is known."""

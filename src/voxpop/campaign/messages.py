@@ -19,7 +19,6 @@ from voxpop.backends import Engine, WorkerSums
 from voxpop.backends.costs import WayName, choose_way
 from voxpop.backends.groups import (
     Group,
-    Sweep,
     fixed_point,
     gold_group,
     model_in_units,
@@ -27,6 +26,7 @@ from voxpop.backends.groups import (
     task_groups,
 )
 from voxpop.backends.groups import blocks as in_blocks
+from voxpop.backends.ways import Sweep
 from voxpop.campaign.ledger import Growing, Ledger
 from voxpop.estimators.base import repeat
 from voxpop.kernels.posterior import Posterior
@@ -301,9 +301,9 @@ class Messages:
                     continue
                 edge = ledger.of_task.matrix(some, size)
                 worker = ledger.worker[edge]
-                value = ledger.value[edge] / self._unit
+                value = ledger.value[edge]
                 if known:
-                    gold = ledger.gold[some] / self._unit
+                    value, gold = value / self._unit, ledger.gold[some] / self._unit
                     here = np.arange(len(some))
                     yield (
                         edge,
@@ -318,6 +318,7 @@ class Messages:
                     np.arange(len(some)),
                     worker,
                     value,
+                    self._unit,
                     self._model.prior_means(len(some)),
                     self._model,
                     self._engine.accuracy,
@@ -335,13 +336,11 @@ class Messages:
         quantile = np.empty((len(tasks), d, len(probabilities)))
         place = np.empty(len(ledger.tasks), dtype=np.int64)
         place[tasks] = np.arange(len(tasks))
+        sweep = Sweep(self._sums.rows, self._log_weights, self.quantum, self._floor, 0.0)
         for edge, slot, group, rows in self._groups_of(tasks):
             for part in in_blocks(len(rows), group.way.numbers_per_task):
-                units = self._sums.rows[ledger.worker[edge[part]]]
-                units = units - self._message.rows[edge[part], slot]
-                incoming = units * self.quantum + self._log_weights
-                incoming -= incoming.max(axis=2, keepdims=True)
-                found = group.way.posterior(part, incoming, probabilities)
+                heard = sweep, ledger.worker[edge[part]], self._message.rows[edge[part], slot]
+                found = group.way.posterior(part, *heard, probabilities)
                 at = (place[rows[part]], group.coordinates)
                 origin = group.origin[part]
                 estimate[at] = (found.estimate + origin) * self._unit

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
-from voxpop.backends.groups import blocks, in_units, noise_unit
+from voxpop.backends.groups import blocks, model_in_units, noise_unit
 from voxpop.errors import require
 from voxpop.estimators.base import (
     Estimator,
@@ -101,7 +101,10 @@ class WeakOracle(Estimator):
         )
         depth = tree_depth(answers, self.depth)
         unit = noise_unit(model)
-        passing = _Passing(*in_units(answers, model, unit), variance / unit**2)
+        # In multiples of a unit, as backends do.
+        gold = None if answers.gold is None else answers.gold / unit
+        scaled = replace(answers, value=answers.value / unit, gold=gold)
+        passing = _Passing(scaled, model_in_units(model, unit), variance / unit**2)
         found = Posterior(
             np.empty((answers.n_tasks, answers.dimension)),
             np.empty((answers.n_tasks, answers.dimension)),

@@ -100,8 +100,9 @@ inline vec fit(const Active& a, int64_t degree, ActiveArrays& s, vec& total) {
 //     R_v = Σ_{k≠b} m_v(k) max(1, (s_b / s_k)^(d/2)),   1/2 (Σ R_v)² e^(Q/2) <= accuracy
 //
 // Returns the largest weight of what is left out if nobody is free.
-template <int D>
-inline vec doubt_workers(const Active& a, int64_t degree, int64_t K, ActiveArrays& s) {
+template <int D, int LEVELS>
+inline vec doubt_workers(const Active& a, int64_t degree, int64_t n_levels, ActiveArrays& s) {
+    const int64_t K = LEVELS ? LEVELS : n_levels;
     vec sum = all(0.0), total;
     for (int64_t u = 0; u < degree; ++u) {
         const vec* mine = s.incoming + u * K;
@@ -170,7 +171,9 @@ inline void reorder(
 }
 
 // Precision, log and message of the levels of all workers, the likeliest first.
-inline void line_up(int64_t degree, int64_t K, ActiveArrays& s) {
+template <int LEVELS>
+inline void line_up(int64_t degree, int64_t n_levels, ActiveArrays& s) {
+    const int64_t K = LEVELS ? LEVELS : n_levels;
     for (int64_t u = 0; u < degree; ++u) {
         const vec* mine = s.incoming + u * K;
         for (int64_t k = 0; k < K; ++k) {
@@ -209,13 +212,17 @@ inline int64_t first_change(int64_t number, int64_t u, int64_t n_free, int64_t K
 // Settle on one configuration of the free workers' levels: its weight, and that of single changes.
 //
 //     log C'/C = -d/2 log(W' s' / (W s)) - δ/2 W/W' |e|²,   δ = 1/s' - 1/s,  W' = W + δ
-template <int D>
+//
+// Where nobody is FREE all loops over levels are equally long, and unroll.
+template <int D, int LEVELS, bool FREE>
 inline vec settle(
-    const Active& a, int64_t degree, int64_t K, int64_t n_free, int64_t number, ActiveArrays& s) {
+    const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, int64_t number,
+    ActiveArrays& s) {
+    const int64_t K = LEVELS ? LEVELS : n_levels;
     const double half_d = 0.5 * (double)(D ? D : a.dense.dimension);
     vec log_weight = all(0.0), total;
     for (int64_t u = 0; u < degree; ++u) {
-        const int64_t j = u * K + at_second(number, u, n_free);
+        const int64_t j = u * K + (FREE && at_second(number, u, n_free));
         s.precision[u] = s.to_precision[j];
         log_weight = log_weight + s.said[j] - all(half_d) * s.to_log[j];
     }
@@ -224,7 +231,8 @@ inline vec settle(
     const vec per_total = all(1.0) / total;
     for (int64_t u = 0; u < degree; ++u) {
         s.sum[u] = all(0.0);
-        for (int64_t j = u * K + first_change(number, u, n_free, K); j < (u + 1) * K; ++j) {
+        for (int64_t f = FREE ? first_change(number, u, n_free, K) : 1; f < K; ++f) {
+            const int64_t j = u * K + f;
             const vec delta = s.to_precision[j] - s.precision[u], after = total + delta;
             s.delta[j] = delta, s.after[j] = after, s.share[j] = after * per_total;
             s.step[j] = delta / after;
@@ -248,7 +256,6 @@ template <int D, int LEVELS, bool FREE>
 inline void add_pairs(
     int64_t degree, int64_t dimension, int64_t n_levels, int64_t n_free, int64_t number,
     ActiveArrays& s) {
-    // Without free workers all loops over levels are equally long, and unroll.
     const int64_t d = D ? D : dimension, K = LEVELS ? LEVELS : n_levels;
     for (int64_t j = 0; j < degree * K; ++j) s.total[j] = all(1.0);
     for (int64_t u = 0; u < degree; ++u)
@@ -258,7 +265,8 @@ inline void add_pairs(
             const int64_t first_u = FREE ? first_change(number, u, n_free, K) : 1;
             const int64_t first_v = FREE ? first_change(number, v, n_free, K) : 1;
 #pragma GCC unroll 2
-            for (int64_t f = u * K + first_u; f < (u + 1) * K; ++f) {
+            for (int64_t of_u = first_u; of_u < K; ++of_u) {
+                const int64_t f = u * K + of_u;
                 const vec step = s.step[f], after = s.after[f], weight = s.weight[f];
                 vec squared = all(0.0), seen = s.total[f];
                 for (int64_t j = 0; j < d; ++j) {
@@ -267,7 +275,8 @@ inline void add_pairs(
                 }
                 squared = squared * after * all(0.5 * log2_e);
 #pragma GCC unroll 2
-                for (int64_t g = v * K + first_v; g < (v + 1) * K; ++g) {
+                for (int64_t of_v = first_v; of_v < K; ++of_v) {
+                    const int64_t g = v * K + of_v;
                     const vec per_both = all(1.0) / (after + s.delta[g]);
                     const vec ratio = after * s.share[g] * per_both;
                     vec exponent = s.cost[g] - s.delta[g] * squared * per_both, e;
@@ -292,35 +301,33 @@ inline void add_in_logs(vec exponent, vec factor, vec& top, vec& sum) {
 }
 
 // Write the log messages (natural, not normalised) of a block to `out`.
-template <int D, int LEVELS>
+template <int D, int LEVELS, bool FREE>
 inline void expand(
     const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
     // Sums over configurations of the free workers: in `top` and `out`.
-    for (int64_t j = 0; j < degree * K; ++j) s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
-    line_up(degree, K, s);
-    for (int64_t number = 0; number < 1 << n_free; ++number) {
-        const vec log_weight = settle<D>(a, degree, K, n_free, number, s);
-        if (n_free)
-            add_pairs<D, LEVELS, true>(degree, a.dense.dimension, K, n_free, number, s);
-        else
-            add_pairs<D, LEVELS, false>(degree, a.dense.dimension, K, n_free, number, s);
+    if constexpr (FREE)
+        for (int64_t j = 0; j < degree * K; ++j)
+            s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
+    line_up<LEVELS>(degree, K, s);
+    for (int64_t number = 0; number < (FREE ? 1 << n_free : 1); ++number) {
+        const vec log_weight = settle<D, LEVELS, FREE>(a, degree, K, n_free, number, s);
+        add_pairs<D, LEVELS, FREE>(degree, a.dense.dimension, K, n_free, number, s);
         for (int64_t u = 0; u < degree; ++u) {
             // The own message is not part of what is said.
-            const int64_t stays = u * K + at_second(number, u, n_free);
+            const int64_t stays = u * K + (FREE && at_second(number, u, n_free));
             const vec others = log_weight - s.said[stays];
-            if (n_free == 0) {
-                s.top[stays] = others, s.out[stays] = s.total[u * K];
-            } else {
+            if constexpr (FREE)
                 add_in_logs(others, s.total[u * K], s.top[stays], s.out[stays]);
-            }
-            for (int64_t j = u * K + first_change(number, u, n_free, K); j < (u + 1) * K; ++j) {
+            else
+                s.top[stays] = others, s.out[stays] = s.total[u * K];
+            for (int64_t f = FREE ? first_change(number, u, n_free, K) : 1; f < K; ++f) {
+                const int64_t j = u * K + f;
                 const vec exponent = others + s.change[j];
-                if (n_free == 0) {
-                    s.top[j] = exponent, s.out[j] = s.total[j];
-                } else {
+                if constexpr (FREE)
                     add_in_logs(exponent, s.total[j], s.top[j], s.out[j]);
-                }
+                else
+                    s.top[j] = exponent, s.out[j] = s.total[j];
             }
         }
     }
@@ -335,7 +342,9 @@ inline void expand(
 }
 
 // 1 in the lanes of tasks that contradict a level which is still possible.
-inline vec contradicts(int64_t degree, int64_t K, const ActiveArrays& s) {
+template <int LEVELS>
+inline vec contradicts(int64_t degree, int64_t n_levels, const ActiveArrays& s) {
+    const int64_t K = LEVELS ? LEVELS : n_levels;
     vec found = all(0.0);
     for (int64_t u = 0; u < degree; ++u) {
         vec top = s.out[u * K];
@@ -349,9 +358,9 @@ inline vec contradicts(int64_t degree, int64_t K, const ActiveArrays& s) {
 }
 
 // M27: rough messages from the others' average and its variance.
-template <int D>
-inline void guess(const Active& a, int64_t degree, int64_t K, ActiveArrays& s) {
-    const int64_t d = D ? D : a.dense.dimension;
+template <int D, int LEVELS>
+inline void guess(const Active& a, int64_t degree, int64_t n_levels, ActiveArrays& s) {
+    const int64_t d = D ? D : a.dense.dimension, K = LEVELS ? LEVELS : n_levels;
     const vec one = all(1.0);
     vec total = all(a.prior_precision), noise = total;
     for (int64_t u = 0; u < degree; ++u) {

@@ -14,20 +14,20 @@ struct Components {
 };
 
 // M6: the settled configurations, and those with one settled worker at another level.
-template <int D>
+template <int D, int LEVELS, bool FREE>
 inline Components find_components(
-    const Active& a, int64_t degree, int64_t K, int64_t n_free, ActiveArrays& s,
+    const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, ActiveArrays& s,
     Workspace& workspace) {
-    const int64_t d = D ? D : a.dense.dimension;
+    const int64_t d = D ? D : a.dense.dimension, K = LEVELS ? LEVELS : n_levels;
     Components c;
     c.n = (1 + degree * (K - 1)) << n_free;
     c.share = (vec*)workspace.slot(6, (lanes + 1) * c.n * (2 + d));
     c.variance = c.share + c.n, c.mean = c.variance + c.n;
     c.weight = (double*)(c.mean + c.n * d), c.sd = c.weight + c.n, c.centre = c.sd + c.n;
-    line_up(degree, K, s);
+    line_up<LEVELS>(degree, K, s);
     int64_t at = 0;
-    for (int64_t number = 0; number < 1 << n_free; ++number) {
-        const vec log_weight = settle<D>(a, degree, K, n_free, number, s);
+    for (int64_t number = 0; number < (FREE ? 1 << n_free : 1); ++number) {
+        const vec log_weight = settle<D, LEVELS, FREE>(a, degree, K, n_free, number, s);
         vec total = all(a.prior_precision);
         for (int64_t u = 0; u < degree; ++u) total = total + s.precision[u];
         c.share[at] = log_weight, c.variance[at] = all(1.0) / total;
@@ -35,8 +35,9 @@ inline Components find_components(
         for (int64_t j = 0; j < d; ++j) c.mean[at * d + j] = s.value[j] - s.away[j];
         ++at;
         for (int64_t u = 0; u < degree; ++u)
-            for (int64_t f = u * K + first_change(number, u, n_free, K); f < (u + 1) * K;
-                 ++f, ++at) {
+            for (int64_t of_u = FREE ? first_change(number, u, n_free, K) : 1; of_u < K;
+                 ++of_u, ++at) {
+                const int64_t f = u * K + of_u;
                 c.share[at] = log_weight + s.said[f] - s.said[u * K] + s.change[f];
                 c.variance[at] = all(1.0) / s.after[f];
                 for (int64_t j = 0; j < d; ++j)

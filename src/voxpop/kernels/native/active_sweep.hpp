@@ -21,7 +21,7 @@ static double active_blocks(
         listen(m, K, block, s.old, s.incoming);
         gather(a.dense.value, m.degree * d, block, (double*)s.value);
         gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
-        return doubt_workers<D>(a, m.degree, K, s);
+        return doubt_workers<D, LEVELS>(a, m.degree, K, s);
     };
     auto enumerate = [&](const Block& block) {
         EnumerationArrays dense = carve(a.dense, m, workspace);
@@ -30,7 +30,7 @@ static double active_blocks(
         speak(m, K, block, dense.old, dense.out, new_sums, change, dense.scratch);
     };
     auto say = [&](Block& block) {
-        const vec open_question = contradicts(m.degree, K, s);
+        const vec open_question = contradicts<LEVELS>(m.degree, K, s);
         for (int lane = 0; lane < block.n_rows; ++lane)
             if (block.wanted[lane] && open_question[lane] > 0.5) {
                 waiting.add(-1, block.row[lane]);
@@ -48,7 +48,7 @@ static double active_blocks(
             reorder(s.value, d, m.degree, lane, mine, false, s.top);
             reorder(s.incoming, K, m.degree, lane, mine, false, s.top);
         }
-        expand<D, LEVELS>(a, m.degree, K, n_free, s);
+        expand<D, LEVELS, true>(a, m.degree, K, n_free, s);
         for (int lane = 0; lane < lanes; ++lane) {
             const int64_t* mine = waiting.order + lane * m.degree;
             reorder(s.out, K, m.degree, lane, mine, true, s.top);
@@ -69,7 +69,7 @@ static double active_blocks(
             block.drop(lane);
         }
         if (any) {
-            expand<D, LEVELS>(a, m.degree, K, 0, s);
+            expand<D, LEVELS, false>(a, m.degree, K, 0, s);
             say(block);
         }
         waiting.answer_full(answer);
@@ -87,10 +87,11 @@ static double active(
 }
 
 // The change of a guess is of no use to anybody: none is larger than 1.
-static double guess(
+template <int D, int LEVELS>
+static double guess_blocks(
     const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
-    const int64_t K = m.n_levels, d = a.dense.dimension;
+    const int64_t K = LEVELS ? LEVELS : m.n_levels, d = D ? D : a.dense.dimension;
     ActiveArrays s = carve(a, m.degree, K, workspace);
     Change change;
     change.raise(1.0, K);
@@ -99,30 +100,36 @@ static double guess(
         listen(m, K, block, s.old, s.incoming);
         gather(a.dense.value, m.degree * d, block, (double*)s.value);
         gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
-        if (d == 2)
-            guess<2>(a, m.degree, K, s);
-        else
-            guess<0>(a, m.degree, K, s);
+        guess<D, LEVELS>(a, m.degree, K, s);
         speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
     }
     return change.largest;
 }
 
-static void active_posterior(
+static double guess(
+    const Active& a, const Messages& m, int64_t first_block, int64_t last_block,
+    int64_t* new_sums, Workspace& workspace) {
+    return unrolled(a.dense.dimension, m.n_levels, [&]<int D, int LEVELS> {
+        return guess_blocks<D, LEVELS>(a, m, first_block, last_block, new_sums, workspace);
+    });
+}
+
+template <int D, int LEVELS>
+static void active_truths(
     const Active& a, const Truths& t, int64_t first_block, int64_t last_block,
     Workspace& workspace) {
-    const int64_t K = t.n_levels, d = a.dense.dimension, degree = t.degree;
+    const Messages& m = t.heard;
+    const int64_t K = LEVELS ? LEVELS : m.n_levels, d = D ? D : a.dense.dimension;
+    const int64_t degree = m.degree;
     ActiveArrays s = carve(a, degree, K, workspace);
     Waiting waiting(a.most_free, degree, workspace);
     auto open = [&](const Block& block) {
-        gather(t.incoming, degree * K, block, (double*)s.incoming);
+        listen(m, K, block, s.old, s.incoming);
         gather(a.dense.value, degree * d, block, (double*)s.value);
         gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
-        return doubt_workers<0>(a, degree, K, s);
+        return doubt_workers<D, LEVELS>(a, degree, K, s);
     };
-    auto tell_all = [&](int64_t n_free, const Block& block) {
-        const Components c = d == 2 ? find_components<2>(a, degree, K, n_free, s, workspace)
-                                    : find_components<0>(a, degree, K, n_free, s, workspace);
+    auto tell_all = [&](const Components& c, const Block& block) {
         for (int64_t j = 0; j < d; ++j) take_moments(c, d, j, s.away[2 * j], s.away[2 * j + 1]);
         for (int lane = 0; lane < block.n_rows; ++lane) {
             if (!block.wanted[lane]) continue;
@@ -139,20 +146,29 @@ static void active_posterior(
             reorder(s.value, d, degree, lane, waiting.order, false, s.top);
             reorder(s.incoming, K, degree, lane, waiting.order, false, s.top);
         }
-        tell_all(n_free, block);
+        tell_all(find_components<D, LEVELS, true>(a, degree, K, n_free, s, workspace), block);
     };
     for (int64_t number = first_block; number < last_block; ++number) {
-        Block block(number, t.n_tasks);
+        Block block(number, m.n_tasks);
         const vec left_out = open(block);
         for (int lane = 0; lane < block.n_rows; ++lane) {
             if (left_out[lane] <= a.accuracy) continue;
             waiting.add(choose_free(a, degree, s, lane, waiting.order), block.row[lane]);
             block.drop(lane);
         }
-        tell_all(0, block);
+        tell_all(find_components<D, LEVELS, false>(a, degree, K, 0, s, workspace), block);
         waiting.answer_full(answer);
     }
     waiting.answer_rest(answer);
+}
+
+static void active_posterior(
+    const Active& a, const Truths& t, int64_t first_block, int64_t last_block,
+    Workspace& workspace) {
+    unrolled(a.dense.dimension, t.heard.n_levels, [&]<int D, int LEVELS> {
+        active_truths<D, LEVELS>(a, t, first_block, last_block, workspace);
+        return 0.0;
+    });
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

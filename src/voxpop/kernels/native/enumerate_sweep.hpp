@@ -111,14 +111,14 @@ static void tell(
 
 static void enumerate_posterior_of(
     const Enumeration& e, const Truths& t, const Block& block, Workspace& workspace) {
-    const int64_t K = t.n_levels, d = e.dimension;
-    const Messages m{t.n_tasks, t.degree, K, nullptr, nullptr, nullptr, 0, 0, 0, nullptr};
+    const Messages& m = t.heard;
+    const int64_t K = m.n_levels, d = e.dimension;
     EnumerationArrays a = carve(e, m, workspace);
     PosteriorArrays s = carve_posterior(e, workspace);
-    gather(e.value, t.degree * d, block, (double*)a.value);
+    gather(e.value, m.degree * d, block, (double*)a.value);
     gather(e.prior_mean, d, block, (double*)a.prior_mean);
-    gather(t.incoming, t.degree * K, block, (double*)a.message);
-    for (int64_t j = 0; j < t.degree * K; ++j) a.message[j] = a.message[j] * all(log2_e);
+    listen(m, K, block, a.old, a.message);
+    for (int64_t j = 0; j < m.degree * K; ++j) a.message[j] = a.message[j] * all(log2_e);
     grow_halves<0>(e, K, a);
     believe(e, K, a, s);
     const Means means(e, a);

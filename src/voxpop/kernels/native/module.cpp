@@ -31,18 +31,24 @@ struct Wanted {
 };
 
 static Messages messages(
-    const SweepState& state, const Workers& worker, const MessageArray& message,
-    const NewSums& new_sums) {
+    const SweepState& state, const Workers& worker, const MessageArray& message) {
     const Sums& sums = state.sums;
     const size_t n = worker.shape(0), degree = worker.shape(1), K = state.log_weights.shape(0);
     check(degree > 0 && K > 0, "there must be answers and levels");
-    check(sums.shape(1) == K && new_sums.shape(1) == K, "sums must have one column per level");
-    check(sums.shape(0) == new_sums.shape(0), "old and new sums must be of the same workers");
+    check(sums.shape(1) == K, "sums must have one column per level");
     check(message.shape(0) == n && message.shape(1) == degree && message.shape(2) == K,
           "message must be (tasks, answers, levels)");
     return Messages{(int64_t)n, (int64_t)degree, (int64_t)K, worker.data(), sums.data(),
                     state.log_weights.data(), state.quantum, state.floor, state.damping,
                     message.data()};
+}
+
+static Messages messages(
+    const SweepState& state, const Workers& worker, const MessageArray& message,
+    const NewSums& new_sums) {
+    check(state.sums.shape(0) == new_sums.shape(0) && state.sums.shape(1) == new_sums.shape(1),
+          "old and new sums must be of the same workers and levels");
+    return messages(state, worker, message);
 }
 
 static int64_t n_blocks(int64_t n_tasks, const Variant& variant) {
@@ -145,35 +151,35 @@ static double integrate_sweep(
         });
 }
 
-static Truths truths(const In3& incoming, const Wanted& wanted, size_t dimension) {
+static Truths truths(const Messages& heard, const Wanted& wanted, size_t dimension) {
     const auto& [probabilities, standard, estimate, variance, quantile] = wanted;
-    const size_t n = incoming.shape(0), q = probabilities.shape(0);
+    const size_t n = (size_t)heard.n_tasks, q = probabilities.shape(0);
     check(standard.shape(0) == q, "there must be as many quantiles as probabilities");
     check(estimate.shape(0) == n && estimate.shape(1) == dimension && variance.shape(0) == n &&
               variance.shape(1) == dimension && quantile.shape(0) == n &&
               quantile.shape(1) == dimension && quantile.shape(2) == q,
           "results must be (tasks, dimension) and (tasks, dimension, probabilities)");
-    return Truths{(int64_t)n, (int64_t)incoming.shape(1), (int64_t)incoming.shape(2),
-                  incoming.data(), (int64_t)q, probabilities.data(), standard.data(),
-                  estimate.data(), variance.data(), quantile.data()};
+    return Truths{heard, (int64_t)q, probabilities.data(), standard.data(), estimate.data(),
+                  variance.data(), quantile.data()};
 }
 
 static void enumerate_posterior(
-    const Tables& tables, const In3& value, const In2& prior_mean, const In3& incoming,
-    const Wanted& wanted, int n_threads, const std::string& instruction_set) {
+    const Tables& tables, const In3& value, const In2& prior_mean, const SweepState& state,
+    const Workers& worker, const MessageArray& message, const Wanted& wanted, int n_threads, const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Truths t = truths(incoming, wanted, (size_t)tables.dimension());
-    check(t.n_levels == tables.n_levels() && t.degree == tables.degree(),
+    const Messages m = messages(state, worker, message);
+    const Truths t = truths(m, wanted, (size_t)tables.dimension());
+    check(m.n_levels == tables.n_levels() && m.degree == tables.degree(),
           "the tables are of another number of levels or answers");
-    check((int64_t)value.shape(0) == t.n_tasks && (int64_t)value.shape(1) == t.degree &&
+    check((int64_t)value.shape(0) == m.n_tasks && (int64_t)value.shape(1) == m.degree &&
               (int64_t)value.shape(2) == tables.dimension() &&
-              (int64_t)prior_mean.shape(0) == t.n_tasks &&
+              (int64_t)prior_mean.shape(0) == m.n_tasks &&
               (int64_t)prior_mean.shape(1) == tables.dimension(),
           "value must be (tasks, answers, dimension), prior_mean (tasks, dimension)");
     Enumeration e = tables.enumeration();
     e.value = value.data(), e.prior_mean = prior_mean.data();
     nb::gil_scoped_release release;
-    sweep_on_threads(n_blocks(t.n_tasks, variant), 1e4 * (double)t.n_tasks, n_threads, 0, nullptr,
+    sweep_on_threads(n_blocks(m.n_tasks, variant), 1e4 * (double)m.n_tasks, n_threads, 0, nullptr,
                      [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
                          variant.enumerate_posterior(e, t, first, last, workspace);
                          return 0.0;
@@ -182,17 +188,18 @@ static void enumerate_posterior(
 
 static void active_posterior(
     const Tables& tables, const In1& levels, const In3& value, const In2& prior_mean,
-    double prior_precision, double accuracy, int64_t most_free, const In3& incoming,
-    const Wanted& wanted, int n_threads, const std::string& instruction_set) {
+    double prior_precision, double accuracy, int64_t most_free, const SweepState& state,
+    const Workers& worker, const MessageArray& message, const Wanted& wanted, int n_threads, const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Truths t = truths(incoming, wanted, (size_t)tables.dimension());
+    const Messages m = messages(state, worker, message);
+    const Truths t = truths(m, wanted, (size_t)tables.dimension());
     const Active a =
         active_tasks(tables, levels, value, prior_mean, prior_precision, accuracy, most_free);
-    check(t.n_levels == tables.n_levels() && t.degree == tables.degree() &&
-              (int64_t)value.shape(0) == t.n_tasks,
+    check(m.n_levels == tables.n_levels() && m.degree == tables.degree() &&
+              (int64_t)value.shape(0) == m.n_tasks,
           "the tables are of another number of levels, answers or tasks");
     nb::gil_scoped_release release;
-    sweep_on_threads(n_blocks(t.n_tasks, variant), 1e3 * (double)t.n_tasks, n_threads, 0, nullptr,
+    sweep_on_threads(n_blocks(m.n_tasks, variant), 1e3 * (double)m.n_tasks, n_threads, 0, nullptr,
                      [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
                          variant.active_posterior(a, t, first, last, workspace);
                          return 0.0;
@@ -201,20 +208,39 @@ static void active_posterior(
 
 static void integrate_posterior(
     const In2& value, const In1& prior_mean, double prior_variance, const In1& levels,
-    double accuracy, double refinement, const In3& incoming, const Wanted& wanted,
-    int n_threads, const std::string& instruction_set) {
+    double accuracy, double refinement, const SweepState& state, const Workers& worker,
+    const MessageArray& message, const Wanted& wanted, int n_threads, const std::string& instruction_set) {
     const Variant& variant = find_variant(instruction_set);
-    const Truths t = truths(incoming, wanted, 1);
-    check((int64_t)value.shape(0) == t.n_tasks && (int64_t)value.shape(1) == t.degree &&
-              (int64_t)prior_mean.shape(0) == t.n_tasks &&
-              (int64_t)levels.shape(0) == t.n_levels,
+    const Messages m = messages(state, worker, message);
+    const Truths t = truths(m, wanted, 1);
+    check((int64_t)value.shape(0) == m.n_tasks && (int64_t)value.shape(1) == m.degree &&
+              (int64_t)prior_mean.shape(0) == m.n_tasks &&
+              (int64_t)levels.shape(0) == m.n_levels,
           "value must be (tasks, answers), prior_mean (tasks,), levels (levels,)");
     const Integration g{levels.data(), prior_variance, accuracy, refinement, value.data(),
                         prior_mean.data()};
     nb::gil_scoped_release release;
-    sweep_on_threads(n_blocks(t.n_tasks, variant), 1e4 * (double)t.n_tasks, n_threads, 0, nullptr,
+    sweep_on_threads(n_blocks(m.n_tasks, variant), 1e4 * (double)m.n_tasks, n_threads, 0, nullptr,
                      [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
                          variant.integrate_posterior(g, t, first, last, workspace);
+                         return 0.0;
+                     });
+}
+
+static void centre(
+    const In3& value, double per_unit, const Out3& away, const Out2& origin, int n_threads,
+    const std::string& instruction_set) {
+    const Variant& variant = find_variant(instruction_set);
+    const size_t n = value.shape(0), degree = value.shape(1), d = value.shape(2);
+    check(degree > 0 && away.shape(0) == n && away.shape(1) == degree && away.shape(2) == d &&
+              origin.shape(0) == n && origin.shape(1) == d,
+          "away must be like value (tasks, answers, dimension), origin (tasks, dimension)");
+    const Centring c{(int64_t)n, (int64_t)degree, (int64_t)d, value.data(), per_unit, away.data(),
+                     origin.data()};
+    nb::gil_scoped_release release;
+    sweep_on_threads(n_blocks(c.n_tasks, variant), (double)(n * d * degree * degree), n_threads, 0,
+                     nullptr, [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
+                         variant.centre(c, first, last, workspace);
                          return 0.0;
                      });
 }
@@ -250,13 +276,15 @@ NB_MODULE(_native, module) {
                "prior_variance"_a, "levels"_a, "accuracy"_a, "state"_a, "worker"_a, "message"_a,
                "new_sums"_a, "n_threads"_a, "instruction_set"_a = "");
     module.def("enumerate_posterior", &enumerate_posterior, "tables"_a, "value"_a,
-               "prior_mean"_a, "incoming"_a, "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
+               "prior_mean"_a, "state"_a, "worker"_a, "message"_a, "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
     module.def("active_posterior", &active_posterior, "tables"_a, "levels"_a, "value"_a,
-               "prior_mean"_a, "prior_precision"_a, "accuracy"_a, "most_free"_a, "incoming"_a,
-               "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
+               "prior_mean"_a, "prior_precision"_a, "accuracy"_a, "most_free"_a, "state"_a,
+               "worker"_a, "message"_a, "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
     module.def("integrate_posterior", &integrate_posterior, "value"_a, "prior_mean"_a,
-               "prior_variance"_a, "levels"_a, "accuracy"_a, "refinement"_a, "incoming"_a,
-               "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
+               "prior_variance"_a, "levels"_a, "accuracy"_a, "refinement"_a, "state"_a,
+               "worker"_a, "message"_a, "wanted"_a, "n_threads"_a, "instruction_set"_a = "");
+    module.def("centre", &centre, "value"_a, "per_unit"_a, "away"_a, "origin"_a, "n_threads"_a,
+               "instruction_set"_a = "");
     auto elementary = [&module](const char* name, auto member) {
         module.def(name,
                    [member](const In1& x, const Out1& out, const std::string& instruction_set) {

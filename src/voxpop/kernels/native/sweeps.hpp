@@ -66,10 +66,19 @@ struct Integration {
     const double* prior_mean;  // (n_tasks,)
 };
 
-// What is wanted of the truths of a group, given what its workers say.
+// Answers of a group, to be expressed as distances from the middle one of their task (origin), in
+// units of a power of two.
+struct Centring {
+    int64_t n_tasks, degree, dimension;
+    const double* value;  // (n_tasks, degree, dimension)
+    double per_unit;
+    double* away;         // like value
+    double* origin;       // (n_tasks, dimension)
+};
+
+// What is wanted of the truths of a group, given what its workers say; its messages stay.
 struct Truths {
-    int64_t n_tasks, degree, n_levels;
-    const double* incoming;       // (n_tasks, degree, n_levels), logs
+    Messages heard;
     int64_t n_probabilities;
     const double* probabilities;
     const double* standard;       // quantiles of the standard normal distribution
@@ -114,6 +123,7 @@ struct Variant {
                                 int64_t last_block, Workspace&);
     void (*integrate_posterior)(const Integration&, const Truths&, int64_t first_block,
                                 int64_t last_block, Workspace&);
+    void (*centre)(const Centring&, int64_t first_block, int64_t last_block, Workspace&);
     void (*exp)(const double* x, double* out, int64_t n);
     void (*exp2)(const double* x, double* out, int64_t n);
     void (*log)(const double* x, double* out, int64_t n);

@@ -1,5 +1,6 @@
 // The kernels for one instruction set; compiled once for each, with the flags that it needs.
 #include "active_sweep.hpp"
+#include "centre.hpp"
 #include "integrate_posterior.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
@@ -41,16 +42,18 @@ static void enumerate_posterior(
     const Enumeration& e, const Truths& t, int64_t first_block, int64_t last_block,
     Workspace& workspace) {
     for (int64_t number = first_block; number < last_block; ++number)
-        enumerate_posterior_of(e, t, Block(number, t.n_tasks), workspace);
+        enumerate_posterior_of(e, t, Block(number, t.heard.n_tasks), workspace);
 }
 
 static void integrate_posterior(
     const Integration& g, const Truths& t, int64_t first_block, int64_t last_block,
     Workspace& workspace) {
-    IntegralBlocks blocks(g, t.degree, t.n_levels, workspace);
+    const Messages& m = t.heard;
+    IntegralBlocks blocks(g, m.degree, m.n_levels, workspace);
+    ivec* old = (ivec*)workspace.slot(7, lanes * m.degree * m.n_levels);
     for (int64_t number = first_block; number < last_block; ++number) {
-        const Block block(number, t.n_tasks);
-        gather(t.incoming, t.degree * t.n_levels, block, (double*)blocks.height);
+        const Block block(number, m.n_tasks);
+        listen(m, m.n_levels, block, old, blocks.height);
         const Tasks tasks = blocks.open(g, block);
         const Nodes nodes = place_nodes(tasks, block.n_rows, g.refinement, workspace);
         for (int lane = 0; lane < block.n_rows; ++lane) {
@@ -110,7 +113,7 @@ extern const MixtureKernels mixture_kernels;
 extern const Variant variant;
 const Variant variant = {
     VOXPOP_VARIANT_NAME, lanes, enumerate, integrate, active, guess, active_posterior,
-    enumerate_posterior, integrate_posterior, exp_all, exp2_all, log_all,
+    enumerate_posterior, integrate_posterior, centre, exp_all, exp2_all, log_all,
     &mixture_kernels};
 
 }  // namespace voxpop::VOXPOP_VARIANT
