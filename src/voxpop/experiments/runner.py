@@ -49,6 +49,8 @@ class Effort:
         Training sets drawn for a model of table 3.
     n_tasks
         Tasks of a simulated crowd; the paper's are 200.
+    detectors
+        Crowds drawn for the detector of table 3.
     """
 
     name: str
@@ -57,15 +59,16 @@ class Effort:
     draws: int
     resamples: int
     n_tasks: int = 200
+    detectors: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("instances", "heavy", "draws", "resamples", "n_tasks"):
+        for name in ("instances", "heavy", "draws", "resamples", "n_tasks", "detectors"):
             number = getattr(self, name)
             require(number >= 1, f"{name} must be at least 1, got {number}")
 
 
 QUICK = Effort(name="quick", instances=20, heavy=4, draws=4, resamples=20)
-FULL = Effort(name="full", instances=50, heavy=50, draws=50, resamples=200)
+FULL = Effort(name="full", instances=50, heavy=50, draws=50, resamples=200, detectors=12)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +77,9 @@ class Experiment:
 
     ``run`` must be a function of a module, so that a new process finds it. ``methods`` are those
     it compares: what was kept of other lists is run again. ``data`` names the folder of
-    ``--data`` without which the experiment cannot be run, ``package`` what has to be installed,
-    ``extra`` the extra of voxpop that installs it.
+    ``--data`` without which the experiment cannot be run, ``packages`` what has to be installed,
+    ``extra`` the extra of voxpop that installs it. ``why_not_now`` gives a further reason not to
+    run with an effort, if there is one.
     """
 
     name: str
@@ -84,8 +88,9 @@ class Experiment:
     run: Run
     methods: tuple[str, ...] = ()
     data: str = ""
-    package: str = ""
+    packages: tuple[str, ...] = ()
     extra: str = ""
+    why_not_now: Callable[[Effort], str] | None = None
 
 
 def rng_of(*names: object) -> np.random.Generator:
