@@ -169,7 +169,7 @@ def judge_found(
 def detection_scores(
     found: Sequence[Picture], truth: Sequence[Picture], kinds: Mapping[int, str]
 ) -> dict[str, float]:
-    """Mean average precision at overlaps of 0.5, 0.75 and over all thresholds, each kind's, Overlap.
+    """Mean average precision at overlaps of 0.5, 0.75 and over all thresholds; the overlap itself.
 
     ``overlap`` is the mean overlap of the found objects that are right at 0.5, the paper's second
     measure. Kinds of which there is no true object are left out.

@@ -2,8 +2,8 @@
 
 The paper trains SSD on VOC-07/12 for 120,000 steps; here are 292 pictures of blood (BCCD) to
 train with and 72 to test, three kinds of cells, and a detector that learns from nothing within a
-minute of a GPU. The crowd is that of table 2: pictures dealt to three workers each, ten to a worker,
-both corners of every box, variances 10 and 1000.
+minute of a GPU. The crowd is that of table 2: pictures dealt to three workers each, ten to a
+worker, both corners of every box, variances 10 and 1000.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Cells:
 def read_cells(data: Path) -> Cells:
     """Read the table of boxes; objects without extent, of which there are two, are left out."""
     table = open_table(one_of(data / "bccd", "boxes.csv"))
-    (image, names), (split, splits), (kind, kinds) = (
+    (image, names), (split, splits), (code, kinds) = (
         table.ids(name) for name in ("image", "split", "class")
     )
     box = matrix(table, BOX_COLUMNS)
@@ -67,7 +67,7 @@ def read_cells(data: Path) -> Cells:
         raise DataError("bccd/boxes.csv: pictures must be of one size (width, height)")
     whole = (box[:, 2:] > box[:, :2]).all(axis=1)
     order = np.argsort(kinds.astype(str))
-    kind = np.argsort(order)[kind]
+    kind = np.argsort(order)[code].astype(np.int64)
     is_test = whole & (splits[split] == "test")
     is_train = whole & ~is_test
     train_codes, picture = np.unique(image[is_train], return_inverse=True)
@@ -131,8 +131,8 @@ def run_cells(setting: Setting, rng: np.random.Generator, data: Path) -> list[Ro
         pictures = smaller(cells.pictures(corners))
         trained = train(pixels, pictures, len(cells.kinds), seed, RECIPE, device)
         found = smaller(trained.find(test_pixels), _SMALLER)
-        scores: Row = dict(detection_scores(found, cells.test, cells.kinds))
-        rows.append({"method": method, "label_mse": error} | scores)
+        row: Row = {"method": method, "label_mse": error}
+        rows.append({**row, **detection_scores(found, cells.test, cells.kinds)})
     return rows
 
 

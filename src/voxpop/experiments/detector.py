@@ -23,7 +23,7 @@ from voxpop.experiments.boxes import Picture, decode, encode, make_anchors, matc
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Module, ModuleDict
+    from torch.nn import Module, ModuleList
 
 Pixels = NDArray[np.uint8]
 """Pictures of one size: (pictures, rows, columns, 3)."""
@@ -59,10 +59,20 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Network:
+    """Stages that halve the picture, and for the last three a side way and a head."""
+
+    stages: ModuleList
+    sides: ModuleList
+    heads: ModuleList
+    whole: ModuleList
+
+
+@dataclass(frozen=True, kw_only=True)
 class Detector:
     """A trained network and the pictures it is for."""
 
-    network: ModuleDict
+    network: Network
     anchor: Floats
     rows: int
     columns: int
@@ -71,7 +81,7 @@ class Detector:
         """Objects in each picture, the surest of a kind first."""
         import torch
 
-        self.network.eval()
+        self.network.whole.eval()
         found = []
         with torch.no_grad():
             for start in range(0, len(pixels), 16):
@@ -82,7 +92,7 @@ class Detector:
         return found
 
     def _tensor(self, pixels: Pixels) -> Tensor:
-        return _prepare(_upload(pixels, next(self.network.parameters()).device))
+        return _prepare(_upload(pixels, next(self.network.whole.parameters()).device))
 
     def _picture(self, chance: Floats, offset: Floats) -> Picture:
         parts = []
@@ -111,10 +121,15 @@ def train(
     anchor = anchors_of(rows, columns)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = make_network(n_kinds, recipe.channels).to(device)
-    network.to(memory_format=torch.channels_last)
-    network.train()
-    optimiser = torch.optim.AdamW(network.parameters(), recipe.rate, weight_decay=recipe.decay)
+        network = make_network(n_kinds, recipe.channels)
+    network.whole.to(device)
+    for weight in network.whole.parameters():
+        if weight.dim() == 4:
+            weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+    network.whole.train()
+    optimiser = torch.optim.AdamW(
+        network.whole.parameters(), recipe.rate, weight_decay=recipe.decay
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, recipe.steps))
     pictures = _upload(pixels, torch.device(device))
     rng = np.random.default_rng(seed)
@@ -234,13 +249,14 @@ def _look(pictures: Tensor, views: Views, light: Tensor) -> Tensor:
     grid = affine_grid(torch.from_numpy(turn).to(pictures.device), shape, align_corners=False)
     seen = grid_sample(pictures, grid, align_corners=False)
     contrast, brightness = light.float().to(pictures.device)
-    return (seen * contrast + brightness - 1).contiguous(memory_format=torch.channels_last)
+    lit: Tensor = seen * contrast + brightness - 1
+    return lit.contiguous(memory_format=torch.channels_last)
 
 
 # ---- The network and its loss -------------------------------------------------------------------
 
 
-def make_network(n_kinds: int, channels: int) -> ModuleDict:
+def make_network(n_kinds: int, channels: int) -> Network:
     """Stages that halve the picture five times, and a head for each of the last three."""
     from torch import nn
 
@@ -261,28 +277,23 @@ def make_network(n_kinds: int, channels: int) -> ModuleDict:
     sides = [nn.Conv2d(width, middle, 1) for width in widths[2:]]
     answers = len(_SHAPES) * (n_kinds + 1 + 4)
     heads = [nn.Sequential(*layer(middle, middle), nn.Conv2d(middle, answers, 1)) for _ in sides]
-    return nn.ModuleDict(
-        {
-            "stages": nn.ModuleList(stages),
-            "sides": nn.ModuleList(sides),
-            "heads": nn.ModuleList(heads),
-        }
-    )
+    parts = [nn.ModuleList(some) for some in (stages, sides, heads)]
+    return Network(stages=parts[0], sides=parts[1], heads=parts[2], whole=nn.ModuleList(parts))
 
 
-def _answer(network: ModuleDict, pictures: Tensor) -> tuple[Tensor, Tensor]:
+def _answer(network: Network, pictures: Tensor) -> tuple[Tensor, Tensor]:
     """Scores of the kinds (background first) and offsets for all anchors of each picture."""
     import torch
     from torch.nn.functional import interpolate
 
     features, seen = [], pictures
-    for stage in network["stages"]:
+    for stage in network.stages:
         seen = stage(seen)
         features.append(seen)
     answers: list[Tensor] = []
     coarser = None
     for feature, side, head in reversed(
-        list(zip(features[2:], network["sides"], network["heads"], strict=True))
+        list(zip(features[2:], network.sides, network.heads, strict=True))
     ):
         here = side(feature)
         if coarser is not None:
