@@ -44,7 +44,7 @@ _ZOOM, _SHIFT, _LIGHT = 1.25, 0.15, 0.2
 class Recipe:
     """How a detector is trained; channels are those of the coarser grids."""
 
-    steps: int = 2500
+    steps: int = 1200
     batch: int = 16
     rate: float = 2e-3
     decay: float = 1e-3
