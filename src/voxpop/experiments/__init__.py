@@ -19,6 +19,7 @@ from voxpop.experiments.runner import (
     Effort,
     Experiment,
     OnInstance,
+    is_finished,
     open_pool,
     run_experiment,
 )
@@ -74,7 +75,8 @@ def reproduce(
     with open_pool(jobs) as pool:
         for experiment in (experiment for experiment in _ALL if experiment.name in asked):
             reason = _cannot_run(experiment, effort, data)
-            if reason:
+            # What was run elsewhere and is here whole needs neither data nor a GPU to be shown.
+            if reason and not is_finished(experiment, effort, folder, data):
                 notes.append(reason)
                 continue
             rows = run_experiment(experiment, effort, folder, data, pool, on_instance)

@@ -16,6 +16,8 @@ from voxpop.arrays import Floats, Index
 _CENTRE, _SIZE = 0.1, 0.2
 # An anchor stands for a box that it overlaps by half, as in SSD.
 _STANDS_FOR = 0.5
+# Least width and height of a box, in pixels: offsets take their logarithm.
+_LEAST = 1.0
 THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 """Overlaps at which a found box counts as right: from loose, as in PASCAL VOC, to tight."""
 
@@ -40,7 +42,10 @@ def labelled(box: Floats, kind: Index) -> Picture:
 
 
 def overlap(box: Floats, other: Floats) -> Floats:
-    """Intersection over union of each box (rows) and each other box (columns)."""
+    """Intersection over union of each box (rows) and each other box (columns).
+
+    The same as ``objects.iou``, which cannot be had without the readers of tables.
+    """
     common = np.ones((len(box), len(other)))
     for low, high in ((0, 2), (1, 3)):
         reach = np.minimum.outer(box[:, high], other[:, high])
@@ -54,7 +59,7 @@ def _area(box: Floats) -> Floats:
     return np.asarray((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]))
 
 
-def tidy(corners: Floats, width: float, height: float, least: float = 1.0) -> Floats:
+def tidy(corners: Floats, width: float, height: float) -> Floats:
     """Make boxes of any two opposite corners: ordered, inside the picture, of some extent.
 
     Noise may exchange the corners of a small object, or push one out of the picture.
@@ -62,8 +67,8 @@ def tidy(corners: Floats, width: float, height: float, least: float = 1.0) -> Fl
     low = np.minimum(corners[:, :2], corners[:, 2:])
     high = np.maximum(corners[:, :2], corners[:, 2:])
     size = np.array([width, height])
-    low = np.clip(low, 0, size - least)
-    return np.hstack([low, np.clip(high, low + least, size)])
+    low = np.clip(low, 0, size - _LEAST)
+    return np.hstack([low, np.clip(high, low + _LEAST, size)])
 
 
 # ---- Anchors and targets ----------------------------------------------------------------------
@@ -174,26 +179,22 @@ def detection_scores(
     ``overlap`` is the mean overlap of the found objects that are right at 0.5, the paper's second
     measure. Kinds of which there is no true object are left out.
     """
-    precision: dict[tuple[int, float], float] = {}
+    n_true = {kind: sum(int((p.kind == kind).sum()) for p in truth) for kind in kinds}
+    there = [kind for kind in kinds if n_true[kind]]
+    precision = np.zeros((len(there), len(THRESHOLDS)))
     shares: list[float] = []
-    for kind in kinds:
-        n_true = sum(int((picture.kind == kind).sum()) for picture in truth)
-        if not n_true:
-            continue
-        for threshold in THRESHOLDS:
+    for row, kind in enumerate(there):
+        for column, threshold in enumerate(THRESHOLDS):
             right, share = judge_found(found, truth, kind, threshold)
-            precision[kind, threshold] = average_precision(right, n_true)
-            if threshold == THRESHOLDS[0]:
+            precision[row, column] = average_precision(right, n_true[kind])
+            if threshold == 0.5:
                 shares += [s for s, good in zip(share, right, strict=True) if good]
-    seen = sorted({kind for kind, _ in precision})
-
-    def mean(threshold: float) -> float:
-        return float(np.mean([precision[kind, threshold] for kind in seen]))
-
+    at = dict(zip(THRESHOLDS, precision.T, strict=True))
     scores = {
-        "map50": mean(0.5),
-        "map75": mean(0.75),
-        "map": float(np.mean([mean(threshold) for threshold in THRESHOLDS])),
+        "map50": float(at[0.5].mean()),
+        "map75": float(at[0.75].mean()),
+        "map": float(precision.mean()),
         "overlap": float(np.mean(shares)) if shares else 0.0,
     }
-    return scores | {f"ap50_{kinds[kind]}": precision[kind, 0.5] for kind in seen}
+    found_of = zip(there, at[0.5].tolist(), strict=True)
+    return scores | {f"ap50_{kinds[kind]}": score for kind, score in found_of}

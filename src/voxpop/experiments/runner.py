@@ -187,16 +187,9 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ.pop(name, None)
 
 
-def run_experiment(
-    experiment: Experiment,
-    effort: Effort,
-    folder: Path,
-    data: Path,
-    pool: Executor | None = None,
-    on_instance: OnInstance | None = None,
-) -> list[Row]:
-    """Run all instances that are not on disk yet, and return the rows of all, in order."""
-    jobs = [
+def plan_jobs(experiment: Experiment, effort: Effort, folder: Path, data: Path) -> list[Job]:
+    """All instances of an experiment, in order, whether they are on disk or not."""
+    return [
         Job(
             experiment=experiment.name,
             setting=setting,
@@ -209,6 +202,24 @@ def run_experiment(
         for setting, number in experiment.plan(effort, data)
         for index in range(number)
     ]
+
+
+def is_finished(experiment: Experiment, effort: Effort, folder: Path, data: Path) -> bool:
+    """Whether an earlier run, here or elsewhere, left all instances."""
+    jobs = plan_jobs(experiment, effort, folder, data)
+    return all(job.finished() is not None for job in jobs)
+
+
+def run_experiment(
+    experiment: Experiment,
+    effort: Effort,
+    folder: Path,
+    data: Path,
+    pool: Executor | None = None,
+    on_instance: OnInstance | None = None,
+) -> list[Row]:
+    """Run all instances that are not on disk yet, and return the rows of all, in order."""
+    jobs = plan_jobs(experiment, effort, folder, data)
     rows: dict[int, list[Row]] = {}
 
     def keep(number: int, found: list[Row]) -> None:
