@@ -4,7 +4,7 @@ The paper trains SSD on VOC-07/12 for 120,000 steps; here are 292 pictures of bl
 train with and 72 to test, three kinds of cells, and a small detector that learns from nothing in
 1,200 steps. The crowd is that of table 2: pictures dealt to three workers each, ten to a worker,
 both corners of every box, variances 10 and 1000. A worker thus gives some 270 answers, from which
-BI knows his class as the oracle does: their labels are the same, and what their detectors differ
+BI knows its class as the oracle does: their labels are the same, and what their detectors differ
 by is the noise of training.
 """
 
