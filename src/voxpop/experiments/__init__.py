@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from voxpop.experiments.cells import DETECTOR
 from voxpop.experiments.claims import Verdict, count, judge
 from voxpop.experiments.learning import LEARNING
 from voxpop.experiments.report import Sheet, claims_sheet, sheets
@@ -18,6 +19,7 @@ from voxpop.experiments.runner import (
     Effort,
     Experiment,
     OnInstance,
+    is_finished,
     open_pool,
     run_experiment,
 )
@@ -25,10 +27,10 @@ from voxpop.experiments.synthetic import EXAMPLE_RUN, FIGURES
 from voxpop.experiments.tables import TABLE1, TABLE2
 from voxpop.tables import make_folder, replacing, write_table
 
-_ALL = [*FIGURES, EXAMPLE_RUN, TABLE1, TABLE2, *LEARNING]
+_ALL = [*FIGURES, EXAMPLE_RUN, TABLE1, TABLE2, *LEARNING, DETECTOR]
 PARTS: dict[str, list[Experiment]] = {
     **{experiment.name: [experiment] for experiment in (*FIGURES, TABLE1, TABLE2)},
-    "table3": LEARNING,
+    "table3": [*LEARNING, DETECTOR],
     "claims": _ALL,
     "all": _ALL,
 }
@@ -38,6 +40,7 @@ _HOW_TO_GET = {
     "voc0712": "the boxes of PASCAL VOC 2007 and 2012 trainval as one table",
     "fgnet_truth": "the photos of FG-NET and their ages",
     "moviereviews": "the movie reviews of Rodrigues et al. (2017): words, crowd ratings, truth",
+    "bccd": "the pictures and boxes of the BCCD data set of blood cells",
 }
 
 
@@ -71,8 +74,9 @@ def reproduce(
     frames: dict[str, pd.DataFrame] = {}
     with open_pool(jobs) as pool:
         for experiment in (experiment for experiment in _ALL if experiment.name in asked):
-            reason = _cannot_run(experiment, data)
-            if reason:
+            reason = _cannot_run(experiment, effort, data)
+            # What was run elsewhere and is here whole needs neither data nor a GPU to be shown.
+            if reason and not is_finished(experiment, effort, folder, data):
                 notes.append(reason)
                 continue
             rows = run_experiment(experiment, effort, folder, data, pool, on_instance)
@@ -98,19 +102,21 @@ def reproduce(
     return Reproduction(sheets=found, verdicts=verdicts, notes=notes, files=files)
 
 
-def _cannot_run(experiment: Experiment, data: Path) -> str:
+def _cannot_run(experiment: Experiment, effort: Effort, data: Path) -> str:
     """Say why an experiment cannot be run here, and what to do; empty if it can."""
-    if experiment.package and find_spec(experiment.package) is None:
-        return (
-            f"{experiment.name} ({experiment.title}) not run: {experiment.package} is not "
-            f"installed; pip install 'voxpop[{experiment.extra}]'"
-        )
+    not_run = f"{experiment.name} ({experiment.title}) not run: "
+    absent = [name for name in experiment.packages if find_spec(name) is None]
+    if absent:
+        names = " and ".join(absent)
+        return f"{not_run}{names} not installed; pip install 'voxpop[{experiment.extra}]'"
     if experiment.data and not (data / experiment.data).is_dir():
         return (
-            f"{experiment.name} ({experiment.title}) not run: {data / experiment.data} is absent; "
+            f"{not_run}{data / experiment.data} is absent; "
             f"it should hold {_HOW_TO_GET[experiment.data]}; layout and sources are on the page "
             '"The paper, reproduced" of the docs; name the folder above it with --data'
         )
+    if experiment.why_not_now is not None and (reason := experiment.why_not_now(effort)):
+        return not_run + reason
     return ""
 
 

@@ -192,11 +192,19 @@ CLAIMS = [
     ),
     _claim(
         "better-labels-detector",
-        "detectors (VOC-07/12) and age predictors (FG-NET) trained on labels of BI and NBI beat "
-        "those trained on averages",
-        "mAP above, median absolute error below Average's",
-        ("digits", "reviews"),
-        measures.no_detector,
+        "detectors trained on labels of BI and NBI beat those trained on averages, and BI's are "
+        "close to the oracle's (mAP 71.80, 75.62, 75.94, 76.05)",
+        "blood cells, emulated crowd: mAP of BI and NBI above Average's by > 2 se over the draws; "
+        "BI goes >= 75 % (+ 2 se) of the way to Strong-Oracle",
+        ("detector",),
+        measures.detectors,
+    ),
+    _claim(
+        "better-labels-ages",
+        "age predictors (FG-NET) trained on labels of BI beat those trained on averages",
+        "median absolute error below Average's",
+        ("table1",),
+        measures.no_age_predictor,
     ),
     _claim(
         "better-labels-digits",

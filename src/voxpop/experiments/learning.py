@@ -1,10 +1,9 @@
 """Table 3: better labels train better models, on real reviews and on images of digits.
 
 Each problem is an experiment whose rows have the same columns: method (of the labels), weighting,
-the labels' own error, and what ``_scores`` finds on the test set. This is where a further learner
-goes: the paper's detector (on images of blood cells, say; it wants a GPU) is one more ``run``
-that returns such rows, an entry in ``LEARNING`` and its sheet in ``report.sheets``; the claim
-``better-labels-detector`` then has something to be judged by.
+the labels' own error, and what ``_scores`` finds on the test set. A further learner is one more
+``run`` that returns such rows, an entry in ``LEARNING`` and its sheet in ``report.sheets``. The
+paper's own, a detector, is in ``cells.py``.
 """
 
 from __future__ import annotations
@@ -258,7 +257,7 @@ LEARNING = [
         run=run_reviews,
         methods=(*LABEL_METHODS, *KNOWING, *WEIGHTINGS),
         data="moviereviews",
-        package="sklearn",
+        packages=("sklearn",),
         extra="learn",
     ),
     Experiment(
@@ -267,7 +266,7 @@ LEARNING = [
         plan=_plan_digits,
         run=run_digits,
         methods=(*LABEL_METHODS, *WEIGHTINGS),
-        package="sklearn",
+        packages=("sklearn",),
         extra="learn",
     ),
 ]

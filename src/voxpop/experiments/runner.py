@@ -49,6 +49,8 @@ class Effort:
         Training sets drawn for a model of table 3.
     n_tasks
         Tasks of a simulated crowd; the paper's are 200.
+    detectors
+        Crowds drawn for the detector of table 3.
     """
 
     name: str
@@ -57,15 +59,16 @@ class Effort:
     draws: int
     resamples: int
     n_tasks: int = 200
+    detectors: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("instances", "heavy", "draws", "resamples", "n_tasks"):
+        for name in ("instances", "heavy", "draws", "resamples", "n_tasks", "detectors"):
             number = getattr(self, name)
             require(number >= 1, f"{name} must be at least 1, got {number}")
 
 
 QUICK = Effort(name="quick", instances=20, heavy=4, draws=4, resamples=20)
-FULL = Effort(name="full", instances=50, heavy=50, draws=50, resamples=200)
+FULL = Effort(name="full", instances=50, heavy=50, draws=50, resamples=200, detectors=12)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +77,9 @@ class Experiment:
 
     ``run`` must be a function of a module, so that a new process finds it. ``methods`` are those
     it compares: what was kept of other lists is run again. ``data`` names the folder of
-    ``--data`` without which the experiment cannot be run, ``package`` what has to be installed,
-    ``extra`` the extra of voxpop that installs it.
+    ``--data`` without which the experiment cannot be run, ``packages`` what has to be installed,
+    ``extra`` the extra of voxpop that installs it. ``why_not_now`` gives a further reason not to
+    run with an effort, if there is one.
     """
 
     name: str
@@ -84,8 +88,9 @@ class Experiment:
     run: Run
     methods: tuple[str, ...] = ()
     data: str = ""
-    package: str = ""
+    packages: tuple[str, ...] = ()
     extra: str = ""
+    why_not_now: Callable[[Effort], str] | None = None
 
 
 def rng_of(*names: object) -> np.random.Generator:
@@ -182,16 +187,9 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ.pop(name, None)
 
 
-def run_experiment(
-    experiment: Experiment,
-    effort: Effort,
-    folder: Path,
-    data: Path,
-    pool: Executor | None = None,
-    on_instance: OnInstance | None = None,
-) -> list[Row]:
-    """Run all instances that are not on disk yet, and return the rows of all, in order."""
-    jobs = [
+def plan_jobs(experiment: Experiment, effort: Effort, folder: Path, data: Path) -> list[Job]:
+    """All instances of an experiment, in order, whether they are on disk or not."""
+    return [
         Job(
             experiment=experiment.name,
             setting=setting,
@@ -204,6 +202,24 @@ def run_experiment(
         for setting, number in experiment.plan(effort, data)
         for index in range(number)
     ]
+
+
+def is_finished(experiment: Experiment, effort: Effort, folder: Path, data: Path) -> bool:
+    """Whether an earlier run, here or elsewhere, left all instances."""
+    jobs = plan_jobs(experiment, effort, folder, data)
+    return all(job.finished() is not None for job in jobs)
+
+
+def run_experiment(
+    experiment: Experiment,
+    effort: Effort,
+    folder: Path,
+    data: Path,
+    pool: Executor | None = None,
+    on_instance: OnInstance | None = None,
+) -> list[Row]:
+    """Run all instances that are not on disk yet, and return the rows of all, in order."""
+    jobs = plan_jobs(experiment, effort, folder, data)
     rows: dict[int, list[Row]] = {}
 
     def keep(number: int, found: list[Row]) -> None:

@@ -24,15 +24,15 @@ VOC_SUPPORT = (10.0, 1000.0)
 VOC_PER_TASK, VOC_PER_WORKER = 3, 10
 # Share of good workers: as the paper draws it, and the one that explains the level it reports.
 VOC_SHARES = (0.5, 0.472)
-_VOC_COLUMNS = ("xmin", "ymin", "xmax", "ymax")
+BOX_COLUMNS = ("xmin", "ymin", "xmax", "ymax")
 
 
 def read_voc(data: Path) -> tuple[Index, Floats]:
     """Image of every object that is not marked difficult, and its box."""
-    table = open_table(_one_of(data / "voc0712", "voc0712_trainval.csv"))
+    table = open_table(one_of(data / "voc0712", "voc0712_trainval.csv"))
     codes, _ = table.ids("image")
     kept = table.numbers("difficult") == 0
-    box = matrix(table, _VOC_COLUMNS)[kept]
+    box = matrix(table, BOX_COLUMNS)[kept]
     _, image = np.unique(codes[kept], return_inverse=True)
     return image.astype(np.int64), box
 
@@ -90,7 +90,7 @@ _SHIFT_SD, _SHIFT_PER_YEAR = 0.5, 0.24
 
 def read_ages(data: Path) -> tuple[list[str], Floats]:
     """Photos and their true ages."""
-    table = open_table(_one_of(data / "fgnet_truth", "truth.csv"))
+    table = open_table(one_of(data / "fgnet_truth", "truth.csv"))
     codes, ids = table.ids("task")
     return [str(ids[code]) for code in codes], table.numbers("value")
 
@@ -168,7 +168,7 @@ def read_age_crowd(data: Path) -> Simulation:
 def age_crowd_path(data: Path) -> Path | None:
     """Where the real answers lie, if they do."""
     try:
-        return _one_of(data / "fgnet", "answers.csv")
+        return one_of(data / "fgnet", "answers.csv")
     except DataError:
         return None
 
@@ -204,7 +204,7 @@ def run_ages(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row
     return [row | found for row in compare(crowd, methods)]
 
 
-def _one_of(folder: Path, name: str) -> Path:
+def one_of(folder: Path, name: str) -> Path:
     """Find a file as it is or gzipped."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
