@@ -24,8 +24,9 @@ _MOST_SQUARES = 600.0
 # products of two of them must not overflow.
 _HIGHEST = 277.0
 # A message below the first log contradicts a level that the worker's others leave above the
-# second: it is then wanted more precisely than this way can.
-_CONTRADICTING, _STILL_POSSIBLE = -40.0, -50.0
+# second: it is then wanted more precisely than this way can. What is said of any other level is
+# below the accuracy, e^-20 by default, and such a level then below e^-60 in the worker's belief.
+_CONTRADICTING, _STILL_POSSIBLE = -40.0, -40.0
 
 
 def guess(

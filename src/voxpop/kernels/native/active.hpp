@@ -15,8 +15,8 @@ constexpr double unbounded = 1e300;
 // Weights of changes are cut here: products of two of them must not overflow.
 constexpr double highest_change = 400.0;
 // A message below the first log contradicts a level that the worker's others leave above the
-// second: it is then wanted more precisely than this way can.
-constexpr double contradicting = -40.0, still_possible = -50.0;
+// second: it is then wanted more precisely than this way can; see kernels/active.py.
+constexpr double contradicting = -40.0, still_possible = -40.0;
 
 struct LevelTable {
     double *precision, *log_level, *root;  // 1/s, log2 s, s^(d/2)
