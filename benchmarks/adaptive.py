@@ -42,6 +42,8 @@ class Setting(NamedTuple):
     learn: bool = False
     hard: float = 0.0
     tails: float = np.inf
+    shared: float = 0.0
+    bias: float = 0.0
 
     @property
     def way(self) -> str:
@@ -66,6 +68,11 @@ SETTINGS = [
     Setting("S_large {10, 100, 5000}", vp.Model(support=LARGE), learn=True),
     Setting("S_small, some tasks harder", vp.Model(support=SMALL), learn=True, hard=0.7),
     Setting("S_small, Student-t (3)", vp.Model(support=SMALL), learn=True, tails=3.0),
+    Setting("S_small, tasks' shared error 5", vp.Model(support=SMALL), learn=True, shared=5.0),
+    Setting("S_small, workers' bias 10", vp.Model(support=SMALL), learn=True, bias=10.0),
+    Setting("20 % spammers {10, 100, 10000}", SPAM, learn=True),
+    Setting("all alike {100}, harder tasks", vp.Model(support=(100,)), learn=True, hard=0.7),
+    Setting("all alike {100}, shared error 10", vp.Model(support=(100,)), learn=True, shared=10.0),
 ]
 DRAWN = {"S_small {10, 100, 1000}", "S_large {10, 100, 5000}", "20 % spammers {10, 100, 10000}"}
 
@@ -79,7 +86,8 @@ def drawn_curves(setting: Setting, n_seeds: int) -> Curves:
     for seed in range(n_seeds):
         pair = []
         for adaptive in (False, True):
-            world = Drawn(setting.model, N_TASKS, CAPACITY, seed, setting.hard, setting.tails)
+            beyond = (setting.hard, setting.tails, setting.shared, setting.bias)
+            world = Drawn(setting.model, N_TASKS, CAPACITY, seed, *beyond)
             if setting.learn:
                 buyer = begin(world, PER_TASK[0], adaptive)
             else:
