@@ -187,6 +187,11 @@ class Campaign:
         return self._model
 
     @property
+    def trust(self) -> float:
+        """How far answers bear out what was learned of workers, from 0 to 1; 1 if it was stated."""
+        return self._trust
+
+    @property
     def n_answers(self) -> int:
         """Number of answers so far."""
         return self._ledger.n_edges
@@ -206,7 +211,11 @@ class Campaign:
         return self._ledger.answers()
 
     def result(self) -> Result:
-        """Return estimates, intervals and workers, from all answers so far."""
+        """Return estimates, intervals and workers, from all answers so far.
+
+        It is what a fit of all of them finds, whatever was asked on the way.
+        """
+        self._messages.start_over()
         self._settle(self._tol)
         answers = self.answers()
         tasks = np.flatnonzero(self._ledger.of_task.size > 0)

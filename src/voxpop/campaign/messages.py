@@ -70,6 +70,8 @@ class Messages:
         self._apart, self._dirty = Growing(np.bool_), Growing(np.bool_)
         self._rough, self._loose = Growing(np.bool_), Growing(np.bool_)
         self._started = False
+        # Whether all was worked out from flat messages to the last, and nothing is new since.
+        self._from_scratch = False
         self.fresh_below = _FEW
 
     def _column(self) -> Growing:
@@ -79,6 +81,15 @@ class Messages:
         """Note that tasks have new answers."""
         self._grow()
         self._dirty.rows[task] = True
+        self._from_scratch = False
+
+    def start_over(self) -> None:
+        """Begin with flat messages at the next settling, unless the last one did so.
+
+        Where two workers share most of their tasks, the answers may not say which of them is the
+        good one; there are then several fixed points, and which is found depends on the start.
+        """
+        self._started = self._started and self._from_scratch
 
     def _grow(self) -> None:
         ledger = self._ledger
@@ -158,7 +169,7 @@ class Messages:
         self._dirty.rows[:] = False
         self._loose.rows[:] = False
         self._rough.rows[:] = (tol > self._tol) & (ledger.of_task.size > 0)
-        self._started = True
+        self._started, self._from_scratch = True, not resume and tol <= self._tol
 
     def _add_up(self) -> None:
         """Sum all messages to each worker afresh."""
