@@ -80,9 +80,9 @@ Curves = Floats
 """Mean squared errors by seed, buyer (even, adaptive) and budget."""
 
 
-def drawn_curves(setting: Setting, n_seeds: int) -> Curves:
-    """Let both buyers buy of crowds that are drawn."""
-    found = []
+def drawn_curves(setting: Setting, n_seeds: int) -> tuple[Curves, float]:
+    """Let both buyers buy of crowds that are drawn; tell the mean trust at the end, too."""
+    found, trust = [], 0.0
     for seed in range(n_seeds):
         pair = []
         for adaptive in (False, True):
@@ -97,7 +97,8 @@ def drawn_curves(setting: Setting, n_seeds: int) -> Curves:
             budgets = [N_TASKS * n for n in PER_TASK]
             pair.append(curve(buyer, _step(buyer, half), budgets, relearn=setting.learn))
         found.append(pair)
-    return np.array(found)
+        trust += buyer.campaign.trust / n_seeds
+    return np.array(found), trust
 
 
 def _step(buyer: Buyer, needed: int | None) -> Callable[[], bool]:
@@ -121,27 +122,29 @@ def saved(curves: Curves, budgets: Floats, at: int) -> float:
     return float(1.0 - np.exp(needed) / budgets[at])
 
 
-def print_drawn(n_seeds: int, plot: Path | None) -> None:
+def print_drawn(chosen: list[Setting], n_seeds: int, plot: Path | None) -> None:
     """Go through the settings; one row each."""
     print(
         f"### Drawn crowds\n\n{N_TASKS} tasks, {N_TASKS} workers with {CAPACITY} answers at most, "
         f"{THERE} there at a time, {n_seeds} seeds. Ratio of mean squared errors by answers per "
         "task. Where levels are learned, the first two answers per task are bought evenly by "
-        "both, and levels are learned anew at every budget.\n"
+        "both, and levels are learned anew at every budget. Trust: how far left-out answers bore "
+        "out what was learned of workers, in the end.\n"
     )
     rows: list[list[object]] = []
     kept = {}
-    for setting in SETTINGS:
+    for setting in chosen:
         start = time.perf_counter()
-        curves = drawn_curves(setting, n_seeds)
+        curves, trust = drawn_curves(setting, n_seeds)
         if setting.name in DRAWN and not setting.learn:
             kept[setting.name, setting.choose] = curves
         found, error = ratio(curves)
         cells = [f"{r:.2f} ± {e:.2f}" for r, e in zip(found, error, strict=True)]
         share = saved(curves, np.array(PER_TASK, dtype=float), PER_TASK.index(6))
-        rows.append([setting.name, setting.way, *cells, f"{share:.0%}"])
+        rows.append([setting.name, setting.way, *cells, f"{share:.0%}", f"{trust:.2f}"])
         print(f"{setting.name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    print_table(["crowd", "who answers", *(f"{n} per task" for n in PER_TASK), "saved at 6"], rows)
+    by_budget = [f"{n} per task" for n in PER_TASK]
+    print_table(["crowd", "who answers", *by_budget, "saved at 6", "trust"], rows)
     if plot is not None:
         draw(kept, plot)
 
@@ -163,7 +166,7 @@ def print_real(folder: Path, names: list[str], n_seeds: int) -> None:
         seeds = max(3, n_seeds if n_answers < 1000 else n_seeds // 4)
         for style in ("task", "worker") if n_answers < 1000 else ("task",):
             start = time.perf_counter()
-            found = []
+            found, trust = [], 0.0
             for seed in range(seeds):
                 pair = []
                 for adaptive in (False, True):
@@ -174,14 +177,15 @@ def print_real(folder: Path, names: list[str], n_seeds: int) -> None:
                     step = _step(buyer, None) if style == "worker" else _by_task(buyer, n_answers)
                     pair.append(curve(buyer, step, budgets, relearn=True))
                 found.append(pair)
+                trust += buyer.campaign.trust / seeds
             curves = np.array(found)
             means, error = ratio(curves)
             cells = [f"{r:.2f} ± {e:.2f}" for r, e in zip(means, error, strict=True)]
             share = saved(curves, np.array(budgets, dtype=float), SHARES.index(0.5))
-            rows.append([name, style, seeds, *cells, f"{share:.0%}"])
+            rows.append([name, style, seeds, *cells, f"{share:.0%}", f"{trust:.2f}"])
             print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     shares = [f"{share:.0%}" for share in SHARES]
-    print_table(["set", "by", "seeds", *shares, "saved at 50%"], rows)
+    print_table(["set", "by", "seeds", *shares, "saved at 50%", "trust"], rows)
 
 
 def _by_task(buyer: Buyer, n_answers: int) -> Callable[[], bool]:
@@ -315,7 +319,7 @@ def main() -> None:
         ("--sets", {"default": "", "help": "names of real sets, comma-separated; all by default"}),
         ("--seeds", {"type": int, "default": 12}),
         ("--plot", {"type": Path, "help": "where to draw the curves"}),
-        ("--skip", {"default": "", "help": "parts to leave out, of drawn,real,stream"}),
+        ("--skip", {"default": "", "help": "parts to leave out, of known,learned,real,stream"}),
         ("--stream", {"type": int, "help": "stream so many answers, and nothing else"}),
     )
     if options.stream:
@@ -324,8 +328,9 @@ def main() -> None:
     print_head("Adaptive buying")
     skip = options.skip.split(",")
     n_seeds = 3 if options.quick else options.seeds
-    if "drawn" not in skip:
-        print_drawn(n_seeds, options.plot)
+    kinds = [learn for learn, kind in ((False, "known"), (True, "learned")) if kind not in skip]
+    if kinds:
+        print_drawn([s for s in SETTINGS if s.learn in kinds], n_seeds, options.plot)
     if options.data is not None and "real" not in skip:
         print_real(options.data, [name for name in options.sets.split(",") if name], n_seeds)
     if "stream" not in skip:

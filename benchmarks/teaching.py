@@ -1,4 +1,4 @@
-"""What an answer teaches about its worker, by brute force: is it worth counting in ``next``?
+"""What an answer teaches about its worker, by brute force, and whether it is worth counting.
 
     python -m benchmarks.teaching [--quick] [--crowds N]
 
@@ -53,12 +53,9 @@ class Exact(NamedTuple):
     mean: Floats  # (states, tasks)
     variance: Floats  # (states, tasks)
 
-    def left(self, log_p: Floats, mean: Floats, variance: Floats) -> Floats:
-        """Variance of each task under changed states, (draws, tasks)."""
-        p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        average = np.einsum("az,azi->ai", p, mean)
-        return np.asarray(np.einsum("az,azi->ai", p, variance + mean**2) - average**2)
+    def left(self, p: Floats) -> Floats:
+        """Variance of each task with states of these probabilities, (draws, tasks)."""
+        return np.asarray(p @ (self.variance + self.mean**2) - (p @ self.mean) ** 2)
 
 
 def exact(answers: vp.Answers, model: vp.Model) -> Exact:
@@ -81,21 +78,25 @@ def exact(answers: vp.Answers, model: vp.Model) -> Exact:
 
 def gains(known: Exact, task: int, worker: int, rng: np.random.Generator) -> tuple[float, float]:
     """Expected variance that an answer takes off its own task, and off all others together."""
-    p = np.exp(known.log_p)
-    p /= p.sum()
+    p = _probability(known.log_p[None])
     total = known.variance[:, task] + known.levels[:, worker]
-    drawn = rng.choice(len(p), _DRAWS, p=p)
+    drawn = rng.choice(p.shape[1], _DRAWS, p=p[0])
     answer = known.mean[drawn, task] + np.sqrt(total[drawn]) * rng.normal(size=_DRAWS)
     distance = answer[:, None] - known.mean[:, task]
-    log_p = known.log_p - 0.5 * np.log(total) - 0.5 * distance**2 / total
-    mean = np.repeat(known.mean[None], _DRAWS, axis=0)
+    after = _probability(known.log_p - 0.5 * np.log(total) - 0.5 * distance**2 / total)
+    taken = known.left(p)[0] - known.left(after).mean(axis=0)
+    # Its own task has other means and variances too.
     pull = known.variance[:, task] / total
-    mean[:, :, task] += pull * distance
-    variance = np.repeat(known.variance[None], _DRAWS, axis=0)
-    variance[:, :, task] *= 1.0 - pull
-    now = known.left(known.log_p[None], known.mean[None], known.variance[None])[0]
-    taken = now - known.left(log_p, mean, variance).mean(axis=0)
-    return float(taken[task]), float(taken.sum() - taken[task])
+    mean = known.mean[:, task] + pull * distance
+    own = after @ (known.variance[:, task] * (1.0 - pull)) + (after * mean**2).sum(axis=1)
+    own -= (after * mean).sum(axis=1) ** 2
+    of_own = float(known.left(p)[0, task] - own.mean())
+    return of_own, float(taken.sum() - taken[task])
+
+
+def _probability(log_p: Floats) -> Floats:
+    p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
 class Found(NamedTuple):
@@ -140,7 +141,7 @@ def look_ahead(setting: Setting, seed: int) -> Found:
 
 def main() -> None:
     """Print a row per setting."""
-    options = parse(__doc__, ("--crowds", {"type": int, "default": 40}))
+    options = parse(__doc__, ("--crowds", {"type": int, "default": 20}))
     print_head("What an answer teaches about its worker")
     rows: list[list[object]] = []
     for setting in SETTINGS:

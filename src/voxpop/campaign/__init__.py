@@ -38,8 +38,7 @@ from voxpop.model import Model
 from voxpop.pilot import LearnedCrowd, learn_crowd
 from voxpop.result import PROBABILITIES, Result
 
-# Choosing needs no more digits of the beliefs than this, as probabilities; what is left over is
-# done when a result is asked for.
+# Choosing needs no more digits of the beliefs than this, as probabilities; a result starts over.
 _ROUGH = 1e-3
 _INTERVAL = np.array([0.025, 0.975])
 
@@ -211,10 +210,7 @@ class Campaign:
         return self._ledger.answers()
 
     def result(self) -> Result:
-        """Return estimates, intervals and workers, from all answers so far.
-
-        It is what a fit of all of them finds, whatever was asked on the way.
-        """
+        """Return estimates, intervals and workers: what a fit of all answers so far finds."""
         self._messages.start_over()
         self._settle(self._tol)
         answers = self.answers()

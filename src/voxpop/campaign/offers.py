@@ -141,7 +141,9 @@ def _belief(standing: Standing, worker: object) -> Any:
     """Probabilities of a worker's levels; of one who has not answered, those of the crowd."""
     u = standing.ledger.workers.find(worker)
     crowd = np.array(standing.model.weights)
-    return crowd if u is None else standing.trust * standing.belief[u] + (1 - standing.trust) * crowd
+    return (
+        crowd if u is None else standing.trust * standing.belief[u] + (1 - standing.trust) * crowd
+    )
 
 
 def _needed(standing: Standing, rules: Rules) -> NDArray[np.bool_]:
