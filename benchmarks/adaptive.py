@@ -80,10 +80,10 @@ Curves = Floats
 """Mean squared errors by seed, buyer (even, adaptive) and budget."""
 
 
-def drawn_curves(setting: Setting, n_seeds: int) -> tuple[Curves, float]:
+def drawn_curves(setting: Setting, seeds: range) -> tuple[Curves, float]:
     """Let both buyers buy of crowds that are drawn; tell the mean trust at the end, too."""
     found, trust = [], 0.0
-    for seed in range(n_seeds):
+    for seed in seeds:
         pair = []
         for adaptive in (False, True):
             beyond = (setting.hard, setting.tails, setting.shared, setting.bias)
@@ -97,7 +97,7 @@ def drawn_curves(setting: Setting, n_seeds: int) -> tuple[Curves, float]:
             budgets = [N_TASKS * n for n in PER_TASK]
             pair.append(curve(buyer, _step(buyer, half), budgets, relearn=setting.learn))
         found.append(pair)
-        trust += buyer.campaign.trust / n_seeds
+        trust += buyer.campaign.trust / len(seeds)
     return np.array(found), trust
 
 
@@ -122,11 +122,11 @@ def saved(curves: Curves, budgets: Floats, at: int) -> float:
     return float(1.0 - np.exp(needed) / budgets[at])
 
 
-def print_drawn(chosen: list[Setting], n_seeds: int, plot: Path | None) -> None:
+def print_drawn(chosen: list[Setting], seeds: range, plot: Path | None) -> None:
     """Go through the settings; one row each."""
     print(
         f"### Drawn crowds\n\n{N_TASKS} tasks, {N_TASKS} workers with {CAPACITY} answers at most, "
-        f"{THERE} there at a time, {n_seeds} seeds. Ratio of mean squared errors by answers per "
+        f"{THERE} there at a time, {len(seeds)} seeds. Ratio of mean squared errors by answers per "
         "task. Where levels are learned, the first two answers per task are bought evenly by "
         "both, and levels are learned anew at every budget. Trust: how far left-out answers bore "
         "out what was learned of workers, in the end.\n"
@@ -135,7 +135,7 @@ def print_drawn(chosen: list[Setting], n_seeds: int, plot: Path | None) -> None:
     kept = {}
     for setting in chosen:
         start = time.perf_counter()
-        curves, trust = drawn_curves(setting, n_seeds)
+        curves, trust = drawn_curves(setting, seeds)
         if setting.name in DRAWN and not setting.learn:
             kept[setting.name, setting.choose] = curves
         found, error = ratio(curves)
@@ -318,6 +318,7 @@ def main() -> None:
         ("--data", {"type": Path, "help": "folder of real sets"}),
         ("--sets", {"default": "", "help": "names of real sets, comma-separated; all by default"}),
         ("--seeds", {"type": int, "default": 12}),
+        ("--first", {"type": int, "default": 0, "help": "first seed of drawn crowds"}),
         ("--plot", {"type": Path, "help": "where to draw the curves"}),
         ("--skip", {"default": "", "help": "parts to leave out, of known,learned,real,stream"}),
         ("--stream", {"type": int, "help": "stream so many answers, and nothing else"}),
@@ -330,7 +331,8 @@ def main() -> None:
     n_seeds = 3 if options.quick else options.seeds
     kinds = [learn for learn, kind in ((False, "known"), (True, "learned")) if kind not in skip]
     if kinds:
-        print_drawn([s for s in SETTINGS if s.learn in kinds], n_seeds, options.plot)
+        seeds = range(options.first, options.first + n_seeds)
+        print_drawn([s for s in SETTINGS if s.learn in kinds], seeds, options.plot)
     if options.data is not None and "real" not in skip:
         print_real(options.data, [name for name in options.sets.split(",") if name], n_seeds)
     if "stream" not in skip:
