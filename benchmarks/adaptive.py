@@ -42,6 +42,8 @@ class Setting(NamedTuple):
     learn: bool = False
     hard: float = 0.0
     tails: float = np.inf
+    shared: float = 0.0
+    bias: float = 0.0
 
     @property
     def way(self) -> str:
@@ -66,6 +68,11 @@ SETTINGS = [
     Setting("S_large {10, 100, 5000}", vp.Model(support=LARGE), learn=True),
     Setting("S_small, some tasks harder", vp.Model(support=SMALL), learn=True, hard=0.7),
     Setting("S_small, Student-t (3)", vp.Model(support=SMALL), learn=True, tails=3.0),
+    Setting("S_small, tasks' shared error 5", vp.Model(support=SMALL), learn=True, shared=5.0),
+    Setting("S_small, workers' bias 10", vp.Model(support=SMALL), learn=True, bias=10.0),
+    Setting("20 % spammers {10, 100, 10000}", SPAM, learn=True),
+    Setting("all alike {100}, harder tasks", vp.Model(support=(100,)), learn=True, hard=0.7),
+    Setting("all alike {100}, shared error 10", vp.Model(support=(100,)), learn=True, shared=10.0),
 ]
 DRAWN = {"S_small {10, 100, 1000}", "S_large {10, 100, 5000}", "20 % spammers {10, 100, 10000}"}
 
@@ -73,13 +80,14 @@ Curves = Floats
 """Mean squared errors by seed, buyer (even, adaptive) and budget."""
 
 
-def drawn_curves(setting: Setting, n_seeds: int) -> Curves:
-    """Let both buyers buy of crowds that are drawn."""
-    found = []
-    for seed in range(n_seeds):
+def drawn_curves(setting: Setting, seeds: range) -> tuple[Curves, float]:
+    """Let both buyers buy of crowds that are drawn; tell the mean trust at the end, too."""
+    found, trust = [], 0.0
+    for seed in seeds:
         pair = []
         for adaptive in (False, True):
-            world = Drawn(setting.model, N_TASKS, CAPACITY, seed, setting.hard, setting.tails)
+            beyond = (setting.hard, setting.tails, setting.shared, setting.bias)
+            world = Drawn(setting.model, N_TASKS, CAPACITY, seed, *beyond)
             if setting.learn:
                 buyer = begin(world, PER_TASK[0], adaptive)
             else:
@@ -89,7 +97,8 @@ def drawn_curves(setting: Setting, n_seeds: int) -> Curves:
             budgets = [N_TASKS * n for n in PER_TASK]
             pair.append(curve(buyer, _step(buyer, half), budgets, relearn=setting.learn))
         found.append(pair)
-    return np.array(found)
+        trust += buyer.campaign.trust / len(seeds)
+    return np.array(found), trust
 
 
 def _step(buyer: Buyer, needed: int | None) -> Callable[[], bool]:
@@ -113,27 +122,29 @@ def saved(curves: Curves, budgets: Floats, at: int) -> float:
     return float(1.0 - np.exp(needed) / budgets[at])
 
 
-def print_drawn(n_seeds: int, plot: Path | None) -> None:
+def print_drawn(chosen: list[Setting], seeds: range, plot: Path | None) -> None:
     """Go through the settings; one row each."""
     print(
         f"### Drawn crowds\n\n{N_TASKS} tasks, {N_TASKS} workers with {CAPACITY} answers at most, "
-        f"{THERE} there at a time, {n_seeds} seeds. Ratio of mean squared errors by answers per "
+        f"{THERE} there at a time, {len(seeds)} seeds. Ratio of mean squared errors by answers per "
         "task. Where levels are learned, the first two answers per task are bought evenly by "
-        "both, and levels are learned anew at every budget.\n"
+        "both, and levels are learned anew at every budget. Trust: how far left-out answers bore "
+        "out what was learned of workers, in the end.\n"
     )
     rows: list[list[object]] = []
     kept = {}
-    for setting in SETTINGS:
+    for setting in chosen:
         start = time.perf_counter()
-        curves = drawn_curves(setting, n_seeds)
+        curves, trust = drawn_curves(setting, seeds)
         if setting.name in DRAWN and not setting.learn:
             kept[setting.name, setting.choose] = curves
         found, error = ratio(curves)
         cells = [f"{r:.2f} ± {e:.2f}" for r, e in zip(found, error, strict=True)]
         share = saved(curves, np.array(PER_TASK, dtype=float), PER_TASK.index(6))
-        rows.append([setting.name, setting.way, *cells, f"{share:.0%}"])
+        rows.append([setting.name, setting.way, *cells, f"{share:.0%}", f"{trust:.2f}"])
         print(f"{setting.name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    print_table(["crowd", "who answers", *(f"{n} per task" for n in PER_TASK), "saved at 6"], rows)
+    by_budget = [f"{n} per task" for n in PER_TASK]
+    print_table(["crowd", "who answers", *by_budget, "saved at 6", "trust"], rows)
     if plot is not None:
         draw(kept, plot)
 
@@ -155,7 +166,7 @@ def print_real(folder: Path, names: list[str], n_seeds: int) -> None:
         seeds = max(3, n_seeds if n_answers < 1000 else n_seeds // 4)
         for style in ("task", "worker") if n_answers < 1000 else ("task",):
             start = time.perf_counter()
-            found = []
+            found, trust = [], 0.0
             for seed in range(seeds):
                 pair = []
                 for adaptive in (False, True):
@@ -166,14 +177,15 @@ def print_real(folder: Path, names: list[str], n_seeds: int) -> None:
                     step = _step(buyer, None) if style == "worker" else _by_task(buyer, n_answers)
                     pair.append(curve(buyer, step, budgets, relearn=True))
                 found.append(pair)
+                trust += buyer.campaign.trust / seeds
             curves = np.array(found)
             means, error = ratio(curves)
             cells = [f"{r:.2f} ± {e:.2f}" for r, e in zip(means, error, strict=True)]
             share = saved(curves, np.array(budgets, dtype=float), SHARES.index(0.5))
-            rows.append([name, style, seeds, *cells, f"{share:.0%}"])
+            rows.append([name, style, seeds, *cells, f"{share:.0%}", f"{trust:.2f}"])
             print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     shares = [f"{share:.0%}" for share in SHARES]
-    print_table(["set", "by", "seeds", *shares, "saved at 50%"], rows)
+    print_table(["set", "by", "seeds", *shares, "saved at 50%", "trust"], rows)
 
 
 def _by_task(buyer: Buyer, n_answers: int) -> Callable[[], bool]:
@@ -306,8 +318,9 @@ def main() -> None:
         ("--data", {"type": Path, "help": "folder of real sets"}),
         ("--sets", {"default": "", "help": "names of real sets, comma-separated; all by default"}),
         ("--seeds", {"type": int, "default": 12}),
+        ("--first", {"type": int, "default": 0, "help": "first seed of drawn crowds"}),
         ("--plot", {"type": Path, "help": "where to draw the curves"}),
-        ("--skip", {"default": "", "help": "parts to leave out, of drawn,real,stream"}),
+        ("--skip", {"default": "", "help": "parts to leave out, of known,learned,real,stream"}),
         ("--stream", {"type": int, "help": "stream so many answers, and nothing else"}),
     )
     if options.stream:
@@ -316,8 +329,10 @@ def main() -> None:
     print_head("Adaptive buying")
     skip = options.skip.split(",")
     n_seeds = 3 if options.quick else options.seeds
-    if "drawn" not in skip:
-        print_drawn(n_seeds, options.plot)
+    kinds = [learn for learn, kind in ((False, "known"), (True, "learned")) if kind not in skip]
+    if kinds:
+        seeds = range(options.first, options.first + n_seeds)
+        print_drawn([s for s in SETTINGS if s.learn in kinds], seeds, options.plot)
     if options.data is not None and "real" not in skip:
         print_real(options.data, [name for name in options.sets.split(",") if name], n_seeds)
     if "stream" not in skip:

@@ -40,8 +40,9 @@ class World(Protocol):
 class Drawn:
     """A crowd drawn from a model; every worker answers up to ``capacity`` tasks.
 
-    ``hard`` and ``tails`` are beyond what the model knows: the spread (sd of the logarithm) of a
-    factor of the noise by task, and the degrees of freedom of Student's t.
+    The others are beyond what the model knows: ``hard`` is the spread (sd of the logarithm) of a
+    factor of the noise by task, ``tails`` the degrees of freedom of Student's t, ``shared`` the sd
+    of an error that all answers to a task have in common, ``bias`` that of a worker's own offset.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class Drawn:
         seed: int,
         hard: float = 0.0,
         tails: float = np.inf,
+        shared: float = 0.0,
+        bias: float = 0.0,
     ) -> None:
         rng = np.random.default_rng([seed, 1])
         self.model, self.seed, self._capacity = model, seed, capacity
@@ -62,6 +65,8 @@ class Drawn:
         self._noise = rng.normal(size=shape) * np.exp(hard * rng.normal(size=(1, n_tasks, 1)))
         if np.isfinite(tails):
             self._noise /= np.sqrt(rng.chisquare(tails, (n_workers, n_tasks, 1)) / tails)
+        self._offset = shared * rng.normal(size=(1, n_tasks, 1))
+        self._offset = self._offset + bias * rng.normal(size=(n_workers, 1, 1))
         self._given = np.zeros((n_workers, n_tasks), dtype=bool)
         self.workers = range(n_workers)
 
@@ -82,7 +87,8 @@ class Drawn:
         """Add the worker's noise to the truth: the same whenever it is asked for."""
         assert not self._given[worker, task]
         self._given[worker, task] = True
-        return np.asarray(self.truth[task] + self._sd[worker] * self._noise[worker, task])
+        error = self._offset[worker, task] + self._sd[worker] * self._noise[worker, task]
+        return np.asarray(self.truth[task] + error)
 
 
 class Revealed:

@@ -60,6 +60,7 @@ def test_an_open_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
     with Campaign.open(path) as again:
         assert contents(again)[:-1] == known
         assert again.model.support == crowd.model.support
+        assert again.trust == crowd.trust
         again.add("later", "v", 2.0)
     assert Campaign.load(path).n_answers == answers.n_edges + 2
 

@@ -14,10 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import make_crowd
-from voxpop import Campaign, ConfigError, DataError, Model, Rules
+from voxpop import (
+    Answers,
+    Campaign,
+    ConfigError,
+    DataError,
+    Model,
+    Rules,
+    assign_regular,
+    learn_crowd,
+    simulate,
+)
 from voxpop.campaign.choosing import Asked, choose
-from voxpop.campaign.gain import Gains
+from voxpop.campaign.gain import Gains, hedged
 from voxpop.cli import main
+from voxpop.pilot import trust_in_weights
 
 SUPPORT = (10.0, 100.0, 1000.0)
 
@@ -94,6 +105,83 @@ def test_expected_gains_are_the_gains_on_average() -> None:
         some = np.unique(rows)
         ratio.append((before.variance - after.variance)[some].sum() / batch.gain.sum())
     assert np.mean(ratio) == pytest.approx(1.0, abs=0.3)
+
+
+# Trust in what is known of workers
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_weights_are_trusted_as_far_as_they_predict_answers(d: int) -> None:
+    # Of 2,000 answers the share is known to about 0.04: 0.85 and 0.3 are four such errors off.
+    rng = np.random.default_rng(4)
+    model = Model(support=SUPPORT, dimension=d)
+    crowd = simulate(model, assign_regular(400, 5, 20, rng), rng)
+    precision = 1.0 / crowd.worker_variance
+    worker = crowd.answers.worker
+    assert trust_in_weights(crowd.answers, precision[worker]) > 0.85
+    assert trust_in_weights(crowd.answers, rng.permutation(precision)[worker]) < 0.3
+
+
+def test_without_a_third_answer_anywhere_trust_is_a_half() -> None:
+    rng = np.random.default_rng(4)
+    answers = simulate(Model(support=SUPPORT), assign_regular(40, 2, 8, rng), rng).answers
+    assert trust_in_weights(answers, rng.random(answers.n_edges)) == 0.5
+    assert learn_crowd(answers).trust == 0.5
+
+
+@given(seed=st.integers(0, 50), shift=st.floats(-1e4, 1e4), scale=st.floats(1e-3, 1e3))
+@settings(max_examples=15)
+def test_trust_knows_no_units_origin_or_row_order(seed: int, shift: float, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    answers = make_crowd(seed, 1, 30).answers
+    weight = rng.uniform(0.1, 10.0, answers.n_edges)
+    found = trust_in_weights(answers, weight)
+    assert 0.0 <= found <= 1.0
+    order = rng.permutation(answers.n_edges)
+    names = rng.permutation(answers.n_workers)
+    value = shift + scale * answers.value[order]
+    again = Answers.from_arrays(answers.task[order], names[answers.worker[order]], value)
+    # The edges of the new answers, each with its old weight.
+    old = {(i, u): w for i, u, w in zip(answers.task, names[answers.worker], weight, strict=True)}
+    same = [
+        old[again.task_ids[i], again.worker_ids[u]]
+        for i, u in zip(again.task, again.worker, strict=True)
+    ]
+    assert trust_in_weights(again, 3.0 * np.array(same)) == pytest.approx(found, abs=1e-6)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([0.0, 0.1, 1.0, 30.0, np.inf]), st.integers(0, 9)),
+        min_size=1,
+        max_size=9,
+    ),
+    trust=st.floats(0.0, 1.0),
+)
+def test_hedging_keeps_the_total_and_goes_from_variances_to_counts(
+    rows: list[tuple[float, int]], trust: float
+) -> None:
+    variance = np.array([v if n else np.inf for v, n in rows])
+    count = np.array([n for _, n in rows])
+    found = hedged(variance, count, trust)
+    some = np.isfinite(variance) & (variance > 0)
+    np.testing.assert_array_equal(found[~some], variance[~some])
+    assert found[some].sum() == pytest.approx(variance[some].sum())
+    np.testing.assert_allclose(hedged(variance, count, 1.0), variance)
+    alike = hedged(variance, count, 0.0)[some] * count[some]
+    np.testing.assert_allclose(alike, alike[:1].repeat(len(alike)))
+    # Never less than the share of what the number of answers says.
+    assert (found[some] >= (1.0 - trust) * alike / count[some] * (1 - 1e-9)).all()
+
+
+def test_without_trust_answers_are_bought_evenly() -> None:
+    campaign = campaign_of(2)
+    campaign._trust = 0.0
+    place = {i: row for row, i in enumerate(campaign.task_ids)}
+    count = np.bincount(campaign._ledger.task)
+    for i in campaign.next(70).task.tolist():
+        assert count[place[i]] == count.min()
+        count[place[i]] += 1
 
 
 # The choice

@@ -143,7 +143,7 @@ class Answers:
         check_values(value, value_names)
         if gold is not None:
             _check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
-        order, repeated = _edge_order(task, worker, worker_ids)
+        order, repeated = edge_order(task, worker, worker_ids)
         if repeated.any():
             if duplicates == "error":
                 _refuse_repeats(
@@ -303,7 +303,7 @@ def _check_gold(gold: Floats, shape: tuple[int, int], task_ids: Ids) -> None:
         )
 
 
-def _edge_order(task: Codes, worker: Codes, worker_ids: Ids) -> tuple[Index, NDArray[np.bool_]]:
+def edge_order(task: Codes, worker: Codes, worker_ids: Ids) -> tuple[Index, NDArray[np.bool_]]:
     """Sort rows by task, then by worker id; say which repeat the (task, worker) before them."""
     if worker_ids.dtype == object:
         # Ids need not be comparable with each other, but their texts are.

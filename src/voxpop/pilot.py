@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import softmax
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.backends import Engine
 from voxpop.estimators import BI
+from voxpop.estimators.base import sum_by_task
+from voxpop.estimators.others import others_mean
 from voxpop.model import Model
 from voxpop.theory import oracle_mse, oracle_variance, oracle_variances
 
@@ -24,16 +27,25 @@ _ACCURACY = 1e-5
 _LEAST_WEIGHT = 1e-6
 # A level that fewer than this many workers use, in expectation, is left out.
 _FEWEST_WORKERS = 0.02
+# An answer is held against at least two others: one alone is its own mean, whatever it weighs.
+_FEWEST_ANSWERS = 3
+# Shares of trust that are weighed against each other.
+_SHARES = np.linspace(0.0, 1.0, 201)
 # Crowds drawn to see what their composition does: the sd comes within 4 %.
 _DRAWS = 400
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedCrowd:
-    """Noise levels and their weights, and how many workers of the pilot stand behind each."""
+    """Noise levels and their weights, and how many workers of the pilot stand behind each.
+
+    ``trust``, from 0 to 1, is how far left-out answers bear out what was found of the workers: see
+    :func:`trust_in_weights`.
+    """
 
     model: Model
     count: Floats
+    trust: float = 1.0
 
     def describe(self) -> str:
         """Say in one line who was found."""
@@ -85,7 +97,52 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
             break
     kept = count >= _FEWEST_WORKERS
     learned = model.with_levels(model.levels[kept].tolist(), weights[kept].tolist())
-    return LearnedCrowd(learned, count[kept])
+    # What a worker is worth at a task: as his answers to the other tasks have it.
+    elsewhere = sums[answers.worker] - backend.messages(answers.task_ptr).sum(axis=1)
+    belief = softmax(elsewhere * backend.quantum + np.log(weights), axis=1)
+    trust = trust_in_weights(answers, 1.0 / (belief @ model.levels))
+    return LearnedCrowd(learned, count[kept], trust)
+
+
+def trust_in_weights(answers: Answers, weight: Floats) -> float:
+    """How much of what sets workers apart is borne out by left-out answers, from 0 to 1.
+
+    Every answer is predicted from the others of its task: by their mean y, all workers alike, and
+    by their mean x with the weight (E,) of each, what its worker is worth by the other tasks. The
+    share of the way from y to x that predicts best, every worker a judge like every other, is ::
+
+        t = Σ (A - y)(x - y) / Σ (x - y)²
+
+    It is one where workers differ as found, and nought where weighing them moves the estimates
+    without taking them nearer to what the next worker says. Its standard error is that of the
+    jackknife over workers or over tasks, the larger. What is returned is the mean of what that
+    leaves possible of the share, all from 0 to 1 being as likely beforehand: a half where there is
+    nothing to hold answers against.
+    """
+    usable = (answers.task_degree[answers.task] >= _FEWEST_ANSWERS) & ~answers.is_gold[answers.task]
+    if not usable.any():
+        return 0.5
+    first = answers.value[answers.task_ptr[:-1]][answers.task]
+    weight, deviation = weight[:, None], answers.value - first
+    others = sum_by_task(answers, weight)[answers.task] - weight
+    weighted = sum_by_task(answers, weight * deviation)[answers.task] - weight * deviation
+    plain = others_mean(answers)[usable]
+    move = first[usable] + weighted[usable] / others[usable] - plain
+    gain = ((answers.value[usable] - plain) * move).sum(axis=1)
+    size = (move**2).sum(axis=1)
+    error, freedom = 0.0, np.inf
+    for owner in (answers.task[usable], answers.worker[usable]):
+        present = np.bincount(owner) > 0
+        n = int(present.sum())
+        rest = size.sum() - np.bincount(owner, size)[present]
+        if n < 2 or rest.min() <= 0:
+            return 0.5
+        without = (gain.sum() - np.bincount(owner, gain)[present]) / rest
+        error = max(error, float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())))
+        freedom = min(freedom, n - 1.0)
+    apart = (_SHARES - gain.sum() / size.sum()) / max(error, 1e-6)
+    likelihood = softmax(-0.5 * (freedom + 1.0) * np.log1p(apart**2 / freedom))
+    return float(likelihood @ _SHARES)
 
 
 def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) -> float:

@@ -18,6 +18,7 @@ from voxpop.arrays import Floats
 from voxpop.backends import Engine
 from voxpop.campaign.batch import Batch as Batch
 from voxpop.campaign.batch import Rules as Rules
+from voxpop.campaign.gain import hedged
 from voxpop.campaign.journal import (
     Journal,
     Record,
@@ -37,8 +38,7 @@ from voxpop.model import Model
 from voxpop.pilot import LearnedCrowd, learn_crowd
 from voxpop.result import PROBABILITIES, Result
 
-# Choosing needs no more digits of the beliefs than this, as probabilities; what is left over is
-# done when a result is asked for.
+# Choosing needs no more digits of the beliefs than this, as probabilities; a result starts over.
 _ROUGH = 1e-3
 _INTERVAL = np.array([0.025, 0.975])
 
@@ -72,6 +72,7 @@ class Campaign:
         value_names: Sequence[str] | None = None,
         tol: float = 1e-8,
     ) -> None:
+        self._trust = model.trust if isinstance(model, LearnedCrowd) else 1.0
         model = model.model if isinstance(model, LearnedCrowd) else model
         names = tuple(value_names or _names(model.dimension))
         require(
@@ -172,8 +173,8 @@ class Campaign:
             prior_mean=self._model.prior_mean,
             prior_variance=self._model.prior_variance,
         )
-        with self._writing(model_record(model)):
-            self._model = model
+        with self._writing(model_record(model, found.trust)):
+            self._model, self._trust = model, found.trust
             self._begin()
         return found
 
@@ -183,6 +184,11 @@ class Campaign:
     def model(self) -> Model:
         """The noise model."""
         return self._model
+
+    @property
+    def trust(self) -> float:
+        """How far answers bear out what was learned of workers, from 0 to 1; 1 if it was stated."""
+        return self._trust
 
     @property
     def n_answers(self) -> int:
@@ -204,7 +210,8 @@ class Campaign:
         return self._ledger.answers()
 
     def result(self) -> Result:
-        """Return estimates, intervals and workers, from all answers so far."""
+        """Return estimates, intervals and workers: what a fit of all answers so far finds."""
+        self._messages.start_over()
         self._settle(self._tol)
         answers = self.answers()
         tasks = np.flatnonzero(self._ledger.of_task.size > 0)
@@ -254,7 +261,8 @@ class Campaign:
             ledger=self._ledger,
             model=self._model,
             belief=self._messages.belief(),
-            variance=self._variance.rows,
+            variance=hedged(self._variance.rows, self._ledger.of_task.size, self._trust),
+            trust=self._trust,
             half_width=None if rules.half_width is None else self._half_widths(),
         )
         wishes = Wishes(rules, list(pending), list(forbidden), list(skip))
@@ -359,12 +367,14 @@ class Campaign:
             raise
 
     def _records(self) -> Iterator[Record]:
-        return records_of(self._ledger, self._model)
+        return records_of(self._ledger, self._model, self._trust)
 
     @classmethod
     def _replay(cls, records: list[Record]) -> Campaign:
         """Do again what the records say."""
-        campaign = cls(last_model(records), value_names=records[0]["value_names"])
+        model, trust = last_model(records)
+        campaign = cls(model, value_names=records[0]["value_names"])
+        campaign._trust = trust
         for record in records:
             if "tasks" in record:
                 campaign.add_tasks(record["tasks"])

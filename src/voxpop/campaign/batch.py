@@ -67,8 +67,9 @@ class Batch:
         Variance per coordinate that the answer is expected to take off the task's; infinite for
         the first answer under a flat prior.
     sd, sd_after
-        Standard deviation of the task's truth before this answer, and as expected after it; those
-        of tasks asked for twice go on from each other.
+        Standard deviation of the task's truth before this answer, hedged by the trust in what is
+        known of workers, and as expected after it; those of tasks asked for twice go on from each
+        other.
     price
         What the answer costs.
     reason

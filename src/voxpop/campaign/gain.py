@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Index
 
 # Values of v per factor 10 and how far they reach past the levels; nodes for ρ, evenly in its
 # logarithm, and how far these reach: the variance left comes within 0.1 % of itself.
@@ -70,3 +70,20 @@ class Gains:
             log_ratio = np.interp(inside, self._log_v, self._log_ratio[worker])
             left = variance / (1.0 + np.exp(log_ratio + (log_v - inside)))
         return np.asarray(np.where(np.isinf(variance), self._expected[worker], left))
+
+
+def hedged(variance: Floats, n_answers: Index, trust: float) -> Floats:
+    """Draw the variances of tasks towards what their numbers of answers alone would say.
+
+    If workers are not as different as they seem, tasks whose workers seem precise are not known as
+    well as that. With all workers alike a task of c answers has a variance in proportion to 1 / c.
+    Both are weighed by the ``trust`` in the former; the total stays (N3). At no trust, tasks with
+    the fewest answers come first.
+    """
+    some = np.isfinite(variance) & (variance > 0) & (n_answers > 0)
+    if trust >= 1.0 or not some.any():
+        return variance
+    alike = 1.0 / n_answers[some]
+    found = variance.copy()
+    found[some] = trust * found[some] + (1.0 - trust) * alike * (found[some].sum() / alike.sum())
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.answers import Answers, check_values
+from voxpop.answers import Answers, check_values, edge_order
 from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.errors import DataError, shorten
 
@@ -256,9 +256,12 @@ class Ledger:
         )
 
     def by_task(self) -> tuple[Answers, Index]:
-        """Return all answers sorted by task alone, and the edge that each of them is."""
+        """Return all answers sorted as :class:`Answers` are, and the edge that each of them is.
+
+        In that order rounding does the same to them as in a fit of all answers.
+        """
         some = np.flatnonzero(self.of_task.size > 0)
-        order = np.argsort(self.task, kind="stable")
+        order, _ = edge_order(self.task, self.worker, id_array(self.workers.ids))
         number = np.zeros(len(self.tasks), dtype=np.int32)
         number[some] = np.arange(len(some))
         gold = self.gold[some]

@@ -65,11 +65,11 @@ class Messages:
         self._sums = Growing(np.int64, self._shape[1:])
         self._n_messages = _FEWEST_MESSAGES
         self.quantum, self._floor = fixed_point(self._n_messages)
-        # Tasks whose coordinates are apart; tasks who have to speak; tasks who have spoken, but
-        # not to the last; workers who have moved since all was settled to the last.
+        # Tasks whose coordinates are apart; tasks who have to speak.
         self._apart, self._dirty = Growing(np.bool_), Growing(np.bool_)
-        self._rough, self._loose = Growing(np.bool_), Growing(np.bool_)
         self._started = False
+        # Whether all was worked out from flat messages to the last, and nothing is new since.
+        self._from_scratch = False
         self.fresh_below = _FEW
 
     def _column(self) -> Growing:
@@ -79,16 +79,23 @@ class Messages:
         """Note that tasks have new answers."""
         self._grow()
         self._dirty.rows[task] = True
+        self._from_scratch = False
+
+    def start_over(self) -> None:
+        """Begin with flat messages at the next settling, unless the last one did so.
+
+        Where two workers share most of their tasks, the answers may not say which of them is the
+        good one; there are then several fixed points, and which is found depends on the start.
+        """
+        self._started = self._started and self._from_scratch
 
     def _grow(self) -> None:
         ledger = self._ledger
         self._message.grow(ledger.n_edges)
         self._heard.grow(ledger.n_edges)
         self._sums.grow(len(ledger.workers))
-        self._loose.grow(len(ledger.workers))
         self._apart.grow(len(ledger.tasks))
         self._dirty.grow(len(ledger.tasks))
-        self._rough.grow(len(ledger.tasks))
 
     def belief(self) -> Floats:
         """Return every worker's probabilities of the levels."""
@@ -97,8 +104,8 @@ class Messages:
     def settle(self, tol: float) -> Index:
         """Pass messages until none moves by more than ``tol`` as a probability.
 
-        Returns the tasks of which something else is known than before. A rough ``tol`` leaves
-        what it did not finish for a later, finer one.
+        Returns the tasks of which something else is known than before. A finer ``tol`` than the
+        last time takes a start over.
         """
         self._grow()
         self._choose_ways()
@@ -107,14 +114,10 @@ class Messages:
         if not ledger.n_edges:
             return np.flatnonzero(moved)
         if not self._started or ledger.n_edges <= self.fresh_below:
-            unfinished = tol <= self._tol and self._rough.rows.any()
-            if moved.any() or unfinished or not self._started:
+            if moved.any() or not self._started:
                 self._fit_all(tol, resume=False)
                 moved |= ledger.of_task.size > 0
             return np.flatnonzero(moved)
-        if tol <= self._tol:
-            self._dirty.rows[self._rough.rows] = True
-            self._wake(np.flatnonzero(self._loose.rows), tol)
 
         def sweep(damping: float) -> float:
             tasks = np.flatnonzero(self._dirty.rows)
@@ -128,9 +131,6 @@ class Messages:
         if self._dirty.rows.any():
             repeat(sweep, tol=tol, max_iter=_MOST_SWEEPS, what=_WHAT)
             self._dirty.rows[:] = False
-        if tol <= self._tol:
-            self._loose.rows[:] = False
-            self._rough.rows[:] = False
         return np.flatnonzero(moved)
 
     def _fit_all(self, tol: float, resume: bool) -> None:
@@ -156,9 +156,7 @@ class Messages:
         self._add_up()
         self._heard.rows[:] = self._told(np.arange(ledger.n_edges))
         self._dirty.rows[:] = False
-        self._loose.rows[:] = False
-        self._rough.rows[:] = (tol > self._tol) & (ledger.of_task.size > 0)
-        self._started = True
+        self._started, self._from_scratch = True, not resume and tol <= self._tol
 
     def _add_up(self) -> None:
         """Sum all messages to each worker afresh."""
@@ -255,14 +253,12 @@ class Messages:
             if damping:
                 still = np.abs(group.message - old).max(axis=(1, 2)) * self.quantum > tol
                 self._dirty.rows[rows[still]] = True
-                self._rough.rows[rows] = True
             parts.append((edge, slot, old, group.message))
         # All at once at the end: every task of a sweep hears the same workers.
         for edge, slot, old, new in parts:
             self._message.rows[edge, slot] = new
             np.add.at(self._sums.rows, ledger.worker[edge], new - old)
         workers = np.unique(np.concatenate([ledger.worker[part[0]].ravel() for part in parts]))
-        self._loose.rows[workers] = True
         self._wake(workers, tol)
         # It is over when nobody has to speak, however much was said.
         return max(change, 2.0 * tol) if self._dirty.rows.any() else 0.0

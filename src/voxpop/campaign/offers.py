@@ -22,13 +22,15 @@ from voxpop.tables import open_table, resolve_column
 class Standing:
     """Where a campaign stands: what is known of truths (n,) and of workers (m, K).
 
-    Half-widths are there when the rules ask for them.
+    Variances are hedged by the ``trust`` in what is known of workers. Half-widths are there when
+    the rules ask for them.
     """
 
     ledger: Ledger
     model: Model
     belief: Floats
     variance: Floats
+    trust: float
     half_width: Floats | None
 
 
@@ -138,7 +140,10 @@ def _present(workers: object, rules: Rules) -> _Present:
 def _belief(standing: Standing, worker: object) -> Any:
     """Probabilities of a worker's levels; of one who has not answered, those of the crowd."""
     u = standing.ledger.workers.find(worker)
-    return standing.model.weights if u is None else standing.belief[u]
+    crowd = np.array(standing.model.weights)
+    return (
+        crowd if u is None else standing.trust * standing.belief[u] + (1 - standing.trust) * crowd
+    )
 
 
 def _needed(standing: Standing, rules: Rules) -> NDArray[np.bool_]:

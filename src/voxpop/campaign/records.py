@@ -16,10 +16,10 @@ from voxpop.model import Model
 _PER_RECORD = 10_000
 
 
-def records_of(ledger: Ledger, model: Model) -> Iterator[Record]:
+def records_of(ledger: Ledger, model: Model, trust: float) -> Iterator[Record]:
     """Tell all that a campaign has been told."""
     yield {"campaign": 1, "value_names": list(ledger.value_names)}
-    yield model_record(model)
+    yield model_record(model, trust)
     tasks, workers = ledger.tasks.ids, ledger.workers.ids
     check_ids(chain(tasks, workers))
     yield {"tasks": tasks}
@@ -46,7 +46,7 @@ def ids_in(record: Record) -> Iterator[Any]:
     yield from record.get("tasks", ())
 
 
-def model_record(model: Model) -> Record:
+def model_record(model: Model, trust: float) -> Record:
     """Write down a noise model; JSON has no infinity, so a flat prior has no variance."""
     flat = np.isinf(model.prior_variance)
     return {
@@ -56,11 +56,14 @@ def model_record(model: Model) -> Record:
             "prior_mean": np.asarray(model.prior_mean).tolist(),
             "prior_variance": None if flat else model.prior_variance,
             "dimension": model.dimension,
-        }
+        },
+        "trust": trust,
     }
 
 
-def last_model(records: list[Record]) -> Model:
-    """Return the noise model that holds: the last one learned."""
-    (*_, last) = (record["model"] for record in records if "model" in record)
-    return Model(**{**last, "prior_variance": last["prior_variance"] or np.inf})
+def last_model(records: list[Record]) -> tuple[Model, float]:
+    """Return the noise model that holds, the last one learned, and the trust in it."""
+    (*_, last) = (record for record in records if "model" in record)
+    told = last["model"]
+    model = Model(**{**told, "prior_variance": told["prior_variance"] or np.inf})
+    return model, float(last.get("trust", 1.0))  # files of earlier versions do not tell

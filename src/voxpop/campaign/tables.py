@@ -81,7 +81,7 @@ def noise_model(
     weights: Sequence[float] | None,
     prior_mean: float,
     prior_variance: float | None,
-) -> tuple[Model, str]:
+) -> tuple[Model | LearnedCrowd, str]:
     """Take the noise levels as stated, or learn them from the answers; and say what they are."""
     require(support is not None or weights is None, "weights go with a support")
     require(
@@ -91,10 +91,11 @@ def noise_model(
     flat = np.inf if prior_variance is None else prior_variance
     if support is None:
         found = learn_crowd(answers)
+        model = replace(found.model, prior_mean=prior_mean, prior_variance=flat)
+        said = found.describe()
         if answers.task_degree.max() == 1 and not answers.is_gold.any():
             said = "no task has two answers, so nothing is known of the noise; state it (support)"
-            return replace(found.model, prior_mean=prior_mean, prior_variance=flat), said
-        return replace(found.model, prior_mean=prior_mean, prior_variance=flat), found.describe()
+        return replace(found, model=model), said
     model = Model(
         support=support,
         weights=weights,
