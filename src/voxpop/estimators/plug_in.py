@@ -10,7 +10,7 @@ from voxpop.arrays import Floats
 from voxpop.audit import Audit
 
 # Above so many numbers only the summary is kept, not one prediction per answer.
-_MOST_KEPT = 4_000_000
+MOST_KEPT = 4_000_000
 # Shares of a task's weight that a sum less the answer itself cannot tell from nothing.
 _LEAST_SHARE = 1e-9
 
@@ -64,4 +64,4 @@ def plug_in_audit(
         truth=truth,
         log_density=log_density,
     )
-    return audit if residual.size <= _MOST_KEPT else Audit.from_summary(audit.summary())
+    return audit if residual.size <= MOST_KEPT else Audit.from_summary(audit.summary())
