@@ -16,7 +16,8 @@ from voxpop.estimators.base import Estimator, OnSweep, plain_settings, sum_by_ta
 from voxpop.estimators.bi import BI, Support
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.contest import Contest, usable_answers
-from voxpop.estimators.noisy import NoisyFit, noisy_result
+from voxpop.estimators.fitted import noisy_result
+from voxpop.estimators.noisy import NoisyFit
 from voxpop.kernels.posterior import Posterior, stretched
 from voxpop.noise import Noise
 from voxpop.result import Result

@@ -16,6 +16,7 @@ from voxpop.backends import Engine
 from voxpop.estimators.averages import Average, Median
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi import Support
+from voxpop.estimators.fitted import noisy_result
 from voxpop.estimators.judges import (
     FEWEST_TO_TELL,
     Judgement,
@@ -24,7 +25,7 @@ from voxpop.estimators.judges import (
     no_worse,
     shown_better,
 )
-from voxpop.estimators.noisy import NoisyFit, noisy_result
+from voxpop.estimators.noisy import NoisyFit
 from voxpop.estimators.others import others_mean, others_median
 from voxpop.estimators.starting import starting_levels
 from voxpop.kernels.posterior import Posterior, stretched

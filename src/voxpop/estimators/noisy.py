@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import softmax
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
-from voxpop.audit import Audit as AnswerAudit
 from voxpop.backends import Engine
 from voxpop.backends.integrals import Audit, Beliefs, Integrals, Law
 from voxpop.estimators.base import (
     OnSweep,
-    make_result,
     repeat,
     weighted_means,
     with_gold,
-    worker_noise,
 )
+from voxpop.estimators.fitted import Fitted
 from voxpop.estimators.learning import (
     BiasBelief,
     Learned,
@@ -45,8 +42,8 @@ from voxpop.estimators.starting import (
 from voxpop.estimators.support import telling_workers
 from voxpop.kernels.posterior import Posterior, stretched
 from voxpop.model import Model
-from voxpop.noise import STEP, Noise, tail_variance
-from voxpop.result import PROBABILITIES, Result, Trace
+from voxpop.noise import STEP, Noise
+from voxpop.result import PROBABILITIES, Trace
 
 # Learning needs no more digits than this of an integral, and the parameters no more than that.
 _LEARNING_ACCURACY = 1e-4
@@ -56,44 +53,10 @@ _FIRST_SWEEPS = 4
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
 # Of a crowd so large that its parameters come from a part, nobody sees more digits than these.
-_LARGE_TOL, _LARGE_ACCURACY, _STILL = 1e-3, 1e-5, 0.3
+_LARGE_TOL, _LARGE_ACCURACY, _STILL = 5e-3, 1e-5, 0.3
+_LARGE_LEARNING, _SHARE_STEPS = 5, 5
 # Log odds against a level that no message about a single answer can outweigh.
 _IMPOSSIBLE = -1e12
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """What a fit under a noise model found, in the users' units."""
-
-    posterior: Posterior
-    level_posterior: Floats
-    levels: Floats
-    learned: Learned
-    difficulty: Floats
-    usual_difficulty: float
-    bias: Floats
-    bias_variance: Floats
-    audit: Audit | None
-    trace: Trace
-    learning_sweeps: int
-    scale: Floats
-    on_grid: bool
-
-    def facts(self) -> dict[str, Any]:
-        """What was learned, as JSON can hold it."""
-        learned = self.learned
-        return {
-            "weights_used": np.exp(learned.log_weights).tolist(),
-            "support_used": (self.levels * float((self.scale**2).mean())).tolist(),
-            "tails_used": None if np.isinf(learned.freedom) else learned.freedom,
-            "difficulty_shares": np.exp(learned.log_class).tolist(),
-            "bias_sd": (np.sqrt(learned.bias_variance) * self.scale).tolist()
-            if learned.bias_variance.size
-            else [],
-            "bias_exponent": learned.exponent if learned.bias_variance.size else None,
-            "coordinate_scale": self.scale.tolist(),
-            "learning_sweeps": self.learning_sweeps,
-        }
 
 
 class NoisyFit:
@@ -163,20 +126,10 @@ class NoisyFit:
             nonlocal learned, n_learned
             before = learned
             beliefs, bias = self._believe(learned)
-            telling = self._telling
-            level = softmax(beliefs.log_level[telling], axis=1)
+            learned = learned if bias is None else shift_truths(learned, bias)
             if self._common:
                 learned = learn_common_level(learned, self._common_likelihood(), lowest)
-            elif self._explicit is None:
-                learned = learn_shares(learned, level)
-            if bias is not None:
-                learned = shift_truths(learned, bias)
-                learned = learn_bias(
-                    learned,
-                    *(sums[telling] for sums in self._integrals.bias_sums()),
-                    self._log_level(learned, level),
-                    1e-6 * learned.levels[0],
-                )
+            learned = self._learn_of_workers(learned, beliefs)
             _, counts = self._integrals.sweep(
                 learned.law(_LEARNING_ACCURACY), beliefs, damping, _BIAS_DAMPING
             )
@@ -200,8 +153,7 @@ class NoisyFit:
         def settle(damping: float) -> float:
             nonlocal learned
             beliefs, bias = self._believe(learned)
-            if bias is not None:
-                learned = shift_truths(learned, bias)
+            learned = learned if bias is None else shift_truths(learned, bias)
             law = learned.law(accuracy)
             return self._integrals.sweep(law, beliefs, damping, max(damping, _BIAS_DAMPING))[0]
 
@@ -220,8 +172,8 @@ class NoisyFit:
     ) -> Fitted:
         """Take over what was learned on a part of these answers, and let all messages settle.
 
-        For a few sweeps the shares of the levels, which cost nothing, go on being learned. A task
-        speaks again when one of its workers has since moved by a good part of the tolerance.
+        For a few sweeps what is learned of the workers alone, which costs nothing, goes on being
+        learned. A task speaks again when a worker of its has since moved by part of the tolerance.
         """
         answers, tol = self._answers, max(tol, _LARGE_TOL)
         common = int(part.level_posterior[0].argmax()) if self._common else None
@@ -237,6 +189,9 @@ class NoisyFit:
         def settle(damping: float) -> float:
             nonlocal learned, moved, before, n_sweeps
             beliefs, bias = self._believe(learned)
+            learned = learned if bias is None else shift_truths(learned, bias)
+            if n_sweeps < _LARGE_LEARNING:
+                learned = self._learn_of_workers(learned, beliefs, _SHARE_STEPS)
             if before is not None:
                 moved = moved + beliefs.distance(before)
             before = beliefs
@@ -247,10 +202,6 @@ class NoisyFit:
             law = learned.law(accuracy)
             bias_damping = max(damping, _BIAS_DAMPING)
             change, _ = self._integrals.sweep(law, beliefs, damping, bias_damping, stale)
-            if bias is not None:
-                learned = shift_truths(learned, bias)
-            if not self._common and n_sweeps < _FIRST_SWEEPS:
-                learned = learn_shares(learned, softmax(beliefs.log_level, axis=1))
             n_sweeps += 1
             return change
 
@@ -266,6 +217,21 @@ class NoisyFit:
         if levels is None:
             levels = starting_levels(self._answers, self._engine, on_sweep)
         return begin(self._noise, levels, np.full(len(levels), -np.log(len(levels))), means)
+
+    def _learn_of_workers(self, learned: Learned, beliefs: Beliefs, steps: int = 1) -> Learned:
+        """Shares of the levels (M21) and spread of the biases (M37), from beliefs alone."""
+        own = beliefs.log_level[self._telling]
+        level = softmax(own, axis=1)
+        if not self._common and self._explicit is None:
+            said = own - learned.log_weights
+            for step in range(steps):
+                learned = learn_shares(learned, level)
+                level = softmax(said + learned.log_weights, axis=1) if step + 1 < steps else level
+        if learned.bias_variance.size:
+            precision, pull = (sums[self._telling] for sums in self._integrals.bias_sums())
+            log_level = self._log_level(learned, level)
+            learned = learn_bias(learned, precision, pull, log_level, 1e-6 * learned.levels[0])
+        return learned
 
     def _believe(self, learned: Learned) -> tuple[Beliefs, BiasBelief | None]:
         """What the workers believe of themselves after the last sweep."""
@@ -366,42 +332,3 @@ class NoisyFit:
             found.bias * scale,
             found.variance * scale**2,
         )
-
-
-def noisy_result(
-    answers: Answers, settings: dict[str, Any], found: Fitted, of_part: AnswerAudit | None = None
-) -> Result:
-    """Put what was found into a result; where no answer was predicted, with the audit of a part."""
-    learned = found.learned
-    # What an answer scatters by: heavy tails included, on average over the coordinates.
-    spread = tail_variance(learned.freedom) * float((found.scale**2).mean())
-    factor = spread * found.usual_difficulty
-    model = Model(support=found.levels * factor, weights=np.exp(learned.log_weights))  # type: ignore[arg-type]
-    audit = None if of_part is None else AnswerAudit.from_summary(of_part.summary())
-    if found.audit is not None:
-        audit = AnswerAudit.of(
-            answers.value,
-            answers.task,
-            answers.task_degree[answers.task] > 1,
-            pit=found.audit.pit,
-            predicted=found.audit.truth_mean + found.audit.bias,
-            predicted_sd=np.sqrt(found.audit.variance),
-            truth=found.audit.truth_mean,
-            log_density=found.audit.log_density,
-            exact=True,
-        )
-    stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
-    result = make_result(
-        answers,
-        settings | found.facts(),
-        stretched(found.posterior, stretch**2 * found.posterior.variance),
-        worker_noise(found.level_posterior, model, between=found.on_grid),
-        found.trace,
-        audit=audit,
-    )
-    return replace(
-        result,
-        worker_bias=found.bias,
-        worker_bias_sd=np.sqrt(found.bias_variance),
-        task_difficulty=found.difficulty,
-    )

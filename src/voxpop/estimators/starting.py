@@ -24,7 +24,7 @@ LEARNING_SWEEPS = 40
 _MORE_BELOW, _MORE_ABOVE = 3, 1
 # Rounds in which workers and tasks are set against each other before anything is integrated, and
 # the share of workers that keeps a level nobody is likeliest at.
-_ROUNDS, _LEAST_SHARE = 4, 1e-3
+_ROUNDS, _SHARE_STEPS, _LEAST_SHARE = 4, 5, 1e-3
 # Shares of a task's weight that a sum less the answer itself cannot tell from nothing.
 _NOTHING = 1e-9
 
@@ -139,8 +139,9 @@ def start_from(
             return np.where(usable, -0.5 * (squared / wide + np.log(wide)), 0.0)
 
         sums = [np.bincount(worker, said(k).sum(axis=1), m) for k in range(len(spread))]
-        posterior = softmax(np.stack(sums, axis=1) + learned.log_weights, axis=1)
-        learned = learn_shares(learned, posterior)
+        for _ in range(_SHARE_STEPS):
+            posterior = softmax(np.stack(sums, axis=1) + learned.log_weights, axis=1)
+            learned = learn_shares(learned, posterior)
     used = np.bincount(posterior.argmax(axis=1), minlength=len(spread)) > 0
     kept = _with_floor(np.flatnonzero(used | (np.exp(learned.log_weights) > _LEAST_SHARE)), learned)
     message = np.stack([said(k) for k in kept.tolist()], axis=2)
