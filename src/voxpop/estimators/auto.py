@@ -42,8 +42,10 @@ class Auto(Estimator):
     bounds
         Lowest and highest value a truth can have.
     contest_answers
-        With more answers than this, times coordinates, the contest is held on a part of the tasks;
-        the winner is fitted to all.
+        With more answers than this, times coordinates, the contest is held on a part of the tasks,
+        and a richer model has to be worth it. The winner takes over what it learned there: on all
+        answers only the shares of the levels and the spread of biases are learned on, and messages
+        settle to half a per cent, which moves no estimate by a hundredth of its sd.
     max_iter, tol, accuracy, backend, threads
         As in :class:`BI`.
     """

@@ -177,7 +177,7 @@ class NoisyFit:
         """
         answers, tol = self._answers, max(tol, _LARGE_TOL)
         common = int(part.level_posterior[0].argmax()) if self._common else None
-        start = start_from(answers, self._relative, self._gold, part.learned, common)
+        start = start_from(answers, self._relative, self._gold, part.learned, common, on_sweep)
         learned = start.learned
         self._integrals.start(len(learned.levels), len(learned.log_class))
         self._integrals.message = start.message
@@ -206,6 +206,8 @@ class NoisyFit:
             return change
 
         trace = repeat(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
+        if on_sweep is not None:
+            on_sweep("estimates", 1, np.inf, tol)
         audited = answers.value.size <= MOST_KEPT
         return self._sum_up(learned, trace, part.learning_sweeps, accuracy, audited)
 

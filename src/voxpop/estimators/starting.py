@@ -97,7 +97,12 @@ class Start:
 
 
 def start_from(
-    answers: Answers, value: Floats, gold: Floats, learned: Learned, common: int | None
+    answers: Answers,
+    value: Floats,
+    gold: Floats,
+    learned: Learned,
+    common: int | None,
+    on_sweep: OnSweep | None = None,
 ) -> Start:
     """Messages that take the others' noise for known: near the exact ones, without an integral.
 
@@ -119,7 +124,8 @@ def start_from(
     spread = learned.levels * tail_variance(learned.freedom)
     more = learned.bias_variance if learned.bias_variance.size else 0.0
     posterior = np.broadcast_to(np.exp(learned.log_weights), (m, len(spread)))
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
+        before = np.exp(learned.log_weights)
         weight = (posterior @ (spread[0] / spread))[worker][:, None]
         total = sum_by_task(answers, weight)[task]
         others = total - weight
@@ -142,9 +148,14 @@ def start_from(
         for _ in range(_SHARE_STEPS):
             posterior = softmax(np.stack(sums, axis=1) + learned.log_weights, axis=1)
             learned = learn_shares(learned, posterior)
+        if on_sweep is not None:
+            change = float(np.abs(np.exp(learned.log_weights) - before).max())
+            on_sweep("first guess", number + 1, change, _LEAST_SHARE)
     used = np.bincount(posterior.argmax(axis=1), minlength=len(spread)) > 0
     kept = _with_floor(np.flatnonzero(used | (np.exp(learned.log_weights) > _LEAST_SHARE)), learned)
-    message = np.stack([said(k) for k in kept.tolist()], axis=2)
+    message = np.empty((*value.shape, len(kept)))
+    for place, k in enumerate(kept.tolist()):
+        message[:, :, place] = said(k)
     message -= message.max(axis=2, keepdims=True)
     return Start(message, _keep(learned, kept))
 
