@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from tests.test_noise import crowd
-from voxpop import Answers, Auto, ConvergenceWarning, Noise, Result
+from voxpop import BI, Answers, Auto, ConvergenceWarning, Noise, Result
 from voxpop.backends import Engine, native_is_installed
-from voxpop.estimators import noisy
+from voxpop.estimators import noisy, plug_in
 from voxpop.estimators.auto import neighbourhood
 from voxpop.estimators.fitted import Fitted
 from voxpop.estimators.noisy import NoisyFit
@@ -143,3 +144,30 @@ def test_who_has_one_answer_tells_nothing_of_how_workers_differ() -> None:
     assert telling_workers(both, 5).sum() == core.n_workers
     assert level_bounds(both, 5)[0] > 1e3 * level_bounds(both)[0]
     assert telling_workers(both, 10**6).all()
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_the_audit_is_the_same_however_many_tasks_are_predicted_at_once(
+    dimension: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = crowd(11, n_tasks=40, dimension=dimension)[0]
+    gold = np.where(np.arange(40)[:, None] % 9 == 0, np.full((40, dimension), 50.0), np.nan)
+    answers = replace(answers, gold=gold)
+    together = BI(support=(4.0, 36.0)).fit(answers).audit
+    monkeypatch.setattr(plug_in, "_TASKS_AT_ONCE", 7)
+    apart = BI(support=(4.0, 36.0)).fit(answers).audit
+    assert together is not None
+    assert apart is not None
+    assert together.summary() == apart.summary()
+    for name in ("pit", "predicted", "predicted_sd", "truth", "log_density"):
+        np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
+
+
+def test_biases_settle_where_workers_are_alike_in_noise() -> None:
+    """One level leaves nothing to say of levels; it goes on until the biases rest, too."""
+    answers, _, bias, _ = crowd(12, n_tasks=300, bias_sd=8.0)
+    ours = follow(answers, Noise(bias=True), 600, "common")
+    assert len(ours.levels) == 1
+    assert ours.trace.converged
+    assert ours.trace.n_sweeps > 3
+    assert np.corrcoef(ours.bias[:, 0], bias[:, 0])[0, 1] > 0.95

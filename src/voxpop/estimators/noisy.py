@@ -192,8 +192,8 @@ class NoisyFit:
             learned = learned if bias is None else shift_truths(learned, bias)
             if n_sweeps < _LARGE_LEARNING:
                 learned = self._learn_of_workers(learned, beliefs, _SHARE_STEPS)
-            if before is not None:
-                moved = moved + beliefs.distance(before)
+            step = np.inf if before is None else beliefs.distance(before)
+            moved = moved if before is None else moved + step
             before = beliefs
             now = moved[answers.worker]
             stale = np.logical_or.reduceat(now - heard > _STILL * tol, answers.task_ptr[:-1])
@@ -203,7 +203,8 @@ class NoisyFit:
             bias_damping = max(damping, _BIAS_DAMPING)
             change, _ = self._integrals.sweep(law, beliefs, damping, bias_damping, stale)
             n_sweeps += 1
-            return change
+            # Messages about levels say nothing of whether biases have settled.
+            return change if bias is None else max(change, float(np.max(step)))
 
         trace = repeat(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
         if on_sweep is not None:
