@@ -22,7 +22,8 @@ import voxpop as vp
 from benchmarks.workloads import ROOT, WORKLOADS, parse, print_head, print_table
 from voxpop.backends import Engine, native_is_installed
 from voxpop.backends.integrals import Integrals
-from voxpop.estimators.noisy import Fitted, NoisyFit
+from voxpop.estimators.fitted import Fitted
+from voxpop.estimators.noisy import NoisyFit
 from voxpop.noise import Noise
 
 DATA = ROOT.parent / "shared" / "data"

@@ -3,8 +3,9 @@
     python -m benchmarks.scale [--quick]
 
 Five answers per task, twenty per worker, three levels, one dimension. Every size runs in
-processes of its own: one draws the crowd into files, one fits it from arrays, and one is
-``voxpop aggregate``, from a CSV file to files. Times are of one run.
+processes of its own: one draws the crowd into files, one fits it from arrays by BI with the levels
+given, and two are ``voxpop aggregate``, from a CSV file to files: by BI with the levels given, and
+by the default method, which is told nothing. Times are of one run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import resource
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -63,11 +65,37 @@ def fit(folder: Path) -> None:
     print(json.dumps(found))
 
 
-def aggregate(folder: Path) -> Usage:
+METHODS = {
+    f"voxpop aggregate answers.csv --method bi --support {SUPPORT}": (
+        *("--method", "bi", "--support", SUPPORT),
+    ),
+    "voxpop aggregate answers.csv": (),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the command: what it took, the MSE, and what the method chose."""
+
+    n_answers: int
+    file_size: int
+    usage: Usage
+    mse: float
+    chosen: str
+
+
+def aggregate(folder: Path, n_answers: int, options: tuple[str, ...]) -> Run:
     """Run the command on the CSV file."""
+    out = folder / "out"
     command = [sys.executable, "-m", "voxpop", "aggregate", folder / "answers.csv"]
-    command += ["--method", "bi", "--support", SUPPORT, "-o", folder / "out"]
-    return run_process(command, keep_output=False)
+    usage = run_process([*command, *options, "-o", out], keep_output=False)
+    estimate, truth = (
+        np.genfromtxt(path, delimiter=",", skip_header=1, usecols=1)
+        for path in (out / "tasks.csv", folder / "truth.csv")
+    )
+    chosen = json.loads((out / "result.json").read_text())["settings"].get("chosen", "")
+    size = (folder / "answers.csv").stat().st_size
+    return Run(n_answers, size, usage, float(((estimate - truth) ** 2).mean()), chosen)
 
 
 def main() -> None:
@@ -79,19 +107,21 @@ def main() -> None:
     if options.fit:
         return fit(Path(options.fit))
     print_head("Scale", ("pandas", "duckdb"))
-    fits, files = [], []
+    fits: list[tuple[int, dict[str, float], int]] = []
+    runs: dict[str, list[Run]] = {name: [] for name in METHODS}
     for n in SIZES[:3] if options.quick else SIZES:
         with TemporaryDirectory() as name:
             folder = Path(name)
             run_module("scale", "--draw", str(n), name)
             usage = run_module("scale", "--fit", name)
             inside = json.loads(usage.stdout)
-            command = aggregate(folder)
-            size = (folder / "answers.csv").stat().st_size
+            for name_of, options_of in METHODS.items():
+                runs[name_of].append(aggregate(folder, n, options_of))
+                print(runs[name_of][-1], file=sys.stderr, flush=True)  # the last ones take long
         fits.append((n, inside, usage.peak))
-        files.append((n, size, command))
     _print_fits(fits)
-    _print_files(files)
+    for name_of, found in runs.items():
+        _print_runs(name_of, found)
 
 
 def _print_fits(found: list[tuple[int, dict[str, float], int]]) -> None:
@@ -108,16 +138,18 @@ def _print_fits(found: list[tuple[int, dict[str, float], int]]) -> None:
     print_table(head, rows)
 
 
-def _print_files(found: list[tuple[int, int, Usage]]) -> None:
-    smallest = found[0][2].peak
-    print("### File to files: `voxpop aggregate answers.csv`\n")
+def _print_runs(name: str, found: list[Run]) -> None:
+    smallest = found[0].usage.peak
+    print(f"### File to files: `{name}`\n")
     head = ["answers", "file MB", "wall s", "CPU s", "µs per answer", "peak MB"]
+    head += ["bytes per answer above the first row", "MSE", "chosen"]
     rows = []
-    for n, size, usage in found:
+    for run in found:
+        n, usage = run.n_answers, run.usage
         above = (usage.peak - smallest) / n if usage.peak > smallest else None
-        row = [n, size / 1e6, usage.wall, usage.cpu, 1e6 * usage.cpu / n, usage.peak / 1e6]
-        rows.append([*row, above])
-    print_table([*head, "bytes per answer above the first row"], rows)
+        row = [n, run.file_size / 1e6, usage.wall, usage.cpu, 1e6 * usage.cpu / n]
+        rows.append([*row, usage.peak / 1e6, above, run.mse, run.chosen or "-"])
+    print_table(head, rows)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ def test_left_out_predictions_are_refits_on_trees(seed: int) -> None:
 
     def fit(part: Answers) -> tuple[Floats, Floats]:
         found = NoisyFit(part, Noise(), Engine(accuracy=1e-7), support).run(1e-7, 200, None)
+        assert found.audit is not None
         return found.audit.truth_mean, found.posterior.estimate
 
     truth, _ = fit(answers)

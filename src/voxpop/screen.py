@@ -156,9 +156,8 @@ def progress(console: Console) -> Iterator[OnSweep | None]:
             # Changes fall by about the same factor every sweep: the way to go is in logs.
             way = np.log(highest / tol) if highest > tol else 1.0
             done = np.log(highest / max(change, tol)) / way if 0 < change < np.inf else 0.0
-            bar.update(
-                shown, completed=done, description=f"{what}: sweep {number}, change {change:.1e}"
-            )
+            said = f", change {change:.1e}" if np.isfinite(change) else ""
+            bar.update(shown, completed=done, description=f"{what}: sweep {number}{said}")
 
         yield on_sweep
 

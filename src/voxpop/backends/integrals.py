@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from voxpop.answers import Answers
 from voxpop.arrays import Floats
@@ -59,6 +59,15 @@ class Beliefs:
     log_level: Floats
     bias: Floats
     bias_precision: Floats
+
+    def distance(self, other: Beliefs) -> Floats:
+        """How far each worker's are from others: in probability, and in sds of the bias (m,)."""
+        found = np.abs(softmax(self.log_level, axis=1) - softmax(other.log_level, axis=1))
+        if not self.bias.size:
+            return np.asarray(found.max(axis=1))
+        bias = np.abs(self.bias - other.bias) * np.sqrt(self.bias_precision)
+        sure = np.abs(np.log(self.bias_precision / other.bias_precision))
+        return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +126,7 @@ class Integrals:
 
     def level_sums(self) -> Floats:
         """Sum of all messages about its level to each worker, (m, K)."""
-        return self._by_worker(self.message.sum(axis=1))
+        return self._by_worker(self.message)
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
@@ -128,27 +137,45 @@ class Integrals:
         self.bias_pull -= self.bias_precision * shift[self._answers.worker]
 
     def _by_worker(self, per_edge: Floats) -> Floats:
-        answers = self._answers
-        return np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1], axis=0)
+        """Add up numbers of each worker's edges, in bounded memory; of (E, d, K) also over d."""
+        answers, ptr = self._answers, self._answers.worker_ptr
+        total = np.empty((answers.n_workers, per_edge.shape[-1]))
+        most = max(1, _BLOCK_NUMBERS // max(1, per_edge[0].size))
+        first = 0
+        while first < answers.n_workers:
+            last = max(first + 1, int(np.searchsorted(ptr, ptr[first] + most, "right")) - 1)
+            some = per_edge[answers.by_worker[ptr[first] : ptr[last]]]
+            some = some.sum(axis=1) if some.ndim == 3 else some
+            total[first:last] = np.add.reduceat(some, ptr[first:last] - ptr[first], axis=0)
+            first = last
+        return total
 
     def sweep(
-        self, law: Law, beliefs: Beliefs, damping: float, bias_damping: float
-    ) -> tuple[float, Counts]:
-        """Let all tasks speak once; return the largest change of a message, and what to learn."""
-        change, counts = 0.0, _Sums(law, self._value.shape[1])
-        new_message = np.empty_like(self.message)
+        self,
+        law: Law,
+        beliefs: Beliefs,
+        damping: float,
+        bias_damping: float,
+        among: NDArray[np.bool_] | None = None,
+    ) -> tuple[float, Counts | None]:
+        """Let all tasks speak once; return the largest change of a message, and what to learn.
+
+        If only those ``among`` (n,) some are to speak, there is nothing to learn from it.
+        """
+        change, counts = 0.0, None if among is not None else _Sums(law, self._value.shape[1])
         for rows in self._rows:
-            for at, block, j in self._blocks(rows, law, beliefs):
+            for at, block, j in self._blocks(rows.of(among), law, beliefs):
                 edge, task = at
                 heard = self._kernels.send(block, law.grid)
-                new_message[edge, j] = heard.message
+                old = self.message[edge, j]
+                change = max(change, float(np.abs(np.exp(heard.message) - np.exp(old)).max()))
+                self.message[edge, j] = (1.0 - damping) * heard.message + damping * old
                 self.evidence[task, j] = heard.evidence
-                counts.add(heard, block.x + self._origin[task, j][:, None], j)
+                if counts is not None:
+                    counts.add(heard, block.x + self._origin[task, j][:, None], j)
                 if beliefs.bias.size:
                     self._hear_bias(edge, j, block, heard, bias_damping)
-        change = float(np.abs(np.exp(new_message) - np.exp(self.message)).max())
-        self.message = (1.0 - damping) * new_message + damping * self.message
-        return change, counts.result()
+        return change, None if counts is None else counts.result()
 
     def _hear_bias(
         self, edge: NDArray[np.int64], j: int, block: Block, heard: Heard, damping: float
@@ -260,6 +287,13 @@ class Integrals:
 class _Rows:
     task: NDArray[np.int64]
     edge: NDArray[np.int64]
+
+    def of(self, among: NDArray[np.bool_] | None) -> _Rows:
+        """Those of some tasks, or all."""
+        if among is None:
+            return self
+        kept = among[self.task]
+        return _Rows(self.task[kept], self.edge[kept])
 
 
 def _rows(answers: Answers) -> Iterator[_Rows]:

@@ -21,7 +21,8 @@ from voxpop.estimators.base import (
     repeat,
     worker_noise,
 )
-from voxpop.estimators.noisy import NoisyFit, noisy_result
+from voxpop.estimators.fitted import noisy_result
+from voxpop.estimators.noisy import NoisyFit
 from voxpop.estimators.support import ChosenModel, learn_support, support_from_nbi
 from voxpop.io import read_truth
 from voxpop.model import Model

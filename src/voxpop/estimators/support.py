@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from voxpop.answers import Answers
@@ -59,16 +60,22 @@ def learn_support(
     engine: Engine,
     max_iter: int,
     on_sweep: OnSweep | None = None,
+    fewest: int = 1,
 ) -> ChosenModel:
-    """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21)."""
+    """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21).
+
+    If anybody has, only who has ``fewest`` answers is learned from: see :func:`telling_workers`.
+    """
     engine = replace(engine, accuracy=max(engine.accuracy, _LEARNING_ACCURACY))
-    low, high = level_bounds(answers)
+    low, high = level_bounds(answers, fewest)
+    telling = telling_workers(answers, fewest)
     coarse, n_coarse = _learn_weights(
         answers,
         base.with_levels(_grid(low, high, _COARSE)),
         engine,
         min(max_iter, _COARSE_SWEEPS),
         on_sweep,
+        telling,
     )
     # Half a coarse step more on either side: the truth may lie between two levels. Between levels
     # far apart that are used (one wild answer is enough) nothing is filled in.
@@ -81,6 +88,7 @@ def learn_support(
         engine,
         min(max_iter, _FINE_SWEEPS),
         on_sweep,
+        telling,
     )
     shown = ", ".join(
         f"{level:.3g} ({weight:.0%})"
@@ -91,14 +99,30 @@ def learn_support(
     return ChosenModel(fine, (note,), n_coarse + n_fine)
 
 
+def telling_workers(answers: Answers, fewest: int) -> NDArray[np.bool_]:
+    """Tell who has at least so many answers, (m,), or all where nobody has.
+
+    A part cut out of a large crowd leaves most of its workers with one answer. They tell nothing
+    of how workers differ, and EM, which asks all alike, would creep for their number.
+    """
+    telling = answers.worker_degree >= fewest
+    return telling if telling.any() else np.ones_like(telling)
+
+
 def _learn_weights(
-    answers: Answers, model: Model, engine: Engine, max_iter: int, on_sweep: OnSweep | None
+    answers: Answers,
+    model: Model,
+    engine: Engine,
+    max_iter: int,
+    on_sweep: OnSweep | None,
+    telling: NDArray[np.bool_],
 ) -> tuple[Model, int]:
     """Run EM on the weights beside the messages, one step a sweep; drop levels nobody uses."""
     backend = engine.open(answers, model)
     log_weights = model.log_weights
     n_levels = len(log_weights)
-    expected = np.full(n_levels, answers.n_workers / n_levels)
+    n_workers = int(telling.sum())
+    expected = np.full(n_levels, n_workers / n_levels)
     likelihood: Floats = np.zeros((answers.n_workers, n_levels))
     sweeps = 0
 
@@ -106,10 +130,10 @@ def _learn_weights(
         nonlocal log_weights, expected, likelihood, sweeps
         sums, _ = backend.to_workers(damping)
         likelihood = np.asarray(sums * backend.quantum)
-        posterior = softmax(likelihood + log_weights, axis=1)
+        posterior = softmax(likelihood[telling] + log_weights, axis=1)
         expected = np.sort(posterior, axis=0).sum(axis=0)  # sorted: the same in any row order
         # One more worker, of unknown level, keeps every weight above zero.
-        weights = (expected + 1.0 / n_levels) / (answers.n_workers + 1.0)
+        weights = (expected + 1.0 / n_levels) / (n_workers + 1.0)
         moved = float(np.abs(weights - np.exp(log_weights)).max())
         log_weights = np.log(weights)
         backend.to_tasks(sums, log_weights)
@@ -139,13 +163,17 @@ def _grid(low: float, high: float, factor: float) -> list[float]:
     return list(np.geomspace(low, high, n_levels)) if n_levels > 1 else [float(np.sqrt(low * high))]
 
 
-def level_bounds(answers: Answers) -> tuple[float, float]:
-    """Bounds of the levels worth trying, from the workers' distances to the tasks' medians."""
+def level_bounds(answers: Answers, fewest: int = 1) -> tuple[float, float]:
+    """Bounds of the levels worth trying, from the workers' distances to the tasks' medians.
+
+    Of workers with one answer someone is next to the median by chance: if anybody has, only who
+    has ``fewest`` answers tells how low levels may be.
+    """
     centre = with_gold(answers, medians(answers))
     distance = mean_by_worker(answers, squared_residual(answers, centre)) / answers.dimension
     scale = _scale(answers)
     high = 4.0 * max(float(distance.max()), scale)
-    positive = distance[distance > 0]
+    positive = distance[(distance > 0) & telling_workers(answers, fewest)]
     nearest = float(positive.min()) if len(positive) else scale
     # A median of few answers is noisy itself, so the best workers may be far better than they
     # look against it; but nobody is better than the rounding of the answers.
