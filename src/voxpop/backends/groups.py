@@ -128,8 +128,8 @@ class Groups:
         return moved
 
     def _belief(self) -> Floats:
-        # Level by level: numpy is slow along short axes.
-        log_p = self._sums.T * self.quantum + self._log_weights[:, None]
+        # Level by level: numpy is slow along short axes, and from one place to the next.
+        log_p = self._sums.T.copy() * self.quantum + self._log_weights[:, None]
         p = np.exp(log_p - log_p.max(axis=0))
         return np.asarray(p / p.sum(axis=0))
 

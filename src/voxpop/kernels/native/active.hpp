@@ -29,13 +29,13 @@ struct ActiveArrays {
     vec *doubt, *second, *bound;            // of doubt_workers
     vec *said, *to_precision, *to_log, *rank;  // (l, K): of level f; number of level k
     vec *precision, *away, *squared, *sum;  // (l, ...)
-    vec *delta, *after, *share, *step, *cost, *change, *weight, *total;  // (l, K)
+    vec *delta, *after, *per_after, *share, *step, *cost, *change, *weight, *total;  // (l, K)
     vec *top, *scratch;
 };
 
 inline ActiveArrays carve(const Active& a, int64_t degree, int64_t K, Workspace& workspace) {
     const int64_t d = a.dense.dimension, each = degree * K;
-    const int64_t n = 2 * degree * d + d + 16 * each + 5 * degree + 1 + 2 * K;
+    const int64_t n = 2 * degree * d + d + 17 * each + 5 * degree + 1 + 2 * K;
     double* memory = workspace.slot(5, lanes * n + 3 * K);
     vec* next = (vec*)memory;
     auto take = [&next](int64_t n) {
@@ -47,7 +47,7 @@ inline ActiveArrays carve(const Active& a, int64_t degree, int64_t K, Workspace&
     s.value = take(degree * d), s.away = take(degree * d), s.prior_mean = take(d);
     s.incoming = take(each), s.out = take(each), s.old = (ivec*)take(each), s.said = take(each);
     s.rank = take(each), s.to_precision = take(each), s.to_log = take(each), s.delta = take(each);
-    s.after = take(each), s.share = take(each), s.step = take(each), s.cost = take(each);
+    s.after = take(each), s.per_after = take(each), s.share = take(each), s.step = take(each), s.cost = take(each);
     s.change = take(each), s.weight = take(each), s.total = take(each), s.top = take(each);
     s.doubt = take(degree), s.second = take(degree), s.precision = take(degree);
     s.squared = take(degree), s.sum = take(degree), s.bound = take(1);
@@ -213,8 +213,9 @@ inline int64_t first_change(int64_t number, int64_t u, int64_t n_free, int64_t K
 //
 //     log C'/C = -d/2 log(W' s' / (W s)) - δ/2 W/W' |e|²,   δ = 1/s' - 1/s,  W' = W + δ
 //
-// Where nobody is FREE all loops over levels are equally long, and unroll.
-template <int D, int LEVELS, bool FREE>
+// Where nobody is FREE all loops over levels are equally long, and unroll. Weights are needed where
+// PAIRS of changes are added up.
+template <int D, int LEVELS, bool FREE, bool PAIRS>
 inline vec settle(
     const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, int64_t number,
     ActiveArrays& s) {
@@ -235,10 +236,11 @@ inline vec settle(
             const int64_t j = u * K + f;
             const vec delta = s.to_precision[j] - s.precision[u], after = total + delta;
             s.delta[j] = delta, s.after[j] = after, s.share[j] = after * per_total;
-            s.step[j] = delta / after;
+            s.per_after[j] = all(1.0) / after, s.step[j] = delta * s.per_after[j];
             s.cost[j] = all(0.5 * log2_e) * s.step[j] * total * s.squared[u];
             const vec ratio = log2(s.share[j]) + s.to_log[j] - s.to_log[u * K];
             s.change[j] = fma(ratio, all(-half_d), -s.cost[j]);
+            if constexpr (!PAIRS) continue;
             const vec weight = s.said[j] - s.said[u * K] + s.change[j];
             s.weight[j] = exp2(min(weight, all(highest_change)));
             s.sum[u] = s.sum[u] + s.weight[j];
@@ -282,7 +284,7 @@ inline void add_pairs(
                     vec exponent = s.cost[g] - s.delta[g] * squared * per_both, e;
                     if constexpr (D == 0)
                         exponent = fma(log2(ratio), all(0.5 * (double)d), exponent);
-                    e = exp2(min(exponent, all(highest_change)));
+                    e = exp2_nearly(min(exponent, all(highest_change)));
                     if constexpr (D == 1) e = e * sqrt(ratio);
                     if constexpr (D == 2) e = e * ratio;
                     seen = fma(s.weight[g], e, seen);
@@ -311,7 +313,7 @@ inline void expand(
             s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
     line_up<LEVELS>(degree, K, s);
     for (int64_t number = 0; number < (FREE ? 1 << n_free : 1); ++number) {
-        const vec log_weight = settle<D, LEVELS, FREE>(a, degree, K, n_free, number, s);
+        const vec log_weight = settle<D, LEVELS, FREE, true>(a, degree, K, n_free, number, s);
         add_pairs<D, LEVELS, FREE>(degree, a.dense.dimension, K, n_free, number, s);
         for (int64_t u = 0; u < degree; ++u) {
             // The own message is not part of what is said.

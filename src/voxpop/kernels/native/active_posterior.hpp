@@ -27,7 +27,7 @@ inline Components find_components(
     line_up<LEVELS>(degree, K, s);
     int64_t at = 0;
     for (int64_t number = 0; number < (FREE ? 1 << n_free : 1); ++number) {
-        const vec log_weight = settle<D, LEVELS, FREE>(a, degree, K, n_free, number, s);
+        const vec log_weight = settle<D, LEVELS, FREE, false>(a, degree, K, n_free, number, s);
         vec total = all(a.prior_precision);
         for (int64_t u = 0; u < degree; ++u) total = total + s.precision[u];
         c.share[at] = log_weight, c.variance[at] = all(1.0) / total;
@@ -39,7 +39,7 @@ inline Components find_components(
                  ++of_u, ++at) {
                 const int64_t f = u * K + of_u;
                 c.share[at] = log_weight + s.said[f] - s.said[u * K] + s.change[f];
-                c.variance[at] = all(1.0) / s.after[f];
+                c.variance[at] = s.per_after[f];
                 for (int64_t j = 0; j < d; ++j)
                     c.mean[at * d + j] = fma(s.step[f], s.away[u * d + j], mean[j]);
             }

@@ -20,7 +20,7 @@ static double active_blocks(
     auto open = [&](const Block& block) {
         listen(m, K, block, s.old, s.incoming);
         gather(a.dense.value, m.degree * d, block, (double*)s.value);
-        gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
+        if (a.prior_precision > 0.0) gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
         return doubt_workers<D, LEVELS>(a, m.degree, K, s);
     };
     auto enumerate = [&](const Block& block) {
@@ -99,7 +99,7 @@ static double guess_blocks(
         const Block block(number, m.n_tasks);
         listen(m, K, block, s.old, s.incoming);
         gather(a.dense.value, m.degree * d, block, (double*)s.value);
-        gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
+        if (a.prior_precision > 0.0) gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
         guess<D, LEVELS>(a, m.degree, K, s);
         speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
     }
@@ -126,7 +126,7 @@ static void active_truths(
     auto open = [&](const Block& block) {
         listen(m, K, block, s.old, s.incoming);
         gather(a.dense.value, degree * d, block, (double*)s.value);
-        gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
+        if (a.prior_precision > 0.0) gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
         return doubt_workers<D, LEVELS>(a, degree, K, s);
     };
     auto tell_all = [&](const Components& c, const Block& block) {

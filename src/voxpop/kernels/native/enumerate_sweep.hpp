@@ -16,7 +16,7 @@ static void enumerate_block(
     vec* right_out = s.out + e.left.n_workers * K;
     auto grow = [&] {
         gather(e.value, m.degree * d, block, (double*)s.value);
-        gather(e.prior_mean, d, block, (double*)s.prior_mean);
+        if (e.has_prior) gather(e.prior_mean, d, block, (double*)s.prior_mean);
         grow_halves<D>(e, K, s);
     };
     listen(m, K, block, s.old, s.incoming);
