@@ -22,7 +22,7 @@ import voxpop as vp
 ROOT = Path(__file__).resolve().parent.parent
 LEVELS = (10.0, 100.0, 1000.0)
 # Seconds a measurement should last at least.
-SHORTEST = 0.005
+SHORTEST = 0.02
 
 
 @dataclass(frozen=True)
