@@ -7,20 +7,19 @@ from typing import cast
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.backends import WorkerSums
-from voxpop.backends.ways import GuessingWay, Sweep, Way, Workers
+from voxpop.backends.ways import GuessingWay, Heard, Sweep, Way
 from voxpop.kernels.posterior import Posterior
 
 QUANTUM, FLOOR = 2.0**-36, -(2.0**20)
 
 
-def heard(incoming: Floats) -> tuple[Sweep, Workers, WorkerSums]:
+def heard(incoming: Floats) -> Heard:
     """Return sums, workers and messages with which tasks (n, l, K) hear ``incoming``."""
     n, degree, n_levels = incoming.shape
     worker = np.arange(n * degree, dtype=np.int32).reshape(n, degree)
     sums = np.rint(incoming / QUANTUM).astype(np.int64).reshape(-1, n_levels)
     sweep = Sweep(sums, np.zeros(n_levels), QUANTUM, FLOOR, 0.0)
-    return sweep, worker, np.zeros(incoming.shape, dtype=np.int64)
+    return Heard(sweep, worker, np.zeros(incoming.shape, dtype=np.int64))
 
 
 def said(way: Way, incoming: Floats, guess: bool = False) -> Floats:
@@ -37,4 +36,4 @@ def said(way: Way, incoming: Floats, guess: bool = False) -> Floats:
 
 def known_of(way: Way, incoming: Floats, probabilities: Floats) -> Posterior:
     """Return what is known of the truths of tasks that hear ``incoming``."""
-    return way.posterior(slice(0, len(incoming)), *heard(incoming), probabilities)
+    return way.posterior(slice(0, len(incoming)), heard(incoming), probabilities)

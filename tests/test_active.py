@@ -166,7 +166,7 @@ def test_tasks_that_rest_say_what_they_would_say(backend: str) -> None:
             softmax(part * resting.quantum + model.log_weights, axis=1) for part in (sums, full)
         )
         np.testing.assert_allclose(belief, of_all, atol=1e-7)
-        spoke.append(np.abs(belief.T - resting._heard).max(axis=0) > 1e-9)
+        spoke.append(np.abs(belief - resting._heard).max(axis=1) > 1e-9)
     np.testing.assert_allclose(belief, of_all, atol=1e-9)
     assert spoke[1].mean() < 0.5  # after two sweeps most workers have made up their minds
     assert not spoke[-1].any()

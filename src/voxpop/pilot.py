@@ -11,7 +11,6 @@ from voxpop.answers import Answers
 from voxpop.arrays import Floats
 from voxpop.backends import Engine
 from voxpop.estimators import BI
-from voxpop.estimators.base import sum_by_task
 from voxpop.estimators.others import others_mean
 from voxpop.model import Model
 from voxpop.theory import oracle_mse, oracle_variance, oracle_variances
@@ -122,12 +121,8 @@ def trust_in_weights(answers: Answers, weight: Floats) -> float:
     usable = (answers.task_degree[answers.task] >= _FEWEST_ANSWERS) & ~answers.is_gold[answers.task]
     if not usable.any():
         return 0.5
-    first = answers.value[answers.task_ptr[:-1]][answers.task]
-    weight, deviation = weight[:, None], answers.value - first
-    others = sum_by_task(answers, weight)[answers.task] - weight
-    weighted = sum_by_task(answers, weight * deviation)[answers.task] - weight * deviation
     plain = others_mean(answers)[usable]
-    move = first[usable] + weighted[usable] / others[usable] - plain
+    move = others_mean(answers, weight)[usable] - plain
     gain = ((answers.value[usable] - plain) * move).sum(axis=1)
     size = (move**2).sum(axis=1)
     error, freedom = 0.0, np.inf

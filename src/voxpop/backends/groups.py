@@ -17,7 +17,16 @@ from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
 from voxpop.backends import Inference, WorkerSums
 from voxpop.backends.costs import WayName, choose_way
-from voxpop.backends.ways import GuessingWay, Sweep, Way, Ways, Workers, add_to_workers
+from voxpop.backends.ways import (
+    GuessingWay,
+    Heard,
+    Sweep,
+    Way,
+    Ways,
+    Workers,
+    add_to_workers,
+    belief,
+)
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
 
@@ -119,19 +128,13 @@ class Groups:
         """
         if not self._guesses:
             return None
-        belief = self._belief()
-        if damping or self._heard.shape != belief.shape:
-            self._heard = np.empty((0, 0)) if damping else belief
+        now = belief(self._sums, self.quantum, self._log_weights)
+        if damping or self._heard.shape != now.shape:
+            self._heard = np.empty((0, 0)) if damping else now
             return None
-        moved = np.asarray(np.abs(belief - self._heard).max(axis=0) > self._accuracy)
-        self._heard[:, moved] = belief[:, moved]
+        moved = np.asarray(np.abs(now - self._heard).max(axis=1) > self._accuracy)
+        self._heard[moved] = now[moved]
         return moved
-
-    def _belief(self) -> Floats:
-        # Level by level: numpy is slow along short axes, and from one place to the next.
-        log_p = self._sums.T.copy() * self.quantum + self._log_weights[:, None]
-        p = np.exp(log_p - log_p.max(axis=0))
-        return np.asarray(p / p.sum(axis=0))
 
     def _guess(self) -> WorkerSums:
         """Let tasks guess that would be slow to speak from flat messages; the others speak."""
@@ -154,8 +157,8 @@ class Groups:
         sweep = self._sweep(0.0)
         for group in self._groups:
             for rows in blocks(len(group.task), group.way.numbers_per_task):
-                heard = sweep, group.worker[rows], group.message[rows]
-                found = group.way.posterior(rows, *heard, probabilities)
+                heard = Heard(sweep, group.worker[rows], group.message[rows])
+                found = group.way.posterior(rows, heard, probabilities)
                 at = (group.task[rows], group.coordinates)
                 # Answers were centred within their task, to keep small differences of large
                 # values; here the origin comes back.

@@ -17,7 +17,7 @@ from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends import portable as in_numpy
 from voxpop.backends.costs import most_free
-from voxpop.backends.ways import Sweep, Way, Workers
+from voxpop.backends.ways import Heard, Sweep, Way, Workers
 from voxpop.kernels.integrate import QUANTILE_REFINEMENT
 from voxpop.kernels.posterior import Posterior
 from voxpop.model import Model
@@ -90,23 +90,16 @@ class Enumeration:
             self._instruction_set,
         )
 
-    def posterior(
-        self,
-        rows: slice,
-        sweep: Sweep,
-        worker: Workers,
-        message: WorkerSums,
-        probabilities: Floats,
-    ) -> Posterior:
+    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:
         """Return the mixture over configurations."""
-        found, wanted = _room_for(len(worker), self._value.shape[2], probabilities)
+        found, wanted = _room_for(len(heard.worker), self._value.shape[2], probabilities)
         _native.enumerate_posterior(
             self._tables,
             self._value[rows],
             self._prior_mean[rows],
-            _state(sweep),
-            worker,
-            message,
+            _state(heard.sweep),
+            heard.worker,
+            heard.message,
             wanted,
             self._threads,
             self._instruction_set,
@@ -185,16 +178,9 @@ class Active:
             self._instruction_set,
         )
 
-    def posterior(
-        self,
-        rows: slice,
-        sweep: Sweep,
-        worker: Workers,
-        message: WorkerSums,
-        probabilities: Floats,
-    ) -> Posterior:
+    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:
         """Return the mixture over those configurations."""
-        found, wanted = _room_for(len(worker), self._value.shape[2], probabilities)
+        found, wanted = _room_for(len(heard.worker), self._value.shape[2], probabilities)
         _native.active_posterior(
             *self._law,
             self._value[rows],
@@ -202,9 +188,9 @@ class Active:
             self._prior_precision,
             self._accuracy,
             self._most_free,
-            _state(sweep),
-            worker,
-            message,
+            _state(heard.sweep),
+            heard.worker,
+            heard.message,
             wanted,
             self._threads,
             self._instruction_set,
@@ -252,16 +238,9 @@ class Integration:
             self._instruction_set,
         )
 
-    def posterior(
-        self,
-        rows: slice,
-        sweep: Sweep,
-        worker: Workers,
-        message: WorkerSums,
-        probabilities: Floats,
-    ) -> Posterior:
+    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:
         """Return the density on finer nodes."""
-        found, wanted = _room_for(len(worker), 1, probabilities)
+        found, wanted = _room_for(len(heard.worker), 1, probabilities)
         _native.integrate_posterior(
             self._value[rows],
             self._prior_mean[rows],
@@ -269,9 +248,9 @@ class Integration:
             self._levels,
             self._accuracy,
             QUANTILE_REFINEMENT,
-            _state(sweep),
-            worker,
-            message,
+            _state(heard.sweep),
+            heard.worker,
+            heard.message,
             wanted,
             self._threads,
             self._instruction_set,

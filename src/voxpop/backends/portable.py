@@ -11,7 +11,7 @@ from voxpop.arrays import Floats
 from voxpop.backends import WorkerSums
 from voxpop.backends.costs import most_free
 from voxpop.backends.groups import blocks
-from voxpop.backends.ways import Sweep, Way, Workers, add_to_workers
+from voxpop.backends.ways import Heard, Sweep, Way, Workers, add_to_workers
 from voxpop.kernels import active
 from voxpop.kernels import enumerate as enumeration
 from voxpop.kernels import integrate as integration
@@ -96,18 +96,10 @@ class Enumeration:
         """Replace all messages, add them to the sums, return the largest change."""
         return sweep_in_blocks(self, sweep, worker, message, new_sums)
 
-    def posterior(
-        self,
-        rows: slice,
-        sweep: Sweep,
-        worker: Workers,
-        message: WorkerSums,
-        probabilities: Floats,
-    ) -> Posterior:
+    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:
         """Return the mixture over configurations."""
         value, prior_mean = self._value[rows], self._prior_mean[rows]
-        incoming = sweep.incoming(worker, message)
-        table = enumeration.belief(value, prior_mean, incoming, self._c)
+        table = enumeration.belief(value, prior_mean, heard.incoming(), self._c)
         return enumeration.posterior(
             table, value, prior_mean, self._prior_precision, self._c, probabilities
         )
@@ -168,16 +160,9 @@ class Active:
         value, prior_mean = self._task
         return Active(value[rows], prior_mean[rows], self._model, self._accuracy)
 
-    def posterior(
-        self,
-        rows: slice,
-        sweep: Sweep,
-        worker: Workers,
-        message: WorkerSums,
-        probabilities: Floats,
-    ) -> Posterior:
+    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:
         """Return the mixture over all configurations."""
-        return self._dense.posterior(rows, sweep, worker, message, probabilities)
+        return self._dense.posterior(rows, heard, probabilities)
 
 
 class _Guess:
@@ -224,16 +209,9 @@ class Integration:
         """Replace all messages, add them to the sums, return the largest change."""
         return sweep_in_blocks(self, sweep, worker, message, new_sums)
 
-    def posterior(
-        self,
-        rows: slice,
-        sweep: Sweep,
-        worker: Workers,
-        message: WorkerSums,
-        probabilities: Floats,
-    ) -> Posterior:
+    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:
         """Return the density on finer nodes."""
-        tasks = self._hear(rows, sweep.incoming(worker, message))
+        tasks = self._hear(rows, heard.incoming())
         return integration.posterior(tasks, self._accuracy, probabilities)
 
 
@@ -259,14 +237,7 @@ class Gold:
         """Replace all messages, add them to the sums, return the largest change."""
         return sweep_in_blocks(self, sweep, worker, message, new_sums)
 
-    def posterior(
-        self,
-        rows: slice,
-        sweep: Sweep,  # noqa: ARG002
-        worker: Workers,  # noqa: ARG002
-        message: WorkerSums,  # noqa: ARG002
-        probabilities: Floats,
-    ) -> Posterior:
+    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:  # noqa: ARG002
         """Return the truth itself, without any spread."""
         return known(self._gold[rows], len(probabilities))
 

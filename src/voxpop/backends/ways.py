@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,26 @@ class Sweep:
         return np.asarray(log_message)
 
 
+class Heard(NamedTuple):
+    """What workers tell some rows: their sums, who they are, and the rows' own part in these."""
+
+    sweep: Sweep
+    worker: Workers
+    message: WorkerSums
+
+    def incoming(self) -> Floats:
+        """Return the workers' beliefs without the rows' own messages (M4)."""
+        return self.sweep.incoming(self.worker, self.message)
+
+
+def belief(units: WorkerSums, quantum: float, log_weights: Floats) -> Floats:
+    """Return the probabilities of the levels that sums of messages (m, K) stand for."""
+    # Level by level: numpy is slow along short axes, and from one place to the next.
+    log_p = units.T.copy() * quantum + log_weights[:, None]
+    p = np.exp(log_p - log_p.max(axis=0))
+    return np.asarray((p / p.sum(axis=0)).T)
+
+
 def add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> None:
     """Add messages (n, l, K) to the sums of their workers."""
     # One flat index per number is what numpy adds fastest.
@@ -63,15 +83,8 @@ class Way(Protocol):
     ) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
 
-    def posterior(
-        self,
-        rows: slice,
-        sweep: Sweep,
-        worker: Workers,
-        message: WorkerSums,
-        probabilities: Floats,
-    ) -> Posterior:
-        """Return what is known of the truths of some rows, given the messages of these."""
+    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:
+        """Return what is known of the truths of some rows that have heard this."""
 
 
 class GuessingWay(Way, Protocol):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from voxpop.arrays import Floats, Index
 from voxpop.backends import Engine, WorkerSums
@@ -26,7 +25,7 @@ from voxpop.backends.groups import (
     task_groups,
 )
 from voxpop.backends.groups import blocks as in_blocks
-from voxpop.backends.ways import Sweep
+from voxpop.backends.ways import Heard, Sweep, belief
 from voxpop.campaign.ledger import Growing, Ledger
 from voxpop.estimators.base import repeat
 from voxpop.kernels.posterior import Posterior
@@ -99,7 +98,7 @@ class Messages:
 
     def belief(self) -> Floats:
         """Return every worker's probabilities of the levels."""
-        return np.asarray(softmax(self._sums.rows * self.quantum + self._log_weights, axis=1))
+        return self._belief(self._sums.rows)
 
     def settle(self, tol: float) -> Index:
         """Pass messages until none moves by more than ``tol`` as a probability.
@@ -227,6 +226,9 @@ class Messages:
         np.maximum(self._message.rows, lowest, out=self._message.rows)
         self._add_up()
 
+    def _state(self, sums: WorkerSums, damping: float = 0.0) -> Sweep:
+        return Sweep(sums, self._log_weights, self.quantum, self._floor, damping)
+
     # One sweep
 
     def _sweep(self, tasks: Index, damping: float, tol: float) -> float:
@@ -238,13 +240,7 @@ class Messages:
             old = np.ascontiguousarray(self._message.rows[edge, slot])
             group.message[:] = old
             who, local = np.unique(group.worker, return_inverse=True)
-            sweep = Sweep(
-                np.ascontiguousarray(self._sums.rows[who]),
-                self._log_weights,
-                self.quantum,
-                self._floor,
-                damping,
-            )
+            sweep = self._state(np.ascontiguousarray(self._sums.rows[who]), damping)
             worker = np.ascontiguousarray(local.reshape(group.worker.shape), dtype=np.int32)
             change = max(
                 change, group.way.sweep(sweep, worker, group.message, np.zeros_like(sweep.sums))
@@ -274,14 +270,12 @@ class Messages:
                 reach[~self._apart.rows[self._ledger.task[some]], 1:] = 0.0
             # A probability moves by less than the logarithms do.
             at, slot = np.nonzero(reach > tol)
-            moved = np.abs(self._softmax(told[at, slot]) - self._softmax(heard[at, slot]))
+            moved = np.abs(self._belief(told[at, slot]) - self._belief(heard[at, slot]))
             far = at[(moved > tol).any(axis=1)]
             self._dirty.rows[self._ledger.task[some[far]]] = True
 
-    def _softmax(self, units: WorkerSums) -> Floats:
-        log_p = units * self.quantum + self._log_weights
-        p = np.exp(log_p - _reduce(np.maximum, log_p)[:, None])
-        return np.asarray(p / _reduce(np.add, p)[:, None])
+    def _belief(self, units: WorkerSums) -> Floats:
+        return belief(units, self.quantum, self._log_weights)
 
     def _groups_of(
         self, tasks: Index
@@ -332,11 +326,12 @@ class Messages:
         quantile = np.empty((len(tasks), d, len(probabilities)))
         place = np.empty(len(ledger.tasks), dtype=np.int64)
         place[tasks] = np.arange(len(tasks))
-        sweep = Sweep(self._sums.rows, self._log_weights, self.quantum, self._floor, 0.0)
+        sweep = self._state(self._sums.rows)
         for edge, slot, group, rows in self._groups_of(tasks):
             for part in in_blocks(len(rows), group.way.numbers_per_task):
-                heard = sweep, ledger.worker[edge[part]], self._message.rows[edge[part], slot]
-                found = group.way.posterior(part, *heard, probabilities)
+                said = self._message.rows[edge[part], slot]
+                heard = Heard(sweep, ledger.worker[edge[part]], said)
+                found = group.way.posterior(part, heard, probabilities)
                 at = (place[rows[part]], group.coordinates)
                 origin = group.origin[part]
                 estimate[at] = (found.estimate + origin) * self._unit

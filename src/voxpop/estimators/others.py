@@ -9,13 +9,19 @@ from voxpop.arrays import Floats
 from voxpop.estimators.base import sum_by_task
 
 
-def others_mean(answers: Answers) -> Floats:
-    """Mean of the other answers to the same task, for every answer."""
-    degree = answers.task_degree[answers.task][:, None]
+def others_mean(answers: Answers, weight: Floats | None = None) -> Floats:
+    """Mean of the other answers to the same task, for every answer, with the weight (E,) of each.
+
+    An answer without others stands for itself.
+    """
+    weight = np.ones((answers.n_edges, 1)) if weight is None else weight[:, None]
+    # From an answer of the task, so that the digits of large values do not count.
     origin = answers.value[answers.task_ptr[:-1]][answers.task]
-    deviation = answers.value - origin
-    total = sum_by_task(answers, deviation)[answers.task]
-    return np.asarray(origin + (total - deviation) / np.maximum(degree - 1, 1))
+    pull = weight * (answers.value - origin)
+    pull = sum_by_task(answers, pull)[answers.task] - pull
+    others = sum_by_task(answers, weight)[answers.task] - weight
+    has_others = answers.task_degree[answers.task][:, None] > 1
+    return np.asarray(origin + pull / np.where(has_others, others, 1.0))
 
 
 def others_median(answers: Answers) -> Floats:

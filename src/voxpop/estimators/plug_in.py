@@ -14,7 +14,7 @@ MOST_KEPT = 4_000_000
 # Tasks are predicted so many at a time: what is in flight does not grow with their number.
 _TASKS_AT_ONCE = 50_000
 # Shares of a task's weight that a sum less the answer itself cannot tell from nothing.
-_LEAST_SHARE = 1e-9
+NO_WEIGHT = 1e-9
 
 
 def plug_in_audit(
@@ -41,7 +41,7 @@ def plug_in_audit(
         pull = weight[:, None] * (value - origin)
         total = np.add.reduceat(weight, start)[local]
         others = total - weight
-        told = (answers.task_degree[task] > 1) & (others > _LEAST_SHARE * total)
+        told = (answers.task_degree[task] > 1) & (others > NO_WEIGHT * total)
         safe = np.where(told, others, 1.0)
         mean = (np.add.reduceat(pull, start)[local] - pull) / safe[:, None]
         seen = np.where(told[:, None], origin + mean, origin)
@@ -53,7 +53,7 @@ def plug_in_audit(
         below, density = np.zeros_like(residual), np.zeros_like(residual)
         for k in range(shares.shape[1]):
             noise = np.full(len(worker), levels[k]) if levels.size else variance[worker]
-            wide = np.sqrt(np.maximum(noise, least * _LEAST_SHARE) + of_truth)[:, None]
+            wide = np.sqrt(np.maximum(noise, least * NO_WEIGHT) + of_truth)[:, None]
             z = residual / wide
             share = shares[worker, k][:, None]
             below += share * ndtr(z)

@@ -14,6 +14,7 @@ from voxpop.backends import Engine
 from voxpop.estimators.averages import medians
 from voxpop.estimators.base import OnSweep, sum_by_task
 from voxpop.estimators.learning import Learned, class_steps, learn_shares
+from voxpop.estimators.plug_in import NO_WEIGHT
 from voxpop.estimators.support import learn_support, level_bounds
 from voxpop.model import Model
 from voxpop.noise import STEP, TAIL_STEPS, tail_variance
@@ -25,8 +26,6 @@ _MORE_BELOW, _MORE_ABOVE = 3, 1
 # Rounds in which workers and tasks are set against each other before anything is integrated, and
 # the share of workers that keeps a level nobody is likeliest at.
 _ROUNDS, _SHARE_STEPS, _LEAST_SHARE = 4, 5, 1e-3
-# Shares of a task's weight that a sum less the answer itself cannot tell from nothing.
-_NOTHING = 1e-9
 
 
 def starting_levels(
@@ -129,7 +128,7 @@ def start_from(
         weight = (posterior @ (spread[0] / spread))[worker][:, None]
         total = sum_by_task(answers, weight)[task]
         others = total - weight
-        usable = (answers.task_degree[task] > 1)[:, None] & (others > _NOTHING * total)
+        usable = (answers.task_degree[task] > 1)[:, None] & (others > NO_WEIGHT * total)
         mean = sum_by_task(answers, weight * value)[task] - weight * value
         mean /= np.where(usable, others, 1.0)
         variance = spread[0] / np.where(usable, others, 1.0)
