@@ -71,4 +71,12 @@ double sweep_on_threads(
     return *std::max_element(change.begin(), change.end());
 }
 
+void work_on_threads(int64_t n_blocks, double work, int n_threads, const RangeWork& run) {
+    sweep_on_threads(n_blocks, work, n_threads, 0, nullptr,
+                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
+                         run(first, last, workspace);
+                         return 0.0;
+                     });
+}
+
 }  // namespace voxpop

@@ -61,11 +61,10 @@ static void mixture_send(
     std::vector<double> by_chunk(chunks * size);
     const MixtureHeard heard{message.data(), evidence.data(), shift.data(), shift_variance.data(),
                              mass.data(), by_chunk.data()};
-    sweep_on_threads(chunks, work_of(grid, rows), n_threads, 0, nullptr,
-                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
-                         kernels.send(grid, rows, heard, first, last, workspace);
-                         return 0.0;
-                     });
+    work_on_threads(chunks, work_of(grid, rows), n_threads,
+                    [&](int64_t first, int64_t last, Workspace& workspace) {
+                        kernels.send(grid, rows, heard, first, last, workspace);
+                    });
     std::fill(pairs.data(), pairs.data() + size, 0.0);
     for (int64_t chunk = 0; chunk < chunks; ++chunk)
         for (int64_t i = 0; i < size; ++i) pairs.data()[i] += by_chunk[chunk * size + i];
@@ -84,11 +83,10 @@ static void mixture_predict(
     const MixturePrediction found{log_density.data(), pit.data(), mean.data(),
                                   truth_variance.data(), answer_variance.data()};
     nb::gil_scoped_release release;
-    sweep_on_threads(n_chunks(rows.n_rows), 4.0 * work_of(grid, rows), n_threads, 0, nullptr,
-                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
-                         kernels.predict(grid, rows, found, first, last, workspace);
-                         return 0.0;
-                     });
+    work_on_threads(n_chunks(rows.n_rows), 4.0 * work_of(grid, rows), n_threads,
+                    [&](int64_t first, int64_t last, Workspace& workspace) {
+                        kernels.predict(grid, rows, found, first, last, workspace);
+                    });
 }
 
 // Hand a matrix over to Python.
@@ -122,18 +120,15 @@ static nb::tuple mixture_place(
         };
         std::vector<Column> columns(blocks);
         const double work = 400.0 * (double)(n * (degree + 3));
-        sweep_on_threads(blocks, work, n_threads, 0, nullptr,
-                         [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
-                             for (int64_t b = first; b < last; ++b) {
-                                 const MixtureNodes found =
-                                     variant.mixture->place(reach, b, workspace);
-                                 const int64_t size = found.n * lanes;
-                                 columns[b].x.assign(found.x, found.x + size);
-                                 columns[b].log_weight.assign(
-                                     found.log_weight, found.log_weight + size);
-                             }
-                             return 0.0;
-                         });
+        work_on_threads(
+            blocks, work, n_threads, [&](int64_t first, int64_t last, Workspace& workspace) {
+                for (int64_t b = first; b < last; ++b) {
+                    const MixtureNodes found = variant.mixture->place(reach, b, workspace);
+                    const int64_t size = found.n * lanes;
+                    columns[b].x.assign(found.x, found.x + size);
+                    columns[b].log_weight.assign(found.log_weight, found.log_weight + size);
+                }
+            });
         for (const Column& column : columns)
             n_nodes = std::max(n_nodes, (int64_t)column.x.size() / lanes);
         x.reset(new double[n * n_nodes]), log_weight.reset(new double[n * n_nodes]);

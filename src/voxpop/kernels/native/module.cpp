@@ -179,11 +179,10 @@ static void enumerate_posterior(
     Enumeration e = tables.enumeration();
     e.value = value.data(), e.prior_mean = prior_mean.data();
     nb::gil_scoped_release release;
-    sweep_on_threads(n_blocks(m.n_tasks, variant), 1e4 * (double)m.n_tasks, n_threads, 0, nullptr,
-                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
-                         variant.enumerate_posterior(e, t, first, last, workspace);
-                         return 0.0;
-                     });
+    work_on_threads(n_blocks(m.n_tasks, variant), 1e4 * (double)m.n_tasks, n_threads,
+                    [&](int64_t first, int64_t last, Workspace& workspace) {
+                        variant.enumerate_posterior(e, t, first, last, workspace);
+                    });
 }
 
 static void active_posterior(
@@ -199,11 +198,10 @@ static void active_posterior(
               (int64_t)value.shape(0) == m.n_tasks,
           "the tables are of another number of levels, answers or tasks");
     nb::gil_scoped_release release;
-    sweep_on_threads(n_blocks(m.n_tasks, variant), 1e3 * (double)m.n_tasks, n_threads, 0, nullptr,
-                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
-                         variant.active_posterior(a, t, first, last, workspace);
-                         return 0.0;
-                     });
+    work_on_threads(n_blocks(m.n_tasks, variant), 1e3 * (double)m.n_tasks, n_threads,
+                    [&](int64_t first, int64_t last, Workspace& workspace) {
+                        variant.active_posterior(a, t, first, last, workspace);
+                    });
 }
 
 static void integrate_posterior(
@@ -220,11 +218,10 @@ static void integrate_posterior(
     const Integration g{levels.data(), prior_variance, accuracy, refinement, value.data(),
                         prior_mean.data()};
     nb::gil_scoped_release release;
-    sweep_on_threads(n_blocks(m.n_tasks, variant), 1e4 * (double)m.n_tasks, n_threads, 0, nullptr,
-                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
-                         variant.integrate_posterior(g, t, first, last, workspace);
-                         return 0.0;
-                     });
+    work_on_threads(n_blocks(m.n_tasks, variant), 1e4 * (double)m.n_tasks, n_threads,
+                    [&](int64_t first, int64_t last, Workspace& workspace) {
+                        variant.integrate_posterior(g, t, first, last, workspace);
+                    });
 }
 
 static void centre(
@@ -238,11 +235,10 @@ static void centre(
     const Centring c{(int64_t)n, (int64_t)degree, (int64_t)d, value.data(), per_unit, away.data(),
                      origin.data()};
     nb::gil_scoped_release release;
-    sweep_on_threads(n_blocks(c.n_tasks, variant), (double)(n * d * degree * degree), n_threads, 0,
-                     nullptr, [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
-                         variant.centre(c, first, last, workspace);
-                         return 0.0;
-                     });
+    work_on_threads(n_blocks(c.n_tasks, variant), (double)(n * d * degree * degree), n_threads,
+                    [&](int64_t first, int64_t last, Workspace& workspace) {
+                        variant.centre(c, first, last, workspace);
+                    });
 }
 
 NB_MODULE(_native, module) {
