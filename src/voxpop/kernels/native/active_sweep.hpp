@@ -18,7 +18,7 @@ static double active_blocks(
     Change change;
     Waiting waiting(a.most_free, m.degree, workspace);
     auto open = [&](const Block& block) {
-        listen(m, K, block, s.old, s.incoming);
+        listen<LEVELS>(m, K, block, s.old, s.incoming);
         gather(a.dense.value, m.degree * d, block, (double*)s.value);
         if (a.prior_precision > 0.0) gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
         return doubt_workers<D, LEVELS>(a, m.degree, K, s);
@@ -27,7 +27,7 @@ static double active_blocks(
         EnumerationArrays dense = carve(a.dense, m, workspace);
         enumerate_block<D, LEVELS>(
             a.dense, m, block, Factor::recompute, nullptr, dense, workspace);
-        speak(m, K, block, dense.old, dense.out, new_sums, change, dense.scratch);
+        speak<LEVELS>(m, K, block, dense.old, dense.out, new_sums, change, dense.scratch);
     };
     auto say = [&](Block& block) {
         const vec open_question = contradicts<LEVELS>(m.degree, K, s);
@@ -36,7 +36,7 @@ static double active_blocks(
                 waiting.add(-1, block.row[lane]);
                 block.drop(lane);
             }
-        speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
+        speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
     };
     auto answer = [&](int64_t n_free, const Block& chosen) {
         if (n_free < 0) return enumerate(chosen);
@@ -97,11 +97,11 @@ static double guess_blocks(
     change.raise(1.0, K);
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
-        listen(m, K, block, s.old, s.incoming);
+        listen<LEVELS>(m, K, block, s.old, s.incoming);
         gather(a.dense.value, m.degree * d, block, (double*)s.value);
         if (a.prior_precision > 0.0) gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
         guess<D, LEVELS>(a, m.degree, K, s);
-        speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
+        speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
     }
     return change.largest;
 }
@@ -124,7 +124,7 @@ static void active_truths(
     ActiveArrays s = carve(a, degree, K, workspace);
     Waiting waiting(a.most_free, degree, workspace);
     auto open = [&](const Block& block) {
-        listen(m, K, block, s.old, s.incoming);
+        listen<LEVELS>(m, K, block, s.old, s.incoming);
         gather(a.dense.value, degree * d, block, (double*)s.value);
         if (a.prior_precision > 0.0) gather(a.dense.prior_mean, d, block, (double*)s.prior_mean);
         return doubt_workers<D, LEVELS>(a, degree, K, s);

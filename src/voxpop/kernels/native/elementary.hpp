@@ -75,19 +75,27 @@ inline vec exp2(vec y) {
     return keep_above(y, all(lowest_power), power(steps, r));
 }
 
-// The same with a relative error of 6e-15, and 2^-1021 for whatever is below it: for factors, of
+// The same with a relative error of 5e-15, and without an exact end below 2^-1021: for factors, of
 // which sums are taken that are redone in logs long before that shows.
 inline vec exp2_nearly(vec y) {
 #if VOXPOP_LANES == 8
-    y = max(y, all(lowest_power));
-    const vec steps = y + all(to_steps), r = y - (steps - all(to_steps));
-    const vec whole = whole_power(steps);
-    vec p = all(0.0013333845353189502);
-    p = fma(p, r, all(0.009618338553288915));
-    p = fma(p, r, all(0.05550410864923117));
-    p = fma(p, r, all(0.2402265068958134));
-    p = fma(p, r, all(0.6931471805599474));
-    return fma(whole, p * r, whole);
+    // y = whole part + j / 16 + r with 0 <= r < 1/16, all rounded down.
+    alignas(64) static const double root[16] = {
+        0x1.0000000000000p0, 0x1.0b5586cf9890fp0, 0x1.172b83c7d517bp0, 0x1.2387a6e756238p0,
+        0x1.306fe0a31b715p0, 0x1.3dea64c123422p0, 0x1.4bfdad5362a27p0, 0x1.5ab07dd485429p0,
+        0x1.6a09e667f3bcdp0, 0x1.7a11473eb0187p0, 0x1.8ace5422aa0dbp0, 0x1.9c49182a3f090p0,
+        0x1.ae89f995ad3adp0, 0x1.c199bdd85529cp0, 0x1.d5818dcfba487p0, 0x1.ea4afa2a490dap0};
+    const vec r = _mm512_reduce_pd(y, 4 << 4 | _MM_FROUND_TO_NEG_INF);
+    const __m512d steps = _mm512_add_round_pd(
+        y, all(to_steps), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    const vec part = _mm512_permutex2var_pd(
+        _mm512_load_pd(root), (__m512i)steps, _mm512_load_pd(root + 8));
+    vec p = all(0.0013620206412795607);
+    p = fma(p, r, all(0.009616160732724198));
+    p = fma(p, r, all(0.05550416987237696));
+    p = fma(p, r, all(0.24022650612972857));
+    p = fma(p, r, all(0.6931471805635894));
+    return _mm512_scalef_pd(fma(part, p * r, part), y);
 #else
     return exp2(y);
 #endif

@@ -1,12 +1,15 @@
 // Joint enumeration of a block of tasks, one per lane: linear inside a task, halves contracted.
 //
 // The workers of a task are two halves, a configuration of levels is a pair (a, b). The prior
-// counts as one more member of the left half. With W the precision, m the weighted mean and Q the
-// weighted sum of squares about it of each half, the factor (M2) of the task is
+// counts as one more member of the left half; b is a configuration p of all workers of the right
+// half but the last, and a level of that one. With W the precision, m the weighted mean and Q the
+// weighted sum of squares about it, the factor (M2) of the task is
 //
-//     log2 C[a, b] = offset[a, b] - (log2 e)/2 (Q[a] + Q[b] + W_a W_b / (W_a + W_b) |m_a - m_b|²)
+//     log2 C[a, b] = offset[a, b] - (log2 e)/2 (Q_a + Q_p + W_a W_p / W_ap |m_a - m_p|²
+//                                               + W_ap w / (W_ap + w) |A - m_ap|²)
 //
-// in which nothing cancels, and whose exponential is all that is done K^l times.
+// with A and w the answer and the precision of the last worker, and W_ap, m_ap of a and p together.
+// Nothing cancels there, and its exponential is nearly all that is done K^l times.
 #pragma once
 
 #include "messages.hpp"
@@ -27,15 +30,17 @@ struct EnumerationArrays {
     vec *value, *prior_mean, *incoming, *message, *out;
     ivec* old;
     vec *left_mean, *right_mean, *left_log, *right_log, *left_joint, *right_joint;
+    vec* left_away;  // of the last answer from the mean of each configuration of the left half
     vec *seen_by_left, *seen_by_right, *scratch;
 };
 
 inline EnumerationArrays carve(const Enumeration& e, const Messages& m, Workspace& workspace) {
     const int64_t d = e.dimension, n_messages = m.degree * m.n_levels;
-    const int64_t n_values = (m.degree + 1) * d;
+    const int64_t n_left = e.left.n_configurations, n_right = e.right.n_configurations;
+    const int64_t n_values = (m.degree + 1 + n_left) * d;
     const int64_t trees = (d + 2) * (e.left.tree_size + e.right.tree_size);
-    const int64_t seen = e.left.n_configurations + e.right.n_configurations;
-    vec* next = (vec*)workspace.slot(0, lanes * (n_values + 4 * n_messages + trees + seen + 2 * m.n_levels));
+    vec* next = (vec*)workspace.slot(
+        0, lanes * (n_values + 4 * n_messages + trees + n_left + n_right + 2 * m.n_levels));
     auto take = [&next](int64_t n) {
         vec* taken = next;
         next += n;
@@ -48,78 +53,174 @@ inline EnumerationArrays carve(const Enumeration& e, const Messages& m, Workspac
     s.left_mean = take(e.left.tree_size * d), s.right_mean = take(e.right.tree_size * d);
     s.left_log = take(e.left.tree_size), s.right_log = take(e.right.tree_size);
     s.left_joint = take(e.left.tree_size), s.right_joint = take(e.right.tree_size);
-    s.seen_by_left = take(e.left.n_configurations);
-    s.seen_by_right = take(e.right.n_configurations), s.scratch = take(2 * m.n_levels);
+    s.left_away = take(n_left * d);
+    s.seen_by_left = take(n_left), s.seen_by_right = take(n_right);
+    s.scratch = take(2 * m.n_levels);
     return s;
 }
 
-// Let the workers of a half join one by one, in every configuration of their levels.
+// Leaves of the trees: one number (d for means) per configuration of the left half (a), of the
+// right half (b), and of the right half without its last worker (p).
+struct Leaves {
+    const vec *mean_a, *mean_b, *mean_p, *log_a, *log_p, *joint_a, *joint_b;
+
+    Leaves(const Enumeration& e, int64_t K, const EnumerationArrays& s) {
+        const int64_t n_right = e.right.n_configurations;
+        const int64_t a = e.left.tree_size - e.left.n_configurations;
+        const int64_t b = e.right.tree_size - n_right, p = b - n_right / K;
+        mean_a = s.left_mean + a * e.dimension, log_a = s.left_log + a, joint_a = s.left_joint + a;
+        mean_b = s.right_mean + b * e.dimension, joint_b = s.right_joint + b;
+        mean_p = s.right_mean + p * e.dimension, log_p = s.right_log + p;
+    }
+};
+
+// Call f with the number of workers of a half as a constant where it is small, so that loops
+// unroll; 0 stands for any other.
+template <class F>
+[[gnu::always_inline]] inline void with_workers(int64_t n_workers, F f) {
+    switch (n_workers) {
+        case 1: return f(Constant<1>());
+        case 2: return f(Constant<2>());
+        case 3: return f(Constant<3>());
+        default: return f(Constant<0>());
+    }
+}
+
+// Let workers of a half join one by one, in every configuration of their levels.
 //
 //     m' = m + w/W' (A - m),   Q' = Q + w W/W' |A - m|²
 //
 // `mean` and `log_half` (which is -Q/2 in powers of two) are trees; their leaves are last.
-template <int D>
+template <int WORKERS, int D>
 [[gnu::always_inline]] inline void grow(
-    const Half& half, int64_t K, int64_t dimension, const vec* value, vec* __restrict mean,
-    vec* __restrict log_half) {
+    const Half& half, int64_t n_workers, int64_t K, int64_t dimension, const vec* value,
+    vec* __restrict mean, vec* __restrict log_half) {
     const int64_t d = D ? D : dimension;
     const double *gain = half.gain, *cost = half.cost;
     int64_t n = 1;
-    for (int64_t u = 0; u < half.n_workers; ++u, value += d) {
+#pragma GCC unroll 3
+    for (int64_t u = 0; u < (WORKERS ? WORKERS : n_workers); ++u, value += d) {
         vec *next_mean = mean + n * d, *next_log = log_half + n;
-        for (int64_t p = 0; p < n; ++p)
-            for (int64_t k = 0; k < K; ++k) {
-                vec squared = all(0.0), share = all(*gain++);
-                vec* joined = next_mean + (p * K + k) * d;
-                for (int64_t j = 0; j < d; ++j) {
-                    vec move = value[j] - mean[p * d + j];
-                    squared = fma(move, move, squared);
-                    joined[j] = fma(move, share, mean[p * d + j]);
-                }
-                next_log[p * K + k] = fma(squared, all(*cost++), log_half[p]);
+        for (int64_t p = 0; p < n; ++p) {
+            vec squared = all(0.0), log_before = log_half[p];
+            for (int64_t j = 0; j < d; ++j) {
+                const vec before = mean[p * d + j], move = value[j] - before;
+                squared = fma(move, move, squared);
+                for (int64_t k = 0; k < K; ++k)
+                    next_mean[(p * K + k) * d + j] = fma(move, all(gain[k]), before);
             }
+            for (int64_t k = 0; k < K; ++k)
+                next_log[p * K + k] = fma(squared, all(cost[k]), log_before);
+            gain += K, cost += K;
+        }
         mean = next_mean, log_half = next_log, n *= K;
     }
 }
 
-inline vec squared_distance(const vec* a, const vec* b, int64_t d) {
-    vec squared = (a[0] - b[0]) * (a[0] - b[0]);
-    for (int64_t j = 1; j < d; ++j) squared = fma(a[j] - b[j], a[j] - b[j], squared);
-    return squared;
+// What comes of a configuration of the left half and one of the right half but its last worker:
+// log2 of their common factor, and the squared distance of the last answer from their mean.
+struct Pair {
+    vec log_factor, squared;
+};
+
+template <int D>
+[[gnu::always_inline]] inline Pair pair_up(
+    const double* pair, int64_t dimension, const vec* mean_a, const vec* away_a,
+    const vec* mean_p, vec log_halves) {
+    const int64_t d = D ? D : dimension;
+    const vec share = all(pair[1]);
+    vec between = all(0.0), squared = all(0.0);
+    for (int64_t j = 0; j < d; ++j) {
+        const vec apart = mean_a[j] - mean_p[j], away = fma(apart, share, away_a[j]);
+        between = j ? fma(apart, apart, between) : apart * apart;
+        squared = j ? fma(away, away, squared) : away * away;
+    }
+    return {fma(between, all(pair[0]), log_halves), squared};
 }
 
-// Factors of the squared distance and offsets for one configuration of the left half.
-inline const double* cross_row(const Enumeration& e, int64_t a) {
-    return e.cross + 2 * (int64_t)e.row[a] * e.right.n_configurations;
-}
-
-// Work out means and log factors of both halves. The widest levels have the smallest sum of
-// squares; it is taken off, so that no exponent
+// Work out means and log factors of both halves, of the right one for its first `n_right` workers
+// only. The widest levels have the smallest sum of squares; it is taken off, so that no exponent
 // but its offset is above 0, and that one is 0.
 template <int D>
-[[gnu::always_inline]] inline void grow_halves(const Enumeration& e, int64_t K, EnumerationArrays& s) {
-    const int64_t d = D ? D : e.dimension;
+[[gnu::always_inline]] inline void grow_halves(
+    const Enumeration& e, int64_t n_right, int64_t K, EnumerationArrays& s) {
+    const int64_t d = D ? D : e.dimension, n_left = e.left.n_configurations;
     for (int64_t j = 0; j < d; ++j) {
         s.left_mean[j] = e.has_prior ? s.prior_mean[j] : all(0.0);
         s.right_mean[j] = all(0.0);
     }
     s.left_log[0] = s.right_log[0] = all(0.0);
-    grow<D>(e.left, K, d, s.value, s.left_mean, s.left_log);
-    grow<D>(e.right, K, d, s.value + e.left.n_workers * d, s.right_mean, s.right_log);
-    int64_t a = e.left.tree_size - e.left.n_configurations + e.left.widest;
-    int64_t b = e.right.tree_size - e.right.n_configurations + e.right.widest;
-    double factor = cross_row(e, e.left.widest)[2 * e.right.widest];
-    vec squared = squared_distance(s.left_mean + a * d, s.right_mean + b * d, d);
-    vec highest = s.left_log[a] + s.right_log[b] + squared * all(factor);
-    vec* left_log = s.left_log + e.left.tree_size - e.left.n_configurations;
-    for (int64_t c = 0; c < e.left.n_configurations; ++c) left_log[c] = left_log[c] - highest;
+    const vec* right_value = s.value + e.left.n_workers * d;
+    const vec* last_value = right_value + (e.right.n_workers - 1) * d;
+    with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
+        grow<n.value, D>(e.left, e.left.n_workers, K, d, s.value, s.left_mean, s.left_log);
+    });
+    with_workers(n_right, [&](auto n) VOXPOP_INLINE {
+        grow<n.value, D>(e.right, n_right, K, d, right_value, s.right_mean, s.right_log);
+    });
+    const Leaves leaves(e, K, s);
+    for (int64_t a = 0; a < n_left; ++a)
+        for (int64_t j = 0; j < d; ++j)
+            s.left_away[a * d + j] = last_value[j] - leaves.mean_a[a * d + j];
+    const int64_t a = e.left.widest, b = e.right.widest, p = b / K, n_b = e.right.n_configurations;
+    const Pair widest = pair_up<D>(
+        e.pair + 2 * (e.row[a] * (n_b / K) + p), d, leaves.mean_a + a * d, s.left_away + a * d,
+        leaves.mean_p + p * d, leaves.log_a[a] + leaves.log_p[p]);
+    const vec cost = all(e.join[2 * (e.row[a] * n_b + b)]);
+    const vec highest = fma(widest.squared, cost, widest.log_factor);
+    vec* log_a = s.left_log + e.left.tree_size - n_left;
+    for (int64_t c = 0; c < n_left; ++c) log_a[c] = log_a[c] - highest;
+}
+
+// M2, for ROWS configurations of the left half at once, from `first` on: call visit(b, exponents)
+// with the log2 factors for every configuration b of the right half. Needs grow_halves.
+template <int ROWS, int D, int LEVELS, class Visit>
+[[gnu::always_inline]] inline void meet(
+    const Enumeration& e, int64_t n_levels, const EnumerationArrays& s, int64_t first,
+    Visit visit) {
+    const int64_t d = D ? D : e.dimension, K = LEVELS ? LEVELS : n_levels;
+    const int64_t n_right = e.right.n_configurations, n_before = n_right / K;
+    const Leaves leaves(e, K, s);
+    const double *pair[ROWS], *join[ROWS];
+    vec log_a[ROWS], mean_a[ROWS][D ? D : 1], away_a[ROWS][D ? D : 1];
+    for (int row = 0; row < ROWS; ++row) {
+        const int64_t a = first + row;
+        pair[row] = e.pair + 2 * e.row[a] * n_before, join[row] = e.join + 2 * e.row[a] * n_right;
+        log_a[row] = leaves.log_a[a];
+        for (int j = 0; j < D; ++j)
+            mean_a[row][j] = leaves.mean_a[a * d + j], away_a[row][j] = s.left_away[a * d + j];
+    }
+    for (int64_t p = 0; p < n_before; ++p) {
+        Pair both[ROWS];
+        for (int row = 0; row < ROWS; ++row) {
+            const int64_t at = (first + row) * d;
+            both[row] = pair_up<D>(
+                pair[row] + 2 * p, d, D ? mean_a[row] : leaves.mean_a + at,
+                D ? away_a[row] : s.left_away + at, leaves.mean_p + p * d,
+                log_a[row] + leaves.log_p[p]);
+        }
+        auto join_last = [&](int64_t b) {
+            vec exponent[ROWS];
+            for (int row = 0; row < ROWS; ++row) {
+                const double* at = join[row] + 2 * b;
+                const vec log_factor = all(at[1]) + both[row].log_factor;
+                exponent[row] = fma(both[row].squared, all(at[0]), log_factor);
+            }
+            visit(b, exponent);
+        };
+#pragma GCC unroll 3
+        for (int64_t k = 0; k < K; ++k) join_last(p * K + k);
+    }
 }
 
 // Outer products of the messages of the last workers of a half: of none, of one, ... of all.
-[[gnu::always_inline]] inline void grow_joint(const Half& half, int64_t K, const vec* message, vec* joint) {
+template <int WORKERS>
+[[gnu::always_inline]] inline void grow_joint(
+    const Half& half, int64_t K, const vec* __restrict message, vec* __restrict joint) {
     int64_t n = 1;
     joint[0] = all(1.0);
-    for (int64_t u = half.n_workers - 1; u >= 0; --u, n *= K) {
+#pragma GCC unroll 3
+    for (int64_t u = (WORKERS ? WORKERS : half.n_workers) - 1; u >= 0; --u, n *= K) {
         vec* next = joint + n;
         for (int64_t k = 0; k < K; ++k)
             for (int64_t r = 0; r < n; ++r) next[k * n + r] = message[u * K + k] * joint[r];
@@ -127,72 +228,54 @@ template <int D>
     }
 }
 
-// Leaves of the trees of both halves: one number (d for means) per configuration.
-struct Leaves {
-    const vec *mean_a, *mean_b, *log_a, *log_b, *joint_a, *joint_b;
-
-    Leaves(const Enumeration& e, const EnumerationArrays& s) {
-        const int64_t a = e.left.tree_size - e.left.n_configurations;
-        const int64_t b = e.right.tree_size - e.right.n_configurations;
-        mean_a = s.left_mean + a * e.dimension, mean_b = s.right_mean + b * e.dimension;
-        log_a = s.left_log + a, log_b = s.right_log + b;
-        joint_a = s.left_joint + a, joint_b = s.right_joint + b;
-    }
-};
-
 // M10, for ROWS configurations a of the left half at once, so that what belongs to b is loaded
 // only once for them: what each half sees once the other half is summed out.
 //
 //     seen_by_left[a] = Σ_b C[a, b] joint_right[b],   seen_by_right[b] = Σ_a C[a, b] joint_left[a]
-template <int ROWS, int D, Factor USE>
-inline void contract_rows(
-    const Enumeration& e, const Leaves& leaves, int64_t a, vec* seen_by_left,
-    vec* __restrict seen_by_right, vec* __restrict factor) {
-    const int64_t d = D ? D : e.dimension, n_right = e.right.n_configurations;
-    const vec *log_b = leaves.log_b, *joint_b = leaves.joint_b, *mean_b = leaves.mean_b;
-    const double* cross[ROWS];
-    vec seen[ROWS], joint[ROWS], log_half[ROWS], mean[ROWS][D ? D : 1];
-    for (int row = 0; row < ROWS; ++row) {
-        seen[row] = all(0.0), joint[row] = leaves.joint_a[a + row];
-        cross[row] = cross_row(e, a + row);
-        if constexpr (USE != Factor::read) {
-            log_half[row] = leaves.log_a[a + row];
-            for (int j = 0; j < D; ++j) mean[row][j] = leaves.mean_a[(a + row) * d + j];
-        }
-    }
-    for (int64_t b = 0; b < n_right; ++b) {
+template <int ROWS, int D, int LEVELS, Factor USE>
+[[gnu::always_inline]] inline void contract_rows(
+    const Enumeration& e, int64_t K, const EnumerationArrays& s, int64_t a, vec* factor) {
+    const int64_t n_right = e.right.n_configurations;
+    const Leaves leaves(e, K, s);
+    vec *seen_by_right = s.seen_by_right, seen[ROWS], joint[ROWS];
+    for (int row = 0; row < ROWS; ++row) seen[row] = all(0.0), joint[row] = leaves.joint_a[a + row];
+    auto add = [&](int64_t b, const vec* c) {
         vec seen_b = seen_by_right[b];
+        const vec joint_b = leaves.joint_b[b];
         for (int row = 0; row < ROWS; ++row) {
-            vec c;
-            if constexpr (USE == Factor::read) {
-                c = factor[row * n_right + b];
-            } else {
-                const vec* mean_row = D ? mean[row] : leaves.mean_a + (a + row) * d;
-                vec squared = squared_distance(mean_row, mean_b + b * d, d);
-                const double* at = cross[row] + 2 * b;
-                c = exp2_nearly(fma(squared, all(at[0]), all(at[1]) + log_half[row]) + log_b[b]);
-                if constexpr (USE == Factor::fill) factor[row * n_right + b] = c;
-            }
-            seen[row] = fma(c, joint_b[b], seen[row]);
-            seen_b = fma(c, joint[row], seen_b);
+            seen[row] = fma(c[row], joint_b, seen[row]);
+            seen_b = fma(c[row], joint[row], seen_b);
         }
         seen_by_right[b] = seen_b;
+    };
+    if constexpr (USE == Factor::read) {
+        for (int64_t b = 0; b < n_right; ++b) {
+            vec c[ROWS];
+            for (int row = 0; row < ROWS; ++row) c[row] = factor[row * n_right + b];
+            add(b, c);
+        }
+    } else {
+        meet<ROWS, D, LEVELS>(e, K, s, a, [&](int64_t b, const vec* exponent) VOXPOP_INLINE {
+            vec c[ROWS];
+            for (int row = 0; row < ROWS; ++row) {
+                c[row] = exp2_nearly(exponent[row]);
+                if constexpr (USE == Factor::fill) factor[row * n_right + b] = c[row];
+            }
+            add(b, c);
+        });
     }
-    for (int row = 0; row < ROWS; ++row) seen_by_left[a + row] = seen[row];
+    for (int row = 0; row < ROWS; ++row) s.seen_by_left[a + row] = seen[row];
 }
 
-template <int D, Factor USE>
-inline void contract(const Enumeration& e, EnumerationArrays& s, vec* factor) {
+template <int D, int LEVELS, Factor USE>
+inline void contract(
+    const Enumeration& e, int64_t K, EnumerationArrays& s, vec* factor) {
     const int64_t n_left = e.left.n_configurations, n_right = e.right.n_configurations;
-    const Leaves leaves(e, s);
     for (int64_t b = 0; b < n_right; ++b) s.seen_by_right[b] = all(0.0);
     int64_t a = 0;
     for (; a + rows_at_once <= n_left; a += rows_at_once)
-        contract_rows<rows_at_once, D, USE>(
-            e, leaves, a, s.seen_by_left, s.seen_by_right, factor + a * n_right);
-    for (; a < n_left; ++a)
-        contract_rows<1, D, USE>(
-            e, leaves, a, s.seen_by_left, s.seen_by_right, factor + a * n_right);
+        contract_rows<rows_at_once, D, LEVELS, USE>(e, K, s, a, factor + a * n_right);
+    for (; a < n_left; ++a) contract_rows<1, D, LEVELS, USE>(e, K, s, a, factor + a * n_right);
 }
 
 // Sum what a half sees over all its workers but u, with their messages, for every u.
@@ -200,11 +283,14 @@ inline void contract(const Enumeration& e, EnumerationArrays& s, vec* factor) {
 //     out[u, k] = Σ over configurations with level k for u of seen Π_{v≠u} message[v]
 //
 // Workers before u are summed out of `seen` one by one; those after u come as one joint.
+template <int WORKERS>
 [[gnu::always_inline]] inline void leave_one_out(
     const Half& half, int64_t K, const vec* message, const vec* joint, vec* seen, vec* out) {
-    int64_t n = half.n_configurations;
+    int64_t n = WORKERS ? K : half.n_configurations;
+    for (int u = 1; u < WORKERS; ++u) n *= K;
     joint += half.tree_size - n;
-    for (int64_t u = 0; u < half.n_workers; ++u) {
+#pragma GCC unroll 3
+    for (int64_t u = 0; u < (WORKERS ? WORKERS : half.n_workers); ++u) {
         n /= K;
         joint -= n;
         for (int64_t k = 0; k < K; ++k) {

@@ -8,15 +8,14 @@ namespace voxpop::VOXPOP_VARIANT {
 // Stands for the log of nothing; finite, so that differences stay numbers.
 constexpr double log_of_nothing = -1e300;
 
-// log2 of the factor of every pair of configurations, as in the linear form.
-inline vec log_factor(const Enumeration& e, const EnumerationArrays& s, int64_t a, int64_t b) {
-    const int64_t d = e.dimension, n_right = e.right.n_configurations;
-    const int64_t at_a = e.left.tree_size - e.left.n_configurations + a;
-    const int64_t at_b = e.right.tree_size - n_right + b;
-    const double* at = cross_row(e, a) + 2 * b;
-    vec squared = squared_distance(s.left_mean + at_a * d, s.right_mean + at_b * d, d);
-    vec found = fma(squared, all(at[0]), all(at[1]) + s.left_log[at_a]) + s.right_log[at_b];
-    return max(found, all(log_of_nothing));
+// Call visit(a, b, log2 of the factor) for every pair of configurations, as in the linear form.
+template <class Visit>
+inline void visit_factors(
+    const Enumeration& e, int64_t K, const EnumerationArrays& s, Visit visit) {
+    for (int64_t a = 0; a < e.left.n_configurations; ++a)
+        meet<1, 0, 0>(e, K, s, a, [&](int64_t b, const vec* exponent) {
+            visit(a, b, max(exponent[0], all(log_of_nothing)));
+        });
 }
 
 // Sum of the log2 messages of a half's workers in one configuration.
@@ -68,18 +67,14 @@ inline void send_in_logs(
         right_joint[b] = log_joint(e.right, K, right_message, b);
         right_top[b] = all(log_of_nothing), right_sum[b] = all(0.0);
     }
-    for (int64_t a = 0; a < n_left; ++a)
-        for (int64_t b = 0; b < n_right; ++b) {
-            vec log_c = log_factor(e, s, a, b);
-            left_top[a] = max(left_top[a], log_c + right_joint[b]);
-            right_top[b] = max(right_top[b], log_c + left_joint[a]);
-        }
-    for (int64_t a = 0; a < n_left; ++a)
-        for (int64_t b = 0; b < n_right; ++b) {
-            vec log_c = log_factor(e, s, a, b);
-            left_sum[a] = left_sum[a] + exp2(log_c + right_joint[b] - left_top[a]);
-            right_sum[b] = right_sum[b] + exp2(log_c + left_joint[a] - right_top[b]);
-        }
+    visit_factors(e, K, s, [&](int64_t a, int64_t b, vec log_c) {
+        left_top[a] = max(left_top[a], log_c + right_joint[b]);
+        right_top[b] = max(right_top[b], log_c + left_joint[a]);
+    });
+    visit_factors(e, K, s, [&](int64_t a, int64_t b, vec log_c) {
+        left_sum[a] = left_sum[a] + exp2(log_c + right_joint[b] - left_top[a]);
+        right_sum[b] = right_sum[b] + exp2(log_c + left_joint[a] - right_top[b]);
+    });
     for (int64_t a = 0; a < n_left; ++a)
         left_sum[a] = left_top[a] + log2(left_sum[a]) + left_joint[a];
     for (int64_t b = 0; b < n_right; ++b)

@@ -34,12 +34,11 @@ inline void believe(
     for (int64_t i = 0; i < n_right; ++i)
         s.right_joint[i] = log_joint(e.right, K, a.message + e.left.n_workers * K, i);
     vec top = all(log_of_nothing), total = all(0.0);
-    for (int64_t i = 0; i < n_left; ++i)
-        for (int64_t j = 0; j < n_right; ++j) {
-            vec log_belief = log_factor(e, a, i, j) + s.left_joint[i] + s.right_joint[j];
-            s.belief[i * n_right + j] = log_belief;
-            top = max(top, log_belief);
-        }
+    visit_factors(e, K, a, [&](int64_t i, int64_t j, vec log_c) {
+        const vec log_belief = log_c + s.left_joint[i] + s.right_joint[j];
+        s.belief[i * n_right + j] = log_belief;
+        top = max(top, log_belief);
+    });
     for (int64_t c = 0; c < n_left * n_right; ++c) {
         s.belief[c] = exp2(s.belief[c] - top);
         total = total + s.belief[c];
@@ -55,8 +54,8 @@ struct Means {
     const double* meet;  // (rows, right, 2): W_b / W and 1 / W
     const Enumeration& e;
 
-    Means(const Enumeration& e, const EnumerationArrays& a)
-        : left(Leaves(e, a).mean_a), right(Leaves(e, a).mean_b), meet(e.meet), e(e) {}
+    Means(const Enumeration& e, int64_t K, const EnumerationArrays& a)
+        : left(Leaves(e, K, a).mean_a), right(Leaves(e, K, a).mean_b), meet(e.meet), e(e) {}
 
     const double* at(int64_t i, int64_t j) const {
         return meet + 2 * ((int64_t)e.row[i] * e.right.n_configurations + j);

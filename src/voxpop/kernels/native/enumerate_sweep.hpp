@@ -17,23 +17,32 @@ static void enumerate_block(
     auto grow = [&] {
         gather(e.value, m.degree * d, block, (double*)s.value);
         if (e.has_prior) gather(e.prior_mean, d, block, (double*)s.prior_mean);
-        grow_halves<D>(e, K, s);
+        grow_halves<D>(e, e.right.n_workers - 1, K, s);
     };
-    listen(m, K, block, s.old, s.incoming);
+    listen<LEVELS>(m, K, block, s.old, s.incoming);
     for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
-    grow_joint(e.left, K, s.message, s.left_joint);
-    grow_joint(e.right, K, right_message, s.right_joint);
+    with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
+        grow_joint<n.value>(e.left, K, s.message, s.left_joint);
+    });
+    with_workers(e.right.n_workers, [&](auto n) VOXPOP_INLINE {
+        grow_joint<n.value>(e.right, K, right_message, s.right_joint);
+    });
     if (use == Factor::read) {
-        contract<D, Factor::read>(e, s, factor);
+        contract<D, LEVELS, Factor::read>(e, K, s, factor);
     } else {
         grow();
         if (use == Factor::fill)
-            contract<D, Factor::fill>(e, s, factor);
+            contract<D, LEVELS, Factor::fill>(e, K, s, factor);
         else
-            contract<D, Factor::recompute>(e, s, factor);
+            contract<D, LEVELS, Factor::recompute>(e, K, s, factor);
     }
-    leave_one_out(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
-    leave_one_out(e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
+    with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
+        leave_one_out<n.value>(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
+    });
+    with_workers(e.right.n_workers, [&](auto n) VOXPOP_INLINE {
+        leave_one_out<n.value>(
+            e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
+    });
     vec smallest = s.out[0];
     for (int64_t j = 1; j < n_messages; ++j) smallest = min(smallest, s.out[j]);
     for (int64_t j = 0; j < n_messages; ++j) s.out[j] = log(s.out[j]);
@@ -57,8 +66,12 @@ static double enumerate_blocks(
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
         vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
+        const int64_t later = number + 2;
+        fetch(m.worker, m.degree, later, m.n_tasks);
+        fetch(m.message, m.degree * K, later, m.n_tasks);
+        if (e.factor_use != Factor::read) fetch(e.value, m.degree * e.dimension, later, m.n_tasks);
         enumerate_block<D, LEVELS>(e, m, block, e.factor_use, factor, s, workspace);
-        speak(m, K, block, s.old, s.out, new_sums, change, s.scratch);
+        speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
     }
     return change.largest;
 }
@@ -66,7 +79,7 @@ static double enumerate_blocks(
 // Run work<D, LEVELS>(): the common numbers of dimensions and levels are known to the compiler, so
 // that loops unroll; 0 stands for any other.
 template <int D, class Work>
-static double with_levels(int64_t n_levels, Work work) {
+static double unrolled_levels(int64_t n_levels, Work work) {
     switch (n_levels) {
         case 2: return work.template operator()<D, 2>();
         case 3: return work.template operator()<D, 3>();
@@ -77,9 +90,9 @@ static double with_levels(int64_t n_levels, Work work) {
 template <class Work>
 static double unrolled(int64_t dimension, int64_t n_levels, Work work) {
     switch (dimension) {
-        case 1: return with_levels<1>(n_levels, work);
-        case 2: return with_levels<2>(n_levels, work);
-        default: return with_levels<0>(n_levels, work);
+        case 1: return unrolled_levels<1>(n_levels, work);
+        case 2: return unrolled_levels<2>(n_levels, work);
+        default: return unrolled_levels<0>(n_levels, work);
     }
 }
 
@@ -117,11 +130,11 @@ static void enumerate_posterior_of(
     PosteriorArrays s = carve_posterior(e, workspace);
     gather(e.value, m.degree * d, block, (double*)a.value);
     gather(e.prior_mean, d, block, (double*)a.prior_mean);
-    listen(m, K, block, a.old, a.message);
+    listen<0>(m, K, block, a.old, a.message);
     for (int64_t j = 0; j < m.degree * K; ++j) a.message[j] = a.message[j] * all(log2_e);
-    grow_halves<0>(e, K, a);
+    grow_halves<0>(e, e.right.n_workers, K, a);
     believe(e, K, a, s);
-    const Means means(e, a);
+    const Means means(e, K, a);
     take_moments(e, means, s);
     for (int lane = 0; lane < block.n_rows; ++lane) {
         const Mixture mixture =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "elementary.hpp"
+#include "lanes.hpp"
 #include "sweeps.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
@@ -31,57 +32,70 @@ struct Block {
     void drop(int lane) { wanted[lane] = false, all_wanted = false; }
 };
 
-// A number known when this is compiled, as an argument.
-template <int N>
-struct Constant {
-    static constexpr int value = N;
-};
+// Ask memory for the rows of a later block: rows are short and of several arrays, and the processor
+// does not always see by itself that they follow each other. (Unless it is inlined, the compiler
+// takes a function that returns nothing and writes nothing for one that does nothing.)
+template <typename T>
+[[gnu::always_inline]] inline void fetch(
+    const T* from, int64_t width, int64_t number, int64_t n_tasks) {
+    if ((number + 1) * lanes > n_tasks) return;
+    const char* first = (const char*)(from + number * lanes * width);
+    for (int64_t i = 0; i < (int64_t)sizeof(T) * lanes * width; i += 64)
+        __builtin_prefetch(first + i, 0, 2);
+}
 
 // Copy `width` numbers of each task of a block, so that equal ones of all tasks are neighbours.
 template <typename T>
-inline void gather(const T* from, int64_t width, const Block& block, T* to) {
-    for (int lane = 0; lane < lanes; ++lane) {
-        const T* mine = from + block.row[lane] * width;
-        for (int64_t j = 0; j < width; ++j) to[j * lanes + lane] = mine[j];
-    }
+[[gnu::always_inline]] inline void gather(
+    const T* from, int64_t width, const Block& block, T* to) {
+    for_few(width, [&](auto n, int64_t first) VOXPOP_INLINE {
+        const int64_t* row[lanes];
+        for (int lane = 0; lane < lanes; ++lane)
+            row[lane] = (const int64_t*)from + block.row[lane] * width + first;
+        to_lanes<n.value>(row, (ivec*)to + first);
+    });
 }
 
 // Copy the sums of the workers of a block, one column per lane. K is n_levels, or 0 for any.
 template <int K>
-inline void gather_sums(const Messages& m, const Block& block, int64_t* to) {
+[[gnu::always_inline]] inline void gather_sums(const Messages& m, const Block& block, ivec* to) {
     const int64_t n_levels = K ? K : m.n_levels;
-    for (int lane = 0; lane < lanes; ++lane) {
-        const int32_t* worker = m.worker + block.row[lane] * m.degree;
-        for (int64_t u = 0; u < m.degree; ++u) {
-            const int64_t* sum = m.sums + worker[u] * n_levels;
-            int64_t* mine = to + u * n_levels * lanes + lane;
-            for (int64_t k = 0; k < n_levels; ++k) mine[k * lanes] = sum[k];
-        }
-    }
+    const int32_t* worker[lanes];
+    for (int lane = 0; lane < lanes; ++lane) worker[lane] = m.worker + block.row[lane] * m.degree;
+    for (int64_t u = 0; u < m.degree; ++u)
+        for_few(n_levels, [&](auto n, int64_t first) VOXPOP_INLINE {
+            const int64_t* sum[lanes];
+            for (int lane = 0; lane < lanes; ++lane)
+                sum[lane] = m.sums + worker[lane][u] * n_levels + first;
+            to_lanes<n.value>(sum, to + u * n_levels + first);
+        });
 }
 
 // Store the new messages of a block, one task per lane, and add them to the workers' sums.
 template <int K>
-inline void scatter(const Messages& m, const Block& block, const int64_t* said, int64_t* sums) {
+[[gnu::always_inline]] inline void scatter(
+    const Messages& m, const Block& block, const ivec* said, int64_t* sums) {
     const int64_t n_levels = K ? K : m.n_levels;
-    for (int lane = 0; lane < block.n_rows; ++lane) {
-        if (!block.wanted[lane]) continue;
-        const int32_t* worker = m.worker + block.row[lane] * m.degree;
-        int64_t* message = m.message + block.row[lane] * m.degree * n_levels;
-        for (int64_t u = 0; u < m.degree; ++u) {
-            int64_t* sum = sums + worker[u] * n_levels;
-            const int64_t* mine = said + u * n_levels * lanes + lane;
-            for (int64_t k = 0; k < n_levels; ++k) {
-                message[u * n_levels + k] = mine[k * lanes];
-                sum[k] += mine[k * lanes];
-            }
-        }
+    const int32_t* worker[lanes];
+    int64_t* message[lanes];
+    for (int lane = 0; lane < lanes; ++lane) {
+        worker[lane] = m.worker + block.row[lane] * m.degree;
+        message[lane] = m.message + block.row[lane] * m.degree * n_levels;
     }
+    for (int64_t u = 0; u < m.degree; ++u)
+        for_few(n_levels, [&](auto n, int64_t first) VOXPOP_INLINE {
+            const int64_t column = u * n_levels + first;
+            to_rows<n.value>(said + column, [&](int lane, few mine) VOXPOP_INLINE {
+                if (!block.wanted[lane]) return;
+                store_few<n.value>(message[lane] + column, mine);
+                add_few<n.value>(sums + worker[lane][u] * n_levels + first, mine);
+            });
+        });
 }
 
 // Call f with the number of levels as a constant where it is small, so that loops unroll.
 template <typename F>
-inline void with_levels(int64_t n_levels, F f) {
+inline void choose_levels(int64_t n_levels, F f) {
     switch (n_levels) {
         case 2: return f(Constant<2>());
         case 3: return f(Constant<3>());
@@ -94,13 +108,24 @@ inline void with_levels(int64_t n_levels, F f) {
     }
 }
 
+// The same where the caller may know the number of levels; else LEVELS is 0.
+template <int LEVELS, typename F>
+[[gnu::always_inline]] inline void with_levels(int64_t n_levels, F f) {
+    if constexpr (LEVELS > 0)
+        f(Constant<LEVELS>());
+    else
+        choose_levels(n_levels, f);
+}
+
 // M4: log of the workers' beliefs without the task's own message, largest entry 0.
 //
 //     incoming[u, k] = (sums[worker u, k] - message[u, k]) quantum + log weight[k] - max over k
+template <int LEVELS>
 [[gnu::always_inline]] inline void listen(
     const Messages& m, int64_t K, const Block& block, ivec* old, vec* incoming) {
     gather(m.message, m.degree * K, block, (int64_t*)old);
-    with_levels(K, [&](auto k) { gather_sums<k.value>(m, block, (int64_t*)incoming); });
+    with_levels<LEVELS>(
+        K, [&](auto k) VOXPOP_INLINE { gather_sums<k.value>(m, block, (ivec*)incoming); });
     for (int64_t u = 0; u < m.degree; ++u) {
         vec* mine = incoming + u * K;
         vec top = all(-1e300);
@@ -117,14 +142,13 @@ inline void with_levels(int64_t n_levels, F f) {
 struct Change {
     double largest = 0.0;
     double log_of_others = -1e300;  // log(largest / (K - 1))
-    double log_of_rest = 1e300;     // log(K (1 - largest)) once largest > 1/2
+    double log_of_rest = 1e300;     // log(K (1 - largest))
 
     void raise(double found, int64_t K) {
         if (!(found > largest)) return;
         largest = found;
         log_of_others = __builtin_log(found / (K > 1 ? (double)(K - 1) : 1.0));
-        if (found > 0.5)
-            log_of_rest = found < 1.0 ? __builtin_log((double)K * (1.0 - found)) : -1e300;
+        log_of_rest = found < 1.0 ? __builtin_log((double)K * (1.0 - found)) : -1e300;
     }
 };
 
@@ -153,30 +177,35 @@ struct Change {
 // Tell without exponentials that no lane of a worker's message changes more than one did before.
 //
 // Three bounds, with arguments taken from the largest one (which damping leaves below 0):
+// - no change is above 1 less what the probabilities before and after have in common, which is at
+//   least exp of the smaller of two arguments of the same level, / K;
 // - a softmax moves by at most a quarter of the range of the moves of its arguments;
 // - no probability is above exp of its argument, so where one level leads before and after, no
-//   change is above K - 1 times the exp of the best of the others;
-// - a level that changes by c > 1/2 leads before or after, and has less than 1 - c at the other
-//   time; but it has at least exp of its argument / K.
+//   change is above K - 1 times the exp of the best of the others.
 [[gnu::always_inline]] inline bool changes_less(
     const ivec* before, const ivec* after, int64_t K, double quantum, const Change& change) {
-    vec highest = all(-1e300), lowest = all(1e300), first = highest, second = highest;
-    vec top_before = highest, top_after = highest, after_at_top = highest, before_at_top = highest;
-    for (int64_t k = 0; k < K; ++k) {
-        vec now = to_double(after[k]), then = to_double(before[k]), reached = max(now, then);
-        highest = max(highest, now - then), lowest = min(lowest, now - then);
-        second = max(second, min(first, reached)), first = max(first, reached);
-        after_at_top = where_above(then, top_before, now, after_at_top);
-        before_at_top = where_above(now, top_after, then, before_at_top);
-        top_before = max(top_before, then), top_after = max(top_after, now);
+    ivec top_before = before[0], top_after = after[0];
+    for (int64_t k = 1; k < K; ++k)
+        top_before = max(top_before, before[k]), top_after = max(top_after, after[k]);
+    ivec common = min(before[0] - top_before, after[0] - top_after);
+    for (int64_t k = 1; k < K; ++k)
+        common = max(common, min(before[k] - top_before, after[k] - top_after));
+    const vec in_common = to_double(common) * all(quantum);
+    if (!any_above(all(change.log_of_rest), in_common)) return true;
+    ivec highest = after[0] - before[0], lowest = highest, second, first;
+    first = max(before[0], after[0]), second = first;
+    for (int64_t k = 1; k < K; ++k) {
+        const ivec move = after[k] - before[k], reached = max(before[k], after[k]);
+        highest = max(highest, move), lowest = min(lowest, move);
+        second = k == 1 ? min(first, reached) : max(second, min(first, reached));
+        first = max(first, reached);
     }
-    vec moves = all(0.25 * quantum) * (highest - lowest);
-    vec others = (second - min(top_before, top_after)) * all(quantum);
-    vec left = min(after_at_top - top_after, before_at_top - top_before) * all(quantum);
+    const vec moves = all(0.25 * quantum) * to_double(highest - lowest);
+    const vec others = to_double(second - min(top_before, top_after)) * all(quantum);
     // 1 in the lanes that no bound settles.
     vec open = where_above(moves, all(change.largest), all(1.0), all(0.0));
-    open = where_above(others, all(change.log_of_others), open, all(0.0));
-    open = where_above(left, all(change.log_of_rest), all(0.0), open);
+    if (K > 1) open = where_above(others, all(change.log_of_others), open, all(0.0));
+    open = where_above(all(change.log_of_rest), in_common, open, all(0.0));
     return !any_above(open, all(0.5));
 }
 
@@ -185,6 +214,7 @@ struct Change {
 // `scratch` has room for 2 K vectors.
 //
 //     x = max(log m - max over k, floor),  new = round(((1 - damping) x + damping old) / quantum)
+template <int LEVELS>
 [[gnu::always_inline]] inline void speak(
     const Messages& m, int64_t K, const Block& block, const ivec* old, vec* log_message,
     int64_t* new_sums, Change& change, vec* scratch) {
@@ -208,8 +238,8 @@ struct Change {
         if (change.largest < 1.0 && !changes_less(before, after, K, m.quantum, change))
             change.raise(exact_change(before, after, K, m.quantum, scratch), K);
     }
-    with_levels(
-        K, [&](auto k) { scatter<k.value>(m, block, (const int64_t*)rounded, new_sums); });
+    with_levels<LEVELS>(
+        K, [&](auto k) VOXPOP_INLINE { scatter<k.value>(m, block, rounded, new_sums); });
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

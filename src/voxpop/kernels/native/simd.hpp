@@ -10,6 +10,10 @@
 #include <immintrin.h>
 #endif
 
+// After the arguments of a lambda that a hot loop calls: with many of them in one file the compiler
+// gives up on inlining some.
+#define VOXPOP_INLINE __attribute__((always_inline))
+
 namespace voxpop::VOXPOP_VARIANT {
 
 constexpr int lanes = VOXPOP_LANES;
@@ -78,6 +82,8 @@ inline vec keep_above(vec a, vec b, vec x) { return (vec)((ivec)x & (ivec)(a > b
 
 // Vector that starts at any number.
 inline vec load(const double* from) { return *(const loose*)from; }
+inline ivec max(ivec a, ivec b) { return a > b ? a : b; }
+inline ivec min(ivec a, ivec b) { return a < b ? a : b; }
 inline vec to_double(ivec a) { return __builtin_convertvector(a, vec); }
 inline vec absolute(vec a) { return max(a, -a); }
 

@@ -15,7 +15,7 @@ Tables::Side Tables::grow(
     const std::vector<double>& levels, int64_t n_workers, double start) {
     const int64_t K = (int64_t)levels.size();
     const int64_t widest = std::max_element(levels.begin(), levels.end()) - levels.begin();
-    Side side{n_workers, 1, 0, 1, {}, {}, {start}, {0.0}};
+    Side side{n_workers, 1, 0, 1, {}, {}, {start}, {0.0}, {}};
     for (int64_t u = 0; u < n_workers; ++u) {
         std::vector<double> precision, log_product;
         for (int64_t p = 0; p < side.n_configurations; ++p)
@@ -26,6 +26,7 @@ Tables::Side Tables::grow(
                 precision.push_back(after);
                 log_product.push_back(side.log_product[p] + std::log(level));
             }
+        side.precision_before.swap(side.precision);
         side.precision.swap(precision);
         side.log_product.swap(log_product);
         side.n_configurations *= K;
@@ -51,9 +52,11 @@ std::vector<int64_t> Tables::number_rows() {
     return first;
 }
 
-// cross[row of a, b] = (factor, offset) of the exponent, in powers of two:
+// All in powers of two, W_p of the right half without its last worker and w of that one:
 //
-//     factor = -(log2 e)/2 W_a W_b / W,   offset = -(log2 e) d/2 (log W + Σ_u log s_u) + constant
+//     pair[row of a, p] = -(log2 e)/2 W_a W_p / (W_a + W_p),  W_p / (W_a + W_p)
+//     join[row of a, b] = -(log2 e)/2 (W_a + W_p) w / W,
+//                         -(log2 e) d/2 (log W + Σ_u log s_u) + constant
 //
 // The constant brings the offset of the widest levels to 0, as the kernel does with their sum of
 // squares: their factor is then 1, and a little below the largest. No offset may be so large that
@@ -67,20 +70,30 @@ Tables::Tables(
       left_(grow(levels, degree / 2, prior_precision)),
       right_(grow(levels, degree - degree / 2, 0.0)) {
     double highest = -INFINITY;
-    for (int64_t a : number_rows())
+    for (int64_t a : number_rows()) {
+        const double left = left_.precision[a];
+        for (double before : right_.precision_before) {
+            // Where nobody has spoken yet the last worker joins for nothing.
+            const double share = left + before > 0.0 ? before / (left + before) : 0.0;
+            pair_.push_back(-half_log2_e * left * share);
+            pair_.push_back(share);
+        }
         for (int64_t b = 0; b < right_.n_configurations; ++b) {
-            double left = left_.precision[a], right = right_.precision[b], all = left + right;
+            const double own = 1.0 / levels[b % n_levels_], right = right_.precision[b];
+            const double before = left + right_.precision_before[b / n_levels_];
+            const double all = left + right;
             double offset = std::log(all) + left_.log_product[a] + right_.log_product[b];
             offset *= -half_log2_e * (double)dimension;
-            cross_.push_back(-half_log2_e * left * (right / all));
-            cross_.push_back(offset);
+            join_.push_back(-half_log2_e * before * (own / all));
+            join_.push_back(offset);
             meet_.push_back(right / all);
             meet_.push_back(1.0 / all);
             highest = std::max(highest, offset);
         }
+    }
     const size_t widest = row_[left_.widest] * right_.n_configurations + right_.widest;
-    const double zero = std::max(cross_[2 * widest + 1], highest - largest_offset);
-    for (size_t i = 1; i < cross_.size(); i += 2) cross_[i] -= zero;
+    const double zero = std::max(join_[2 * widest + 1], highest - largest_offset);
+    for (size_t i = 1; i < join_.size(); i += 2) join_[i] -= zero;
 }
 
 Half Tables::half(const Side& side) {
@@ -90,7 +103,7 @@ Half Tables::half(const Side& side) {
 
 Enumeration Tables::enumeration() const {
     return Enumeration{dimension_, half(left_), half(right_), row_.data(),
-                       cross_.data(), meet_.data(), has_prior_,
+                       pair_.data(), join_.data(), meet_.data(), has_prior_,
                        nullptr, nullptr, Factor::recompute, nullptr};
 }
 

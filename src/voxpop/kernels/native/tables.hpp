@@ -25,6 +25,7 @@ private:
         int64_t n_workers, n_configurations, widest, tree_size;
         std::vector<double> gain, cost;
         std::vector<double> precision, log_product;  // W, and Σ log s, per configuration
+        std::vector<double> precision_before;        // W without the last worker
     };
     static Side grow(const std::vector<double>& levels, int64_t n_workers, double start);
     static Half half(const Side& side);
@@ -34,7 +35,7 @@ private:
     bool has_prior_;
     Side left_, right_;
     std::vector<int32_t> row_;
-    std::vector<double> cross_, meet_;
+    std::vector<double> pair_, join_, meet_;
 };
 
 }  // namespace voxpop

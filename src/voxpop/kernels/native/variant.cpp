@@ -16,7 +16,7 @@ static double integrate(
     Change change;
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
-        listen(m, K, block, old, blocks.height);
+        listen<0>(m, K, block, old, blocks.height);
         const Tasks tasks = blocks.open(g, block);
         const Nodes nodes = place_nodes(tasks, block.n_rows, 1.0, workspace);
         for (int lane = 0; lane < block.n_rows; ++lane) {
@@ -33,7 +33,7 @@ static double integrate(
                 out[j][lane] = out[j][lane - 1], sums[j][lane] = sums[j][lane - 1];
         for (int64_t j = 0; j < n_messages; ++j)
             out[j] = (out[j] + log2(sums[j]) - all(blocks.log_scale[j % K])) * all(ln_2);
-        speak(m, K, block, old, out, new_sums, change, scratch);
+        speak<0>(m, K, block, old, out, new_sums, change, scratch);
     }
     return change.largest;
 }
@@ -53,7 +53,7 @@ static void integrate_posterior(
     ivec* old = (ivec*)workspace.slot(7, lanes * m.degree * m.n_levels);
     for (int64_t number = first_block; number < last_block; ++number) {
         const Block block(number, m.n_tasks);
-        listen(m, m.n_levels, block, old, blocks.height);
+        listen<0>(m, m.n_levels, block, old, blocks.height);
         const Tasks tasks = blocks.open(g, block);
         const Nodes nodes = place_nodes(tasks, block.n_rows, g.refinement, workspace);
         for (int lane = 0; lane < block.n_rows; ++lane) {
