@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 
 from tests.test_contract import HARD
 from tests.test_noise import crowd
-from voxpop import Answers, Auto, Average, ConvergenceWarning, Median, Result, aggregate
+from voxpop import (
+    BI,
+    Answers,
+    Auto,
+    Average,
+    ConvergenceWarning,
+    Median,
+    Model,
+    Result,
+    aggregate,
+    assign_regular,
+    simulate,
+)
 from voxpop.backends import native_is_installed
 from voxpop.estimators.auto import neighbourhood
 from voxpop.estimators.judges import judge
@@ -159,6 +171,23 @@ def test_the_choice_is_told() -> None:
     json.dumps(dict(settings))
     assert result.audit is not None
     assert 0.9 < result.audit.coverage_95 < 1.0
+
+
+def test_the_papers_noise_is_fitted_as_bi_does_with_levels_learned_once() -> None:
+    rng = np.random.default_rng(3)
+    model = Model(support=(1.0, 100.0))
+    answers = simulate(model, assign_regular(100, 5, 10, rng), rng).answers
+    learning: list[int] = []
+
+    def on_sweep(stage: str, number: int, *_: float) -> None:
+        if stage == "learning noise levels":
+            learning.append(number)
+
+    result, plain = Auto().fit(answers, on_sweep), BI().fit(answers)
+    assert result.settings["chosen"] == "workers differ in noise"
+    assert not result.settings["fallback_share"]
+    assert np.array_equal(result.estimate, plain.estimate)
+    assert len(learning) == plain.settings["learning_sweeps"]
 
 
 def test_units_names_and_rows_do_not_matter() -> None:

@@ -77,7 +77,7 @@ class Noise:
         return ", ".join(parts) or "Gaussian noise"
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)  # more than there are degrees of freedom to learn among
 def tail_shares(freedom: float) -> Floats:
     """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M25)."""
     if not np.isfinite(freedom):

@@ -164,15 +164,14 @@ class Integrals:
         """
         change, counts = 0.0, None if among is not None else _Sums(law, self._value.shape[1])
         for rows in self._rows:
-            for at, block, j in self._blocks(rows.of(among), law, beliefs):
-                edge, task = at
+            for (edge, task), block, j, prior in self._blocks(rows.of(among), law, beliefs):
                 heard = self._kernels.send(block, law.grid)
                 old = self.message[edge, j]
                 change = max(change, float(np.abs(np.exp(heard.message) - np.exp(old)).max()))
                 self.message[edge, j] = (1.0 - damping) * heard.message + damping * old
                 self.evidence[task, j] = heard.evidence
                 if counts is not None:
-                    counts.add(heard, block.x + self._origin[task, j][:, None], j)
+                    counts.add(heard, block.x + self._origin[task, j][:, None], prior, j)
                 if beliefs.bias.size:
                     self._hear_bias(edge, j, block, heard, bias_damping)
         return change, None if counts is None else counts.result()
@@ -198,7 +197,7 @@ class Integrals:
         quantile = np.empty((n, d, len(probabilities)))
         classes = np.zeros((n, len(law.log_class)))
         for rows in self._rows:
-            for (_, task), block, j in self._blocks(rows, law, beliefs):
+            for (_, task), block, j, _ in self._blocks(rows, law, beliefs):
                 joint = self._kernels.send(block, law.grid).mass
                 mass = joint.sum(axis=1)
                 classes[task] += joint.sum(axis=2) / d
@@ -212,7 +211,7 @@ class Integrals:
         """Predict every answer from the others, in units of this data set (M32)."""
         found = [np.zeros(self._value.shape) for _ in range(6)]
         for rows in self._rows:
-            for (edge, _), block, j in self._blocks(rows, law, beliefs):
+            for (edge, _), block, j, _ in self._blocks(rows, law, beliefs):
                 p = self._kernels.predict(block, law.grid)
                 bias = self._value[edge, j] - block.centre
                 parts = (p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance)
@@ -222,8 +221,11 @@ class Integrals:
 
     def _blocks(
         self, rows: _Rows, law: Law, beliefs: Beliefs
-    ) -> Iterator[tuple[tuple[NDArray[np.int64], NDArray[np.int64]], Block, int]]:
-        """Cut rows of equal degree into blocks, with all that they hear from elsewhere."""
+    ) -> Iterator[tuple[tuple[NDArray[np.int64], NDArray[np.int64]], Block, int, Floats | None]]:
+        """Cut rows of equal degree into blocks, with all that they hear from elsewhere.
+
+        Terms of the prior at the nodes come last, if there are any (:func:`_truth_terms`).
+        """
         worker = self._answers.worker
         degree = rows.edge.shape[1]
         size = max(1, _BLOCK_NUMBERS // self._kernels.numbers_per_row(degree, law.grid))
@@ -250,20 +252,20 @@ class Integrals:
                     spread = 1.0 / np.maximum(precision, 1e-300)
                     bias = pull * spread
                 centre = value - bias
-                x, log_weight = self._nodes(task, j, centre, spread, law)
-                yield (
-                    (edge, task),
-                    Block(centre, spread, incoming, classes, x, log_weight),
-                    j,
-                )
+                x, log_weight, prior = self._nodes(task, j, centre, spread, law)
+                block = Block(centre, spread, incoming, classes, x, log_weight)
+                yield (edge, task), block, j, prior
 
     def _nodes(
         self, task: NDArray[np.int64], j: int, centre: Floats, spread: Floats, law: Law
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[Floats, Floats, Floats | None]:
         grid, truths = law.grid, law.truths
         gold = self._gold[task, j]
         if np.isfinite(gold).all():  # rows of gold stand together: one node, at the truth
-            return gold[:, None], np.zeros((len(gold), 1))
+            x = gold[:, None]
+            at_gold = x + self._origin[task, j][:, None]
+            terms = None if truths.is_flat else _truth_terms(at_gold, truths, j)[0]
+            return x, np.zeros((len(gold), 1)), terms
         origin = self._origin[task, j]
         prior = (np.zeros(len(task)), np.inf, np.inf)
         if not truths.is_flat:
@@ -278,9 +280,10 @@ class Integrals:
             (low, high),
             law.accuracy,
         )
-        if not truths.is_flat:
-            log_weight = log_weight + _truth_terms(x + origin[:, None], truths, j)[1]
-        return x, log_weight
+        if truths.is_flat:
+            return x, log_weight, None
+        terms, log_prior = _truth_terms(x + origin[:, None], truths, j)
+        return x, log_weight + log_prior, terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,13 +340,12 @@ class _Sums:
         self.pull, self.precision = np.zeros(dimension), np.zeros(dimension)
         self._dimension = dimension
 
-    def add(self, heard: Heard, x: Floats, j: int) -> None:
+    def add(self, heard: Heard, x: Floats, prior: Floats | None, j: int) -> None:
         truths = self._truths
         self.pairs += heard.pairs
         self.classes += heard.mass.sum(axis=(0, 2)) / self._dimension
-        if not truths.is_flat:
-            terms, _ = _truth_terms(x, truths, j)
-            share = terms * (heard.mass.sum(axis=1) / terms.sum(axis=0))
+        if prior is not None:
+            share = prior * (heard.mass.sum(axis=1) / prior.sum(axis=0))
             self.component[j] += share.sum(axis=(1, 2))
             weight = np.tensordot(1.0 / truths.variance[j], share, axes=1)
             self.pull[j] += float((weight * x).sum())

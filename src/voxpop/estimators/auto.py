@@ -86,7 +86,11 @@ class Auto(Estimator):
         winner, reason = contest.decide()
         chosen = self._bi(winner.noise, winner.support)
         fit = chosen.fit if whole else self._follow(chosen, contest, part, on_sweep)
-        result = fit(answers, on_sweep)
+        # In several coordinates the contest has units of its own, and so have its levels.
+        if whole and chosen.is_plain and answers.dimension == 1:
+            result = chosen.fit_levels(answers, contest.plain, on_sweep)
+        else:
+            result = fit(answers, on_sweep)
         audit = winner.result.audit
         assert audit is not None
         if whole and not chosen.is_plain:

@@ -146,7 +146,12 @@ class BI(Estimator):
             fit = NoisyFit(answers, self.noise, self._engine(), self.support)
             found = fit.run(self.tol, self.max_iter, on_sweep)
             return noisy_result(answers, plain_settings(self), found)
-        chosen = self._choose_model(answers, on_sweep)
+        return self.fit_levels(answers, self._choose_model(answers, on_sweep), on_sweep)
+
+    def fit_levels(
+        self, answers: Answers, chosen: ChosenModel, on_sweep: OnSweep | None = None
+    ) -> Result:
+        """Aggregate the answers under the paper's noise, with levels that were chosen before."""
         model = chosen.model
         backend = self._engine().open(answers, model)
         log_weights = model.log_weights

@@ -120,7 +120,8 @@ class Contest:
     def __post_init__(self) -> None:
         self._owners = self._find_owners()
         self.fewest = FEWEST_TO_TELL if self.is_part else 1
-        self.levels = starting_levels(self.answers, self.engine, self.on_sweep, self.fewest)
+        start = starting_levels(self.answers, self.engine, self.on_sweep, self.fewest)
+        self.plain, self.levels = start.plain, start.levels
         flat, drawn = Noise(bounds=self.bounds), Noise(truths="learn", bounds=self.bounds)
         reference = self._fit(flat, "auto")
         self._scale = np.array(reference.settings["coordinate_scale"])

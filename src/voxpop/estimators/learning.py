@@ -269,29 +269,28 @@ def learn_bias(
         return learned
     variance = 1.0 / np.where(heard, precision, 1.0)
     mean = pull * variance
-    likelihood, spreads = [], []
-    for exponent in _EXPONENTS.tolist():
-        wider = np.exp(exponent * log_level)[:, None]
-        spread = np.maximum(learned.bias_variance, floor)
-        for _ in range(_SPREAD_STEPS):
-            total = spread * wider + variance
-            weight = np.where(heard, 1.0 / total, 0.0)
-            centre = (weight * mean).sum(axis=0) / np.maximum(weight.sum(axis=0), 1e-300)
-            shrunk = spread * wider * weight
-            second = (shrunk * (mean - centre)) ** 2 + spread * wider * (1.0 - shrunk)
-            # Workers not heard yet tell nothing of the spread.
-            count = np.maximum(heard.sum(axis=0), 1)
-            spread = np.clip(
-                np.where(heard, second / wider, 0.0).sum(axis=0) / count, floor, learned.levels[-1]
-            )
-        total = spread * wider + variance
-        terms = np.where(heard, np.log(total) + (mean - centre) ** 2 / total, 0.0)
-        likelihood.append(-0.5 * float(np.sort(terms, axis=None).sum()))
-        spreads.append(spread)
+    count = np.maximum(heard.sum(axis=0), 1)
+    # Arrays are (exponents, workers, coordinates).
+    wider = np.exp(_EXPONENTS[:, None] * log_level)[:, :, None]
+    spread = np.tile(np.maximum(learned.bias_variance, floor), (len(_EXPONENTS), 1, 1))
+    for _ in range(_SPREAD_STEPS):
+        wide = spread * wider
+        # Workers not heard yet tell nothing of the spread.
+        weight = np.where(heard, 1.0 / (wide + variance), 0.0)
+        centre = (weight * mean).sum(axis=1, keepdims=True)
+        centre /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+        shrunk = wide * weight
+        second = np.where(heard, (shrunk * (mean - centre)) ** 2 + wide * (1.0 - shrunk), 0.0)
+        spread = (second / wider).sum(axis=1, keepdims=True) / count
+        spread = np.clip(spread, floor, learned.levels[-1])
+    total = spread * wider + variance
+    terms = np.where(heard, np.log(total) + (mean - centre) ** 2 / total, 0.0)
+    # Sorted: the same in any row order.
+    likelihood = -0.5 * np.sort(terms.reshape(len(_EXPONENTS), -1), axis=1).sum(axis=1)
     share = softmax(likelihood)
     return replace(
         learned,
-        bias_variance=np.exp(share @ np.log(spreads)),
+        bias_variance=np.exp(share @ np.log(spread[:, 0])),
         exponent=float(share @ _EXPONENTS),
     )
 

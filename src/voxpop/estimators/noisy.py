@@ -218,7 +218,7 @@ class NoisyFit:
             model = Model(support=self._explicit)  # type: ignore[arg-type]
             return begin(self._noise, model.levels, model.log_weights, means)
         if levels is None:
-            levels = starting_levels(self._answers, self._engine, on_sweep)
+            levels = starting_levels(self._answers, self._engine, on_sweep).levels
         return begin(self._noise, levels, np.full(len(levels), -np.log(len(levels))), means)
 
     def _learn_of_workers(self, learned: Learned, beliefs: Beliefs, steps: int = 1) -> Learned:

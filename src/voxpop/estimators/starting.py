@@ -15,11 +15,11 @@ from voxpop.estimators.averages import medians
 from voxpop.estimators.base import OnSweep, sum_by_task
 from voxpop.estimators.learning import Learned, class_steps, learn_shares
 from voxpop.estimators.plug_in import NO_WEIGHT
-from voxpop.estimators.support import learn_support, level_bounds
+from voxpop.estimators.support import ChosenModel, learn_support, level_bounds
 from voxpop.model import Model
 from voxpop.noise import STEP, TAIL_STEPS, tail_variance
 
-LEARNING_SWEEPS = 40
+LEARNING_SWEEPS = 40  # of the parameters of a rich noise model
 # With the bias or the slips taken out, the workers' own noise is lower than it looked: so many
 # steps of the levels are added below those that Gaussian noise alone made use of, and above.
 _MORE_BELOW, _MORE_ABOVE = 3, 1
@@ -28,21 +28,33 @@ _MORE_BELOW, _MORE_ABOVE = 3, 1
 _ROUNDS, _SHARE_STEPS, _LEAST_SHARE = 4, 5, 1e-3
 
 
+@dataclass(frozen=True, eq=False)
+class StartingLevels:
+    """Levels of the paper's noise, in units of :func:`coordinate_scale`, and levels to start from.
+
+    Any noise model can make do with ``levels``.
+    """
+
+    plain: ChosenModel
+    levels: Floats
+
+
 def starting_levels(
     answers: Answers, engine: Engine, on_sweep: OnSweep | None = None, fewest: int = 1
-) -> Floats:
-    """Levels, in units of :func:`coordinate_scale`, that any noise model can make do with.
+) -> StartingLevels:
+    """Learn the levels of the paper's noise, and go a little beyond them.
 
     ``fewest`` is as in :func:`level_bounds`.
     """
     scaled = replace(answers, value=answers.value / coordinate_scale(answers))
     base = Model(support=(1.0,), dimension=answers.dimension)
-    found = learn_support(scaled, base, engine, LEARNING_SWEEPS, on_sweep, fewest).model.levels
+    plain = learn_support(scaled, base, engine, on_sweep=on_sweep, fewest=fewest)
+    found = plain.model.levels
     low, high = level_bounds(scaled, fewest)
     lowest = max(found[0] / STEP**_MORE_BELOW, min(low, found[0]))
     highest = min(found[-1] * STEP**_MORE_ABOVE, max(high, found[-1]))
     n_levels = max(2, round(np.log(highest / lowest) / np.log(STEP)) + 1)
-    return np.asarray(lowest * STEP ** np.arange(n_levels))
+    return StartingLevels(plain, np.asarray(lowest * STEP ** np.arange(n_levels)))
 
 
 def coordinate_scale(answers: Answers) -> Floats:

@@ -20,7 +20,8 @@ from voxpop.model import Model
 # (1.6 in sd) fill it: a worker between two levels loses a few per cent of efficiency at most.
 _COARSE, _FINE = 10.0, 2.5
 _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
-# Weights need no more digits than this of the messages, and cost half as much with them.
+# Weights need no more digits than this of the messages, and cost half as much with them. It is the
+# same whatever the accuracy asked for, and so are the levels.
 _LEARNING_ACCURACY = 1e-5
 # The weights are settled when none moves by more than this in a sweep.
 _SETTLED = 2e-3
@@ -58,7 +59,7 @@ def learn_support(
     answers: Answers,
     base: Model,
     engine: Engine,
-    max_iter: int,
+    max_iter: int = _FINE_SWEEPS,
     on_sweep: OnSweep | None = None,
     fewest: int = 1,
 ) -> ChosenModel:
@@ -66,7 +67,7 @@ def learn_support(
 
     If anybody has, only who has ``fewest`` answers is learned from: see :func:`telling_workers`.
     """
-    engine = replace(engine, accuracy=max(engine.accuracy, _LEARNING_ACCURACY))
+    engine = replace(engine, accuracy=_LEARNING_ACCURACY)
     low, high = level_bounds(answers, fewest)
     telling = telling_workers(answers, fewest)
     coarse, n_coarse = _learn_weights(
