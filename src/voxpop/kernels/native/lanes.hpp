@@ -66,7 +66,8 @@ template <int N, class Put>
 
 #else
 
-typedef int64_t few;
+// Rows may also hold doubles.
+typedef int64_t few __attribute__((may_alias));
 constexpr int most_few = 1;
 
 template <int N>
@@ -81,12 +82,12 @@ template <int N>
 
 template <int N>
 [[gnu::always_inline]] inline void to_lanes(const int64_t* const* row, ivec* to) {
-    for (int lane = 0; lane < lanes; ++lane) ((int64_t*)to)[lane] = *row[lane];
+    for (int lane = 0; lane < lanes; ++lane) ((few*)to)[lane] = *(const few*)row[lane];
 }
 
 template <int N, class Put>
 [[gnu::always_inline]] inline void to_rows(const ivec* from, Put put) {
-    for (int lane = 0; lane < lanes; ++lane) put(lane, ((const int64_t*)from)[lane]);
+    for (int lane = 0; lane < lanes; ++lane) put(lane, ((const few*)from)[lane]);
 }
 
 #endif
