@@ -29,8 +29,8 @@ from voxpop.kernels import enumerate as enumeration
 
 # Tasks on which the textbook is timed; the rest is in proportion.
 TEXTBOOK_CONFIGURATIONS = 5_000_000
-# Sweeps shorter than this are repeated so long in every turn: the least of a few is a matter of luck
-# where the machine has other guests.
+# Sweeps shorter than this are repeated so long in every turn: the least of a few is a matter of
+# luck where the machine has other guests.
 TURN_SECONDS = 0.1
 
 
