@@ -259,14 +259,13 @@ class Integrals:
     def _nodes(
         self, task: NDArray[np.int64], j: int, centre: Floats, spread: Floats, law: Law
     ) -> tuple[Floats, Floats, Floats | None]:
+        """Return nodes (n, Q), their log weights, and terms of the prior there, if there is one."""
         grid, truths = law.grid, law.truths
-        gold = self._gold[task, j]
+        gold, origin = self._gold[task, j], self._origin[task, j]
         if np.isfinite(gold).all():  # rows of gold stand together: one node, at the truth
             x = gold[:, None]
-            at_gold = x + self._origin[task, j][:, None]
-            terms = None if truths.is_flat else _truth_terms(at_gold, truths, j)[0]
-            return x, np.zeros((len(gold), 1)), terms
-        origin = self._origin[task, j]
+            terms = None if truths.is_flat else _truth_terms(x + origin[:, None], truths, j)[0]
+            return x, np.zeros_like(x), terms
         prior = (np.zeros(len(task)), np.inf, np.inf)
         if not truths.is_flat:
             variance = truths.variance[j]

@@ -138,12 +138,12 @@ template <int D>
     return {fma(between, all(pair[0]), log_halves), squared};
 }
 
-// Work out means and log factors of both halves, of the right one for its first `n_right` workers
+// Work out means and log factors of both halves, of the right one for its first `right_workers`
 // only. The widest levels have the smallest sum of squares; it is taken off, so that no exponent
 // but its offset is above 0, and that one is 0.
 template <int D>
 [[gnu::always_inline]] inline void grow_halves(
-    const Enumeration& e, int64_t n_right, int64_t K, EnumerationArrays& s) {
+    const Enumeration& e, int64_t right_workers, int64_t K, EnumerationArrays& s) {
     const int64_t d = D ? D : e.dimension, n_left = e.left.n_configurations;
     for (int64_t j = 0; j < d; ++j) {
         s.left_mean[j] = e.has_prior ? s.prior_mean[j] : all(0.0);
@@ -155,18 +155,19 @@ template <int D>
     with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
         grow<n.value, D>(e.left, e.left.n_workers, K, d, s.value, s.left_mean, s.left_log);
     });
-    with_workers(n_right, [&](auto n) VOXPOP_INLINE {
-        grow<n.value, D>(e.right, n_right, K, d, right_value, s.right_mean, s.right_log);
+    with_workers(right_workers, [&](auto n) VOXPOP_INLINE {
+        grow<n.value, D>(e.right, right_workers, K, d, right_value, s.right_mean, s.right_log);
     });
     const Leaves leaves(e, K, s);
     for (int64_t a = 0; a < n_left; ++a)
         for (int64_t j = 0; j < d; ++j)
             s.left_away[a * d + j] = last_value[j] - leaves.mean_a[a * d + j];
-    const int64_t a = e.left.widest, b = e.right.widest, p = b / K, n_b = e.right.n_configurations;
+    const int64_t a = e.left.widest, b = e.right.widest, p = b / K;
+    const int64_t n_right = e.right.n_configurations;
     const Pair widest = pair_up<D>(
-        e.pair + 2 * (e.row[a] * (n_b / K) + p), d, leaves.mean_a + a * d, s.left_away + a * d,
+        e.pair + 2 * (e.row[a] * (n_right / K) + p), d, leaves.mean_a + a * d, s.left_away + a * d,
         leaves.mean_p + p * d, leaves.log_a[a] + leaves.log_p[p]);
-    const vec cost = all(e.join[2 * (e.row[a] * n_b + b)]);
+    const vec cost = all(e.join[2 * (e.row[a] * n_right + b)]);
     const vec highest = fma(widest.squared, cost, widest.log_factor);
     vec* log_a = s.left_log + e.left.tree_size - n_left;
     for (int64_t c = 0; c < n_left; ++c) log_a[c] = log_a[c] - highest;

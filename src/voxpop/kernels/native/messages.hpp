@@ -192,8 +192,8 @@ struct Change {
         common = max(common, min(before[k] - top_before, after[k] - top_after));
     const vec in_common = to_double(common) * all(quantum);
     if (!any_above(all(change.log_of_rest), in_common)) return true;
-    ivec highest = after[0] - before[0], lowest = highest, second, first;
-    first = max(before[0], after[0]), second = first;
+    ivec highest = after[0] - before[0], lowest = highest;
+    ivec first = max(before[0], after[0]), second = first;
     for (int64_t k = 1; k < K; ++k) {
         const ivec move = after[k] - before[k], reached = max(before[k], after[k]);
         highest = max(highest, move), lowest = min(lowest, move);

@@ -38,7 +38,7 @@ struct Enumeration {
     int64_t dimension;
     Half left, right;
     const int32_t* row;        // of each left configuration: equal for equal numbers of levels
-    const double* pair;        // (rows, right without its last worker, 2): see enumerate.hpp
+    const double* pair;        // (rows, right but its last worker, 2): cost, and W_p / W_ap
     const double* join;        // (rows, right, 2): cost of the squared distance, and offset
     const double* meet;        // (rows, right, 2): W_b / W and 1 / W
     bool has_prior;
