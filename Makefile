@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The compiled kernels are built again when their sources change.
-NATIVE := CMakeLists.txt $(wildcard src/voxpop/kernels/native/*)
+NATIVE := CMakeLists.txt $(wildcard src/voxpop/inference/native/*)
 
 .PHONY: demo test lint types docs smoke clean
 

@@ -12,8 +12,8 @@ import numpy as np
 
 import voxpop as vp
 from benchmarks.workloads import parse, print_head, print_table, regular, take_turns, timed
-from voxpop.backends import Engine
-from voxpop.backends.groups import Groups
+from voxpop.inference.engine import Engine
+from voxpop.inference.message_passing import Groups
 
 LONG = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30, 50, 100, 200, 500, 1000)
 SHORT = (2, 3, 4, 5, 6, 8, 10, 12)

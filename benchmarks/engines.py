@@ -14,8 +14,8 @@ from scipy.special import softmax
 
 import voxpop as vp
 from benchmarks.workloads import LEVELS
-from voxpop import backends
-from voxpop.backends import Inference
+from voxpop.inference import engine as backends
+from voxpop.inference.cost_model import Inference
 
 # Numbers in flight in one block of the textbook: 8 MB, which is what caches like.
 BLOCK_NUMBERS = 1_000_000
@@ -181,7 +181,7 @@ class PGMax:
 
 def open_engine(name: str, answers: vp.Answers) -> Engine:
     """Open an engine by the name it has in the tables; refuse with a reason."""
-    from voxpop.backends import native_is_installed
+    from voxpop.inference.engine import native_is_installed
 
     n_configurations = len(LEVELS) ** (answers.n_edges // answers.n_tasks)
     enumerates = not name.startswith("ours, ") or not name.endswith("apart")

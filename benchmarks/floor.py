@@ -16,7 +16,7 @@ import numpy as np
 
 import voxpop as vp
 from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_table, timed
-from voxpop.backends import native_is_installed
+from voxpop.inference.engine import native_is_installed
 
 # Bytes that no kernel can do without, per answer: messages (whole numbers of 8 bytes) read and
 # written, the answer, the worker.

@@ -22,7 +22,7 @@ from benchmarks.crowds import Crowd
 from benchmarks.measure import find_sets
 from benchmarks.workloads import parse, print_head, print_table
 from voxpop.arrays import Floats, Index
-from voxpop.campaign.gain import hedged
+from voxpop.collect.campaign.gain import hedged
 
 _FIFTHS, _MORE = 5, 2
 

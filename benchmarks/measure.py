@@ -20,9 +20,9 @@ import voxpop as vp
 from benchmarks import fits
 from benchmarks.crowds import CROWDS, Crowd
 from benchmarks.engines import CannotRun
+from voxpop.data.read import read_truth
 from voxpop.estimators import Auto
-from voxpop.io import read_truth
-from voxpop.noise import Noise
+from voxpop.models.noise import Noise
 
 NOT_MEASURED = "not measured"
 BOX = ("xmin", "ymin", "xmax", "ymax")

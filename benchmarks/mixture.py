@@ -20,11 +20,11 @@ import numpy as np
 
 import voxpop as vp
 from benchmarks.workloads import ROOT, WORKLOADS, parse, print_head, print_table
-from voxpop.backends import Engine, native_is_installed
-from voxpop.backends.integrals import Integrals
-from voxpop.estimators.fitted import Fitted
-from voxpop.estimators.noisy import NoisyFit
-from voxpop.noise import Noise
+from voxpop.estimators.bi.fitted import Fitted
+from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.inference.engine import Engine, native_is_installed
+from voxpop.inference.mixture_messages import Integrals
+from voxpop.models.noise import Noise
 
 DATA = ROOT.parent / "shared" / "data"
 NAMES = ("moviereviews", "pedestrian_boxes")

@@ -16,7 +16,7 @@ import pandas as pd
 
 import voxpop as vp
 from benchmarks.workloads import ROOT, parse, print_head, print_table
-from voxpop.objects import iou
+from voxpop.data.objects import iou
 
 SIDES = ["xmin", "ymin", "xmax", "ymax"]
 # Every found box of an image, image by image.

@@ -29,9 +29,9 @@ from benchmarks.workloads import (
     timed,
     use_one_core,
 )
-from voxpop import backends
-from voxpop.backends import Backend, native_is_installed
 from voxpop.estimators.base import repeat
+from voxpop.inference import engine as backends
+from voxpop.inference.engine import Backend, native_is_installed
 
 ENGINES = (
     "ours, native",

@@ -15,8 +15,8 @@ from scipy.special import softmax
 
 import voxpop as vp
 from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_table, take_turns
-from voxpop.backends import Engine
-from voxpop.backends.groups import Groups
+from voxpop.inference.engine import Engine
+from voxpop.inference.message_passing import Groups
 
 TOLERANCE, MOVED, MOVED_NATS = 1e-7, 1e-9, 1.0
 

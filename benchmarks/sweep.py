@@ -20,12 +20,13 @@ import numpy as np
 
 from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_table
 from voxpop import Model, _native
-from voxpop.arrays import Floats
-from voxpop.backends import WorkerSums, native, portable
-from voxpop.backends.groups import fixed_point
-from voxpop.backends.native import Enumeration, Integration
-from voxpop.backends.ways import Sweep, Way, Workers
-from voxpop.kernels import enumerate as enumeration
+from voxpop.arrays import Floats, WorkerSums
+from voxpop.inference import compiled as native
+from voxpop.inference import portable
+from voxpop.inference.compiled import Enumeration, Integration
+from voxpop.inference.kernel_set import Sweep, Way, Workers
+from voxpop.inference.kernels import enumerate as enumeration
+from voxpop.inference.message_passing import fixed_point
 
 # Tasks on which the textbook is timed; the rest is in proportion.
 TEXTBOOK_CONFIGURATIONS = 5_000_000

@@ -205,7 +205,7 @@ def print_head(title: str, packages: Sequence[str] = ()) -> None:
 
 def took_part(packages: Sequence[str]) -> str:
     """Name the machine and the versions of what was measured."""
-    from voxpop.backends import backend_in_use
+    from voxpop.inference.engine import backend_in_use
 
     names = ("voxpop", "numpy", "scipy", *packages)
     versions = ", ".join(f"{name} {_version(name)}" for name in names)

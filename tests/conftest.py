@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from voxpop import Answers, Model, Simulation, assign_regular, simulate
-from voxpop.backends import native_is_installed
+from voxpop.inference.engine import native_is_installed
 
 # Derandomised: a test that passes here passes there. No deadline: machines differ.
 settings.register_profile(

@@ -7,8 +7,8 @@ from typing import cast
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.backends.ways import GuessingWay, Heard, Sweep, Way
-from voxpop.kernels.posterior import Posterior
+from voxpop.inference.kernel_set import GuessingWay, Heard, Sweep, Way
+from voxpop.inference.kernels.posterior import Posterior
 
 QUANTUM, FLOOR = 2.0**-36, -(2.0**20)
 

@@ -14,12 +14,12 @@ from scipy.special import softmax
 from tests.hearing import QUANTUM, known_of, said
 from voxpop import BI, Answers, Model, Result, assign_regular, simulate
 from voxpop.arrays import Floats
-from voxpop.backends import Engine, native_is_installed
-from voxpop.backends.costs import choose_way
-from voxpop.backends.groups import Groups
-from voxpop.backends.portable import Active, Enumeration
-from voxpop.backends.ways import Way, add_to_workers
-from voxpop.kernels import active
+from voxpop.inference.cost_model import choose_way
+from voxpop.inference.engine import Engine, native_is_installed
+from voxpop.inference.kernel_set import Way, add_to_workers
+from voxpop.inference.kernels import active
+from voxpop.inference.message_passing import Groups
+from voxpop.inference.portable import Active, Enumeration
 
 LEVELS = (10.0, 100.0, 1000.0)
 PROBABILITIES = np.array([0.025, 0.3, 0.5, 0.975])
@@ -27,7 +27,7 @@ BACKENDS = ["portable"] + ["native"] * native_is_installed()
 SETS = ["portable"]
 if native_is_installed():
     from voxpop import _native
-    from voxpop.backends import native
+    from voxpop.inference import compiled as native
 
     SETS += _native.instruction_sets()
 

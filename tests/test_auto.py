@@ -27,10 +27,10 @@ from voxpop import (
     assign_regular,
     simulate,
 )
-from voxpop.backends import native_is_installed
-from voxpop.estimators.auto import neighbourhood
-from voxpop.estimators.judges import judge
-from voxpop.estimators.others import others_mean, others_median
+from voxpop.estimators.auto.auto import neighbourhood
+from voxpop.estimators.auto.calibration_checks import judge
+from voxpop.estimators.leave_one_out import others_mean, others_median
+from voxpop.inference.engine import native_is_installed
 
 Floats = NDArray[np.float64]
 # The portable backend is held to the compiled one, bit by bit of a fit, in test_mixture.py.

@@ -11,10 +11,10 @@ import pytest
 from tests.hearing import known_of, said
 from voxpop import BI, Answers, Model, assign_regular
 from voxpop.arrays import Floats
-from voxpop.backends import native_is_installed
-from voxpop.backends.groups import fixed_point
-from voxpop.backends.portable import Active, Enumeration, Integration
-from voxpop.backends.ways import Sweep, Way, Workers
+from voxpop.inference.engine import native_is_installed
+from voxpop.inference.kernel_set import Sweep, Way, Workers
+from voxpop.inference.message_passing import fixed_point
+from voxpop.inference.portable import Active, Enumeration, Integration
 
 LEVELS = (10.0, 100.0, 1000.0)
 PROBABILITIES = np.array([0.025, 0.5, 0.9])
@@ -97,7 +97,7 @@ def test_integration_gets_no_task_wrong_on_hard_crowds(
     model, mean = Model(support=LEVELS), np.zeros((len(value), 1))
     way: Way = Integration(value, mean, model, 1e-9)
     if backend == "native":
-        from voxpop.backends import native
+        from voxpop.inference import compiled as native
 
         way = native.Integration(value, mean, model, 1e-9)
     exact = Enumeration(value, mean, model, 0)

@@ -36,7 +36,7 @@ from voxpop import (
     Raykar,
     score,
 )
-from voxpop.estimators.weighing import weighted_medians
+from voxpop.estimators.baselines.weighing import weighted_medians
 
 DISCOVERERS: tuple[Estimator, ...] = (CATD(), CRH(), CRH(loss="absolute"), GTM(), KDEm())
 
@@ -320,7 +320,7 @@ def test_gold_first_on_hard_cases(case: str) -> None:
 def test_kdem_without_room_to_keep_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = make_crowd(9, n_tasks=24).answers
     ours = KDEm().fit(answers)
-    monkeypatch.setattr("voxpop.estimators.truth_discovery._MOST_KEPT", 0)
+    monkeypatch.setattr("voxpop.estimators.baselines.truth_discovery._MOST_KEPT", 0)
     np.testing.assert_array_equal(KDEm().fit(answers).estimate, ours.estimate)
 
 

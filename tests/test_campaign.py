@@ -23,7 +23,7 @@ from voxpop import (
     learn_crowd,
     simulate,
 )
-from voxpop.campaign.ledger import Growing, Lists
+from voxpop.collect.campaign.ledger import Growing, Lists
 
 SUPPORT = (10.0, 100.0, 1000.0)
 
@@ -159,7 +159,7 @@ def test_many_answers_per_task_change_the_way_but_not_the_end(
 
 
 def test_a_coarser_quantum_on_the_way_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voxpop.campaign.messages._FEWEST_MESSAGES", 1)
+    monkeypatch.setattr("voxpop.collect.campaign.messages._FEWEST_MESSAGES", 1)
     answers = make_crowd(8, 1, n_tasks=40).answers
     campaign = stepwise(Model(support=SUPPORT))
     first = campaign._messages.quantum

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from voxpop import Simulation, __version__
-from voxpop.backends import backend_in_use
 from voxpop.cli import main
 from voxpop.cli.common import default_folder
+from voxpop.inference.engine import backend_in_use
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxpop import ConfigError, Model, PredictedError, measure_error, predict_error
-from voxpop.backends import Engine
-from voxpop.theory import average_mse, oracle_mse
+from voxpop.inference.engine import Engine
+from voxpop.models.theory import average_mse, oracle_mse
 
 
 def predict(model: Model, seed: int = 0, **asked: Any) -> PredictedError:

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxpop import experiments
+from voxpop.data.objects import iou
 from voxpop.errors import ConfigError, DataError
-from voxpop.experiments import boxes, cells, detector
-from voxpop.experiments.boxes import Picture, labelled
-from voxpop.experiments.claims import judge
-from voxpop.experiments.runner import plan_jobs
-from voxpop.objects import iou
+from voxpop.paper import experiments
+from voxpop.paper.experiments import boxes, cells, detector
+from voxpop.paper.experiments.boxes import Picture, labelled
+from voxpop.paper.experiments.claims import judge
+from voxpop.paper.experiments.runner import plan_jobs
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 KINDS = {0: "disc", 1: "square"}

@@ -22,8 +22,8 @@ from voxpop import (
     diagnose,
     effect_of_removing,
 )
-from voxpop.screen import show_diagnosis
-from voxpop.tables import write_table
+from voxpop.data.tables import write_table
+from voxpop.present.terminal import show_diagnosis
 
 Table = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 Draw = Callable[[np.random.Generator, NDArray[np.float64], NDArray[np.int64], int], object]

@@ -11,11 +11,12 @@ import pytest
 
 from tests import exports
 from tests.pages import Session, blocks_of, differences
-from voxpop import ESTIMATORS, FORMATS, WRITERS, experiments
-from voxpop.backends import native_is_installed
+from voxpop import ESTIMATORS, FORMATS, WRITERS
 from voxpop.cli import main
-from voxpop.demo import compare, demo_crowd, demo_methods
-from voxpop.experiments import Effort
+from voxpop.inference.engine import native_is_installed
+from voxpop.paper import experiments
+from voxpop.paper.demo import compare, demo_crowd, demo_methods
+from voxpop.paper.experiments import Effort
 
 ROOT = Path(__file__).parent.parent
 ONE_INSTANCE = Effort(name="one", instances=1, heavy=1, draws=1, resamples=2, n_tasks=60)

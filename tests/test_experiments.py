@@ -18,15 +18,15 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxpop import experiments
 from voxpop.cli import main
 from voxpop.cli.reproduce import _PARTS
-from voxpop.experiments import PARTS, Effort, Reproduction, reproduce
-from voxpop.experiments.claims import CLAIMS, judge
-from voxpop.experiments.learning import LABEL_METHODS, WEIGHTINGS, Problem, weightings
-from voxpop.experiments.runner import Job, open_pool, rng_of, run_experiment
-from voxpop.experiments.synthetic import EXAMPLE_RUN, FIGURES
-from voxpop.experiments.tables import (
+from voxpop.paper import experiments
+from voxpop.paper.experiments import PARTS, Effort, Reproduction, reproduce
+from voxpop.paper.experiments.claims import CLAIMS, judge
+from voxpop.paper.experiments.learning import LABEL_METHODS, WEIGHTINGS, Problem, weightings
+from voxpop.paper.experiments.runner import Job, open_pool, rng_of, run_experiment
+from voxpop.paper.experiments.synthetic import EXAMPLE_RUN, FIGURES
+from voxpop.paper.experiments.tables import (
     deal_images,
     emulate_ages,
     read_age_crowd,
@@ -140,7 +140,7 @@ def test_processes_do_not_change_the_numbers(
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     """Kill it outright once something is finished; what was kept stays, the rest is added."""
     code = (
-        "from pathlib import Path; from voxpop.experiments import Effort, reproduce\n"
+        "from pathlib import Path; from voxpop.paper.experiments import Effort, reproduce\n"
         "e = Effort(name='t', instances=40, heavy=1, draws=1, resamples=1, n_tasks=40)\n"
         f"reproduce(['fig1a'], e, Path({str(tmp_path / 'cut')!r}), Path('.'))"
     )

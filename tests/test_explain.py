@@ -34,10 +34,10 @@ from voxpop import (
 from voxpop.arrays import Floats
 from voxpop.cli import main
 from voxpop.estimators import Auto
-from voxpop.explaining import expected_variance
-from voxpop.noise import Noise
-from voxpop.prediction import scatter, seen_variance
-from voxpop.screen import show_explanation
+from voxpop.models.noise import Noise
+from voxpop.present.terminal import show_explanation
+from voxpop.results.explaining import expected_variance
+from voxpop.results.prediction import scatter, seen_variance
 
 LEVELS = (10.0, 100.0, 1000.0)
 ESTIMATORS: Sequence[Estimator] = (

@@ -16,9 +16,9 @@ import pytest
 import voxpop as vp
 from tests import exports
 from voxpop import Answers, ConfigError, DataError, Matching, aggregate, read_answers, sniff
-from voxpop.formats.base import Wishes
-from voxpop.formats.mturk import review
-from voxpop.tables import open_table
+from voxpop.data.formats.base import Wishes
+from voxpop.data.formats.mturk import review
+from voxpop.data.tables import open_table
 
 
 def write(path: Path, content: Any) -> Path:

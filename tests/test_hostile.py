@@ -32,7 +32,7 @@ from voxpop import (
     read_answers,
 )
 from voxpop.cli import main
-from voxpop.files import with_apostrophe, without_apostrophe
+from voxpop.data.files import with_apostrophe, without_apostrophe
 
 BOMB = (
     '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY x "xxxxxxxxxx">'

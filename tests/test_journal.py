@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import make_crowd
 from voxpop import Campaign, ConfigError, DataError, DataWarning, Model
-from voxpop.campaign.journal import create_journal
+from voxpop.collect.campaign.journal import create_journal
 
 MODEL = Model(support=(10.0, 100.0), weights=(0.7, 0.3))
 

@@ -11,10 +11,10 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
 from tests.oracles import log_messages
-from voxpop.kernels import enumerate as enumeration
-from voxpop.kernels import integrate as integration
-from voxpop.kernels.nodes import Tasks, place_nodes
-from voxpop.kernels.posterior import mixture_quantiles
+from voxpop.inference.kernels import enumerate as enumeration
+from voxpop.inference.kernels import integrate as integration
+from voxpop.inference.kernels.nodes import Tasks, place_nodes
+from voxpop.inference.kernels.posterior import mixture_quantiles
 
 Floats = NDArray[np.float64]
 seeds = st.integers(0, 2**31)

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from tests.test_noise import crowd
 from voxpop import BI, Answers, Auto, ConvergenceWarning, Noise, Result
-from voxpop.backends import Engine, native_is_installed
-from voxpop.estimators import noisy, plug_in
-from voxpop.estimators.auto import neighbourhood
-from voxpop.estimators.fitted import Fitted
-from voxpop.estimators.noisy import NoisyFit
-from voxpop.estimators.support import level_bounds, telling_workers
+from voxpop.estimators import plug_in
+from voxpop.estimators.auto.auto import neighbourhood
+from voxpop.estimators.bi import noise_fit
+from voxpop.estimators.bi.fitted import Fitted
+from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.estimators.bi.noise_levels import level_bounds, telling_workers
+from voxpop.inference.engine import Engine, native_is_installed
 
 Floats = NDArray[np.float64]
 ENGINE = Engine(accuracy=1e-6)
@@ -71,7 +72,7 @@ def test_it_stops_where_a_sweep_of_all_changes_little(
     answers = crowd(6, n_tasks=300)[0]
     ours = follow(answers, noise, 600)
     assert ours.trace.converged
-    monkeypatch.setattr(noisy, "_LARGE_TOL", 5e-5)
+    monkeypatch.setattr(noise_fit, "_LARGE_TOL", 5e-5)
     exact = follow(answers, noise, 600)
     away = (ours.posterior.estimate - exact.posterior.estimate) / np.sqrt(exact.posterior.variance)
     assert np.abs(away).max() < 0.01
@@ -121,7 +122,7 @@ def test_neither_names_nor_rows_nor_units_matter_to_a_large_crowd() -> None:
 def test_too_many_answers_have_the_audit_of_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = crowd(9, n_tasks=300)[0]
     audited = large(answers)
-    monkeypatch.setattr(noisy, "MOST_KEPT", 0)
+    monkeypatch.setattr(noise_fit, "MOST_KEPT", 0)
     ours = large(answers)
     np.testing.assert_array_equal(ours.estimate, audited.estimate)
     assert ours.audit is not None

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxpop.arrays import Floats
-from voxpop.backends import Engine, native_is_installed
-from voxpop.kernels import mixture
-from voxpop.kernels.mixture import Block, Grid, Heard, Prediction
+from voxpop.inference.engine import Engine, native_is_installed
+from voxpop.inference.kernels import mixture
+from voxpop.inference.kernels.mixture import Block, Grid, Heard, Prediction
 
 if not native_is_installed():
     pytest.skip("the compiled kernels are not built", allow_module_level=True)
 
 from voxpop import _native
-from voxpop.backends.mixtures import NativeMixture, PortableMixture
+from voxpop.inference.mixture_kernels import NativeMixture, PortableMixture
 
 SETS = _native.instruction_sets()
 every_set = pytest.mark.parametrize("instruction_set", SETS)

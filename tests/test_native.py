@@ -13,18 +13,18 @@ from scipy.special import logsumexp
 
 from tests.hearing import FLOOR, QUANTUM, known_of, said
 from voxpop import BI, Answers, Model, assign_regular, simulate
-from voxpop.arrays import Floats
-from voxpop.backends import WorkerSums, backend_in_use, native_is_installed
-from voxpop.backends.groups import fixed_point
-from voxpop.backends.ways import Sweep, Way, Workers
-from voxpop.kernels import enumerate as enumeration
+from voxpop.arrays import Floats, WorkerSums
+from voxpop.inference.engine import backend_in_use, native_is_installed
+from voxpop.inference.kernel_set import Sweep, Way, Workers
+from voxpop.inference.kernels import enumerate as enumeration
+from voxpop.inference.message_passing import fixed_point
 
 if not native_is_installed():
     pytest.skip("the compiled kernels are not built", allow_module_level=True)
 
 from voxpop import _native
-from voxpop.backends import portable
-from voxpop.backends.native import Active, Enumeration, Integration, NativeWays
+from voxpop.inference import portable
+from voxpop.inference.compiled import Active, Enumeration, Integration, NativeWays
 
 SETS = _native.instruction_sets()
 seeds = st.integers(0, 2**31)

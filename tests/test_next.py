@@ -25,10 +25,10 @@ from voxpop import (
     learn_crowd,
     simulate,
 )
-from voxpop.campaign.choosing import Asked, choose
-from voxpop.campaign.gain import Gains, hedged
 from voxpop.cli import main
-from voxpop.pilot import trust_in_weights
+from voxpop.collect.campaign.choosing import Asked, choose
+from voxpop.collect.campaign.gain import Gains, hedged
+from voxpop.collect.planning.learn_crowd import trust_in_weights
 
 SUPPORT = (10.0, 100.0, 1000.0)
 

@@ -13,10 +13,10 @@ from scipy.stats import truncnorm
 
 from tests.conftest import make_crowd, random_tree
 from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_regular
-from voxpop.backends import Engine
-from voxpop.estimators.learning import FREEDOMS, make_grid
-from voxpop.estimators.noisy import NoisyFit
-from voxpop.noise import tail_shares
+from voxpop.estimators.bi.em_steps import FREEDOMS, make_grid
+from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.inference.engine import Engine
+from voxpop.models.noise import tail_shares
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from voxpop import ConfigError, DataError, Matching, aggregate, match_objects
 from voxpop.arrays import Floats
-from voxpop.objects import Objects, Place, iou, object_id, parse_object_id
+from voxpop.data.objects import Objects, Place, iou, object_id, parse_object_id
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "pedestrian_boxes"
 

@@ -34,7 +34,7 @@ from voxpop import (
     simulate,
 )
 from voxpop.cli import main
-from voxpop.pilot import luck, pilot_error
+from voxpop.collect.planning.learn_crowd import luck, pilot_error
 
 CROWD = Model(support=(10, 100, 1000))
 
@@ -42,7 +42,7 @@ CROWD = Model(support=(10, 100, 1000))
 @pytest.fixture(autouse=True)
 def small_populations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Laws hold at any size of the populations; error bars only get longer."""
-    monkeypatch.setattr("voxpop.plan._SIZE", 1000)
+    monkeypatch.setattr("voxpop.collect.planning.plan._SIZE", 1000)
 
 
 def plan_for(crowd: Any = CROWD, seed: int = 0, **asked: Any) -> Plan:

@@ -11,8 +11,8 @@ from scipy.stats import kstest
 from tests.conftest import make_crowd
 from voxpop import BI, Answers, Average, DataError, Model, assign_regular, predict_answer, simulate
 from voxpop.arrays import Codes, Floats
-from voxpop.noise import Noise
-from voxpop.prediction import Prediction
+from voxpop.models.noise import Noise
+from voxpop.results.prediction import Prediction
 
 
 def fresh_pits(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from voxpop import Answers, agreement
-from voxpop.reliability import Figures
+from voxpop.results.agreement import Figures
 
 COEFFICIENTS = [field.name for field in fields(Figures)]
 

@@ -39,9 +39,9 @@ from voxpop import (
     write_report,
 )
 from voxpop.arrays import Floats
-from voxpop.report import page
-from voxpop.report.summary import cards, gain_over_mean
-from voxpop.weights import answer_weights
+from voxpop.present.report import page
+from voxpop.present.report.summary import cards, gain_over_mean
+from voxpop.results.answer_weights import answer_weights
 
 LEVELS = (10.0, 100.0, 1000.0)
 HOSTILE = (

@@ -23,7 +23,7 @@ from voxpop import (
     StrongOracle,
     aggregate,
 )
-from voxpop.tables import replacing
+from voxpop.data.tables import replacing
 
 
 @pytest.fixture(scope="module")

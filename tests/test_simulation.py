@@ -22,7 +22,7 @@ from voxpop import (
     score,
     simulate,
 )
-from voxpop.metrics import rank_correlation
+from voxpop.results.metrics import rank_correlation
 
 
 def test_answers_follow_the_model() -> None:

@@ -22,9 +22,9 @@ from click.testing import CliRunner
 
 from voxpop import ConfigError, DataError, Simulation, aggregate, read_answers, write_result
 from voxpop.cli import main
-from voxpop.formats.sql import read_query, safe_url
-from voxpop.io import long_columns
-from voxpop.tables import frame, matrix
+from voxpop.data.formats.sql import read_query, safe_url
+from voxpop.data.read import long_columns
+from voxpop.data.tables import frame, matrix
 
 
 def _server_programs() -> Path | None:

@@ -24,7 +24,7 @@ from voxpop import (
     assign_regular,
     simulate,
 )
-from voxpop.estimators.weak_oracle import tree_depth
+from voxpop.estimators.bounds.weak_oracle import tree_depth
 
 SUPPORT = (2.0, 50.0)
 

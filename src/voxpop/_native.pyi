@@ -1,8 +1,7 @@
 """The compiled kernels; sources in kernels/native."""
 
-from voxpop.arrays import Floats
-from voxpop.backends import WorkerSums
-from voxpop.backends.ways import Workers
+from voxpop.arrays import Floats, WorkerSums
+from voxpop.inference.kernel_set import Workers
 
 class Tables:
     def __init__(

@@ -9,3 +9,5 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
 Index = NDArray[np.int64]
 Ids = NDArray[Any]
+WorkerSums = NDArray[np.int64]
+"""Log messages added up per worker and level, in units of a quantum (M16)."""

@@ -19,7 +19,7 @@ def methods(as_json: bool) -> None:
         voxpop methods
     """
     from voxpop.estimators import ESTIMATORS
-    from voxpop.screen import show_rows
+    from voxpop.present.terminal import show_rows
 
     lines = {name: estimator.summary for name, estimator in ESTIMATORS.items()}
     if as_json:
@@ -39,8 +39,8 @@ def version(as_json: bool) -> None:
     \b
         voxpop version
     """
-    from voxpop.backends import backend_in_use
-    from voxpop.result import versions
+    from voxpop.inference.engine import backend_in_use
+    from voxpop.results.result import versions
 
     facts = versions() | {"backend": backend_in_use()}
     if as_json:

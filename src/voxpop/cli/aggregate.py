@@ -22,7 +22,7 @@ from voxpop.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from voxpop.result import Result
+    from voxpop.results.result import Result
 
 
 @click.command()
@@ -76,11 +76,11 @@ def aggregate(
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
         cat answers.csv | voxpop aggregate - > truth.csv
     """
+    from voxpop.data.read import read_truth, read_variances
+    from voxpop.data.tables import require_folder
     from voxpop.estimators import StrongOracle, WeakOracle
-    from voxpop.io import read_truth, read_variances
-    from voxpop.metrics import score
-    from voxpop.screen import progress, show_score
-    from voxpop.tables import require_folder
+    from voxpop.present.terminal import progress, show_score
+    from voxpop.results.metrics import score
 
     reading = take_reading(settings)
     variances = settings.pop("variances")
@@ -108,7 +108,7 @@ def aggregate(
     if no_report:
         report.unlink(missing_ok=True)  # of an earlier result, and not of this one
     else:
-        from voxpop.report import write_report
+        from voxpop.present.report import write_report
 
         write_report(table, result, report, truth=true, title=source_name(answers))
     names = f"tasks.{file_format}, workers.{file_format}"
@@ -120,8 +120,8 @@ def aggregate(
 
 
 def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) -> None:
-    from voxpop.screen import show_result
-    from voxpop.tables import print_table
+    from voxpop.data.tables import print_table
+    from voxpop.present.terminal import show_result
 
     if as_json:
         document = result.to_json()

@@ -49,8 +49,8 @@ def assign(
     """
     import numpy as np
 
-    from voxpop.roster import assign_table
-    from voxpop.tables import print_table, write_table
+    from voxpop.collect.assignment.from_tables import assign_table
+    from voxpop.data.tables import print_table, write_table
 
     table = assign_table(
         int(tasks) if tasks.isdecimal() else tasks,

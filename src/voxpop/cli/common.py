@@ -17,9 +17,9 @@ from voxpop.errors import ConfigError, ConvergenceWarning, DataWarning, VoxpopEr
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from voxpop.answers import Answers
+    from voxpop.data.answers import Answers
+    from voxpop.data.objects import Objects
     from voxpop.estimators import Estimator
-    from voxpop.objects import Objects
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -174,9 +174,9 @@ _READING_NAMES = (
 
 def read_input(source: object, options: Mapping[str, Any]) -> tuple[Answers, Objects | None]:
     """Read answers as the options say; also the objects, where marks were matched."""
-    from voxpop.formats.base import Wishes
-    from voxpop.io import read_with_objects
-    from voxpop.objects import Matching
+    from voxpop.data.formats.base import Wishes
+    from voxpop.data.objects import Matching
+    from voxpop.data.read import read_with_objects
 
     gold = options["gold"]
     thresholds = {
@@ -240,7 +240,7 @@ def take_reading(settings: dict[str, Any]) -> dict[str, Any]:
 
 def read_table(name: str, reading: Mapping[str, Any]) -> Answers:
     """Read the answers as the options say, and tell which columns were taken."""
-    from voxpop.answers import columns_taken
+    from voxpop.data.answers import columns_taken
 
     with open_input(name) as source:
         table, _ = read_input(source, reading)
@@ -251,7 +251,7 @@ def read_table(name: str, reading: Mapping[str, Any]) -> Answers:
 def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     """Make the estimator that :data:`estimator_options` ask for."""
     from voxpop.estimators import make_estimator
-    from voxpop.noise import Noise
+    from voxpop.models.noise import Noise
 
     given = {name: item for name, item in settings.items() if item is not None}
     parts, bounds = given.pop("noise", None), given.pop("bounds", None)

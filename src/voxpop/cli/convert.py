@@ -30,9 +30,9 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
         voxpop convert job_*.xml boxes.parquet --iou-threshold 0.4 --workers workers.csv
         voxpop convert mos.csv answers.csv --from wide --missing -1
     """
+    from voxpop.data.read import long_columns
+    from voxpop.data.tables import write_table
     from voxpop.errors import ConfigError
-    from voxpop.io import long_columns
-    from voxpop.tables import write_table
 
     if len(sources) > 1:
         answers, objects = read_input(list(sources), options)
@@ -92,11 +92,11 @@ def export(
         voxpop export answers.voxpop labels.parquet --to training
         voxpop export answers.voxpop sqlite:///crowd.db --existing replace
     """
+    from voxpop.data.formats import export_result, is_url, sniff, write_result
+    from voxpop.data.formats.base import Wishes
+    from voxpop.data.read import read_by_worker
     from voxpop.errors import ConfigError
-    from voxpop.formats import export_result, is_url, sniff, write_result
-    from voxpop.formats.base import Wishes
-    from voxpop.io import read_by_worker
-    from voxpop.result import Result
+    from voxpop.results.result import Result
 
     loaded = Result.load(result)
     if is_url(out):
@@ -130,7 +130,7 @@ def formats(as_json: bool) -> None:
     """
     import json
 
-    from voxpop.formats import FORMATS, WRITERS
+    from voxpop.data.formats import FORMATS, WRITERS
 
     if as_json:
         click.echo(json.dumps({"read": FORMATS, "written": WRITERS}, indent=2))

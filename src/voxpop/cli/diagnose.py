@@ -52,11 +52,11 @@ def diagnose(
         voxpop diagnose answers.csv --error-rate 1 -o suspects
         voxpop diagnose ratings.parquet --method average --json
     """
-    from voxpop.diagnosis import diagnose as find_flags
-    from voxpop.diagnosis import effect_of_removing
-    from voxpop.reliability import agreement
-    from voxpop.screen import progress, show_diagnosis
-    from voxpop.tables import make_folder, print_table, require_folder, write_table
+    from voxpop.data.tables import make_folder, print_table, require_folder, write_table
+    from voxpop.present.terminal import progress, show_diagnosis
+    from voxpop.results.agreement import agreement
+    from voxpop.results.diagnosis import diagnose as find_flags
+    from voxpop.results.diagnosis import effect_of_removing
 
     reading = take_reading(settings)
     estimator = build_estimator(method, settings)

@@ -34,11 +34,11 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
         voxpop explain answers.csv img_001.jpg
         voxpop explain answers.csv img_001.jpg --method nbi --json
     """
+    from voxpop.data.tables import print_table
     from voxpop.estimators import make_estimator
-    from voxpop.explaining import explain as explain_task
-    from voxpop.prediction import find_id
-    from voxpop.screen import progress, show_explanation
-    from voxpop.tables import print_table
+    from voxpop.present.terminal import progress, show_explanation
+    from voxpop.results.explaining import explain as explain_task
+    from voxpop.results.prediction import find_id
 
     reading = take_reading(settings)
     given = {name: item for name, item in settings.items() if item is not None}

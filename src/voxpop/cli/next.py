@@ -71,9 +71,9 @@ def next_command(
     """
     import numpy as np
 
-    from voxpop.campaign import Rules
-    from voxpop.campaign.tables import next_answers, noise_model
-    from voxpop.tables import print_table, write_table
+    from voxpop.collect.campaign import Rules
+    from voxpop.collect.campaign.tables import next_answers, noise_model
+    from voxpop.data.tables import print_table, write_table
 
     table = read_table(answers, take_reading(settings))
     crowd, found = noise_model(table, support, weights, prior_mean, prior_variance)
@@ -94,7 +94,7 @@ def next_command(
         write_table(batch.columns(), output)
         say(f"wrote {output}")
     elif sys.stdout.isatty():
-        from voxpop.screen import show_batch
+        from voxpop.present.terminal import show_batch
 
         show_batch(batch, console())
     else:

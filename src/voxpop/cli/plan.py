@@ -12,7 +12,7 @@ import click
 from voxpop.cli.common import console, numbers, open_input, say, seed_option
 
 if TYPE_CHECKING:
-    from voxpop.frontier import Plan
+    from voxpop.collect.planning.frontier import Plan
 
 
 @click.command()
@@ -71,14 +71,14 @@ def plan(
     """
     import numpy as np
 
+    from voxpop.collect.planning.frontier import Prices
+    from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
+    from voxpop.collect.planning.plan import make_plan
+    from voxpop.data.read import read_answers
+    from voxpop.data.tables import write_table
     from voxpop.errors import require
-    from voxpop.frontier import Prices
-    from voxpop.io import read_answers
-    from voxpop.model import Model
-    from voxpop.pilot import LearnedCrowd, learn_crowd
-    from voxpop.plan import make_plan
-    from voxpop.screen import planning
-    from voxpop.tables import write_table
+    from voxpop.models.model import Model
+    from voxpop.present.terminal import planning
 
     require((pilot is None) != (support is None), "give a pilot file, or --support; one of the two")
     require(support is not None or not weights, "--weights goes with --support")
@@ -114,8 +114,8 @@ def plan(
 
 
 def _print_plan(found: Plan, as_json: bool) -> None:
-    from voxpop.screen import show_plan
-    from voxpop.tables import print_table
+    from voxpop.data.tables import print_table
+    from voxpop.present.terminal import show_plan
 
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2))

@@ -59,9 +59,9 @@ def reproduce(
         voxpop reproduce all --quick --data ../shared/data
         voxpop reproduce all --full --data ../shared/data --jobs 8
     """
-    from voxpop.experiments import FULL, QUICK, count
-    from voxpop.experiments import reproduce as run
-    from voxpop.screen import counting, show_rows
+    from voxpop.paper.experiments import FULL, QUICK, count
+    from voxpop.paper.experiments import reproduce as run
+    from voxpop.present.terminal import counting, show_rows
 
     talk = console(stderr=True)
     with counting(talk) as on_instance:

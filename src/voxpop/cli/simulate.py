@@ -54,9 +54,9 @@ def simulate(
     """
     import numpy as np
 
-    from voxpop.assign import assign_regular
-    from voxpop.model import Model
-    from voxpop.simulation import simulate as draw
+    from voxpop.collect.assignment.random_graphs import assign_regular
+    from voxpop.models.model import Model
+    from voxpop.models.simulation import simulate as draw
 
     model = Model(
         support=support,
@@ -82,8 +82,8 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
         voxpop demo
         voxpop demo --tasks 1000 --seed 7
     """
-    from voxpop.demo import compare, demo_crowd, demo_methods
-    from voxpop.screen import show_contest
+    from voxpop.paper.demo import compare, demo_crowd, demo_methods
+    from voxpop.present.terminal import show_contest
 
     crowd = demo_crowd(n_tasks, per_task=5, per_worker=10, seed=seed)
     say(

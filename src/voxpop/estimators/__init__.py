@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 
-from voxpop.answers import Duplicates
+from voxpop.data.answers import Duplicates
+from voxpop.data.read import read_answers
 from voxpop.errors import ConfigError
-from voxpop.estimators.auto import Auto
-from voxpop.estimators.averages import Average, Median
+from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.bi import BI
+from voxpop.estimators.baselines.averages import Average, Median
+from voxpop.estimators.baselines.gold_first import GoldFirst
+from voxpop.estimators.baselines.itu import P910, P913
+from voxpop.estimators.baselines.nbi import NBI
+from voxpop.estimators.baselines.pg1 import PG1
+from voxpop.estimators.baselines.quantise import QuantiseClassify
+from voxpop.estimators.baselines.raykar import Raykar
+from voxpop.estimators.baselines.robust import GeometricMedian, HodgesLehmann, Huber
+from voxpop.estimators.baselines.truth_discovery import CATD, CRH, GTM, KDEm
+from voxpop.estimators.baselines.two_way import TwoWay
+from voxpop.estimators.bi.bi import BI
+from voxpop.estimators.bounds.exact import Exact
+from voxpop.estimators.bounds.oracles import StrongOracle
+from voxpop.estimators.bounds.weak_oracle import WeakOracle
 from voxpop.estimators.conformal import widen_by_gold
-from voxpop.estimators.effects import TwoWay
-from voxpop.estimators.exact import Exact
-from voxpop.estimators.gold import GoldFirst
-from voxpop.estimators.nbi import NBI
-from voxpop.estimators.opinion import P910, P913
-from voxpop.estimators.oracles import StrongOracle
-from voxpop.estimators.pg1 import PG1
-from voxpop.estimators.quantise import QuantiseClassify
-from voxpop.estimators.raykar import Raykar
-from voxpop.estimators.robust import GeometricMedian, HodgesLehmann, Huber
-from voxpop.estimators.truth_discovery import CATD, CRH, GTM, KDEm
-from voxpop.estimators.weak_oracle import WeakOracle
-from voxpop.io import read_answers
-from voxpop.result import Result
+from voxpop.results.result import Result
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     estimator.name: estimator

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import chdtri, ndtri
 
-from voxpop.answers import Answers
 from voxpop.arrays import Floats, Index
-from voxpop.audit import Audit
+from voxpop.data.answers import Answers
+from voxpop.data.read import read_answers
 from voxpop.errors import ConvergenceWarning, require
 from voxpop.estimators.plug_in import plug_in_audit
-from voxpop.io import read_answers
-from voxpop.kernels.posterior import Posterior
-from voxpop.model import Model
-from voxpop.result import PROBABILITIES, Result, Trace
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.models.model import Model
+from voxpop.results.audit import Audit
+from voxpop.results.result import PROBABILITIES, Result, Trace
 
 if TYPE_CHECKING:
     import pandas as pd

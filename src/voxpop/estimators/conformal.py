@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.answers import Answers
 from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
 from voxpop.estimators.base import sum_by_task
-from voxpop.kernels.posterior import Posterior, stretched
-from voxpop.result import Result
+from voxpop.inference.kernels.posterior import Posterior, stretched
+from voxpop.results.result import Result
 
 _COVERAGE = 0.95
 # Below this the (n + 1) 95 % largest of n errors does not exist.

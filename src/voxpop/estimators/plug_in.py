@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
-from voxpop.answers import Answers
 from voxpop.arrays import Floats
-from voxpop.audit import Audit
+from voxpop.data.answers import Answers
+from voxpop.results.audit import Audit
 
 # Above so many numbers only the summary is kept, not one prediction per answer.
 MOST_KEPT = 4_000_000

@@ -1,0 +1,1 @@
+"""What to ask: who answers what, how many answers to buy, and which one next."""

@@ -1,0 +1,1 @@
+"""Assignments: which worker answers which task."""

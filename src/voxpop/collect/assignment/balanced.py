@@ -1,0 +1,333 @@
+"""Assignments under rules: everyone's share as equal as the rules allow, to the last answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from voxpop.arrays import Ids
+from voxpop.collect.assignment.random_graphs import (
+    Assignment,
+    Mixing,
+    Numbers,
+    Rules,
+    exchange,
+    mix,
+    repeated,
+)
+from voxpop.errors import ConfigError, require, shorten
+
+# Rounds of exchanges without one broken rule less, after which paths are searched instead.
+_FRUITLESS = 10
+
+Pairs = tuple[ArrayLike, ArrayLike]
+
+
+def assign_balanced(
+    n_tasks: int,
+    n_workers: int,
+    rng: np.random.Generator,
+    *,
+    per_task: float,
+    capacity: int | ArrayLike | None = None,
+    given: Pairs | None = None,
+    forbidden: Pairs | None = None,
+    task_group: ArrayLike | None = None,
+    worker_group: ArrayLike | None = None,
+    mixing: Mixing = "different",
+    task_names: Sequence[object] | None = None,
+) -> Assignment:
+    """Draw a random assignment that keeps the rules and shares the work equally.
+
+    Answers of tasks differ by at most one, those of workers by no more than the rules make
+    necessary; answers already given count for both, and are not asked for again. Where chance
+    does not find an assignment, augmenting paths do, so an error means that there is none.
+
+    Parameters
+    ----------
+    per_task
+        Answers per task, those given included; between two whole numbers an average.
+    capacity
+        Most answers of a worker, those given included: one number, or one per worker.
+    given, forbidden
+        Pairs, as two lists of numbers: tasks and workers.
+    task_group, worker_group, mixing
+        Groups that must not mix, or must stay together; see ``Rules``.
+    task_names
+        What to call the tasks in an error.
+    """
+    require(n_tasks >= 1, f"n_tasks must be at least 1, got {n_tasks}")
+    require(n_workers >= 1, f"n_workers must be at least 1, got {n_workers}")
+    require(per_task > 0, f"per_task must be positive, got {per_task}")
+    require(mixing in ("different", "same"), f"mixing must be 'different' or 'same': {mixing!r}")
+    done = _codes(given, n_tasks, n_workers)
+    names = np.arange(n_tasks) if task_names is None else np.array([*task_names], dtype=object)
+    done_by_task = np.bincount(done // n_workers, minlength=n_tasks)
+    done_by_worker = np.bincount(done % n_workers, minlength=n_workers)
+    most = np.full(n_workers, n_tasks) if capacity is None else np.asarray(capacity, np.int64)
+    most = np.broadcast_to(most, n_workers)
+    require(bool((most >= 0).all()), "capacity must be 0 or more")
+    rules = Rules(
+        n_workers=n_workers,
+        barred=np.union1d(done, _codes(forbidden, n_tasks, n_workers)),
+        task_group=None if task_group is None else np.asarray(task_group, np.int64),
+        worker_group=None if worker_group is None else np.asarray(worker_group, np.int64),
+        mixing=mixing,
+    )
+    need = _task_need(done_by_task, per_task, rng)
+    desk = _Desk(need, done_by_worker, np.maximum(most - done_by_worker, 0), rules, names)
+    task, worker = desk.assign(rng)
+    order = np.lexsort((worker, task))
+    return Assignment(task[order], worker[order], n_tasks, n_workers)
+
+
+def _codes(pairs: Pairs | None, n_tasks: int, n_workers: int) -> Numbers:
+    """Number the pairs, each once, in order."""
+    if pairs is None:
+        return np.empty(0, dtype=np.int64)
+    task, worker = (np.asarray(part, np.int64) for part in pairs)
+    known = (task >= 0) & (task < n_tasks) & (worker >= 0) & (worker < n_workers)
+    require(
+        bool(known.all()),
+        f"pairs must be numbers of {n_tasks} tasks and {n_workers} workers, counted from 0",
+    )
+    return np.unique(task * n_workers + worker)
+
+
+def _task_need(done: Numbers, per_task: float, rng: np.random.Generator) -> Numbers:
+    """How many answers each task still lacks; who has more already is among those with one more."""
+    n_tasks = len(done)
+    low = int(np.floor(per_task))
+    n_high = round(n_tasks * per_task) - n_tasks * low
+    goal = np.full(n_tasks, low)
+    first = np.lexsort((rng.random(n_tasks), -done))
+    goal[first[:n_high]] += 1
+    return np.asarray(np.maximum(goal - done, 0))
+
+
+def _fill(load: Numbers, room: Numbers, n: int, rng: np.random.Generator) -> Numbers:
+    """Deal n answers to workers with a load and some room so that totals come out level."""
+    low, high = 0, int((load + room).max())
+    while low < high:
+        level = (low + high + 1) // 2
+        if np.clip(level - load, 0, room).sum() <= n:
+            low = level
+        else:
+            high = level - 1
+    share = np.clip(low - load, 0, room)
+    willing = rng.permutation(np.flatnonzero((share < room) & (load + share <= low)))
+    share[willing[: n - share.sum()]] += 1
+    return np.asarray(share)
+
+
+class _Desk:
+    """One assignment in the making."""
+
+    def __init__(
+        self, need: Numbers, load: Numbers, room: Numbers, rules: Rules, names: Ids
+    ) -> None:
+        self._need, self._load, self._room = need, load, room
+        self._rules, self._names = rules, names
+
+    def assign(self, rng: np.random.Generator) -> tuple[Numbers, Numbers]:
+        """Deal out by chance, exchange what breaks a rule, repair the rest by paths, and mix."""
+        n = int(self._need.sum())
+        free = int(self._room.sum())
+        require(
+            n <= free,
+            f"{n} answers are to be given, but the workers have room for {free}; raise capacity "
+            "or the number of workers, or ask for fewer answers per task",
+        )
+        task = np.repeat(np.arange(len(self._need)), self._need)
+        if not n:
+            return task, task.copy()
+        share = self._share(rng, n)
+        worker = rng.permutation(np.repeat(np.arange(len(share)), share))
+        task, worker, broken = self._exchange_broken(task, worker, rng)
+        if broken.any() or self._may_be_uneven(worker):
+            paths = _Paths(task[~broken], worker[~broken], self._load, self._room, self._rules)
+            for i in task[broken].tolist():
+                if not paths.add(i):
+                    raise ConfigError(self._explain(i, paths))
+            paths.level()
+            task, worker = paths.edges()
+        return task, mix(task, worker, self._rules, rng, random_start=not broken.any())
+
+    def _share(self, rng: np.random.Generator, n: int) -> Numbers:
+        """Deal out level; group by group where groups stay together, for each has its own tasks."""
+        of_task, of_worker = self._rules.task_group, self._rules.worker_group
+        if self._rules.mixing == "different" or of_task is None or of_worker is None:
+            return _fill(self._load, self._room, n, rng)
+        share = np.zeros_like(self._room)
+        for group in np.unique(of_task).tolist():
+            members = np.flatnonzero(of_worker == group)
+            wanted, free = int(self._need[of_task == group].sum()), int(self._room[members].sum())
+            require(
+                wanted <= free,
+                f"{wanted} answers are to be given in the group of task "
+                f"{shorten(self._names[of_task == group][:1])}, but its {len(members)} workers "
+                f"have room for {free}; raise capacity, or find more workers for it",
+            )
+            if wanted:
+                share[members] = _fill(self._load[members], self._room[members], wanted, rng)
+        return share
+
+    def _exchange_broken(
+        self, task: Numbers, worker: Numbers, rng: np.random.Generator
+    ) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
+        """Exchange at random while that helps; say which edges are still broken."""
+        if self._rules.mixing == "same" and self._rules.task_group is not None:
+            # Both sides in order of their groups: what is dealt out stays within them.
+            assert self._rules.worker_group is not None
+            task = task[np.argsort(self._rules.task_group[task], kind="stable")]
+            worker = worker[np.argsort(self._rules.worker_group[worker], kind="stable")]
+        fewest, waited = len(task) + 1, 0
+        while waited < _FRUITLESS:
+            broken = self._broken(task, worker)
+            if not broken.any():
+                break
+            waited = 0 if broken.sum() < fewest else waited + 1
+            fewest = min(fewest, int(broken.sum()))
+            worker = exchange(task, worker, self._rules, rng)
+        return task, worker, self._broken(task, worker)
+
+    def _broken(self, task: Numbers, worker: Numbers) -> NDArray[np.bool_]:
+        """Say which edges break a rule, or repeat another one; the first of equals may stay."""
+        code = task * self._rules.n_workers + worker
+        later = np.zeros(len(code), dtype=bool)
+        if repeated(code).any():
+            later[:] = True
+            later[np.unique(code, return_index=True)[1]] = False
+        return later | self._rules.break_at(task, worker)
+
+    def _may_be_uneven(self, worker: Numbers) -> bool:
+        """Tell whether totals differ by more than one for no want of room."""
+        new = np.bincount(worker, minlength=len(self._room))
+        total, takes = self._load + new, new < self._room
+        gives = new > 0
+        return bool(takes.any() and gives.any() and total[gives].max() - total[takes].min() > 1)
+
+    def _explain(self, task: int, paths: _Paths) -> str:
+        """Name the bound: tasks that together need more than those who may answer them give."""
+        allowed = int(self._rules.allowed(task).sum())
+        name = shorten(self._names[[task]])
+        if allowed < self._need[task]:
+            return (
+                f"task {name} lacks {self._need[task]} answers, but the rules allow only {allowed} "
+                "workers for it; ask for fewer answers per task, or loosen the rules"
+            )
+        tasks, workers = paths.stuck(task)
+        n, free = int(self._need[tasks].sum()), int(self._room[workers].sum())
+        return (
+            f"{len(tasks)} tasks, {name} among them, lack {n} answers, but the {len(workers)} "
+            f"workers whom the rules allow for them have room for {free}, at one answer of each "
+            "to a task; raise capacity, find more workers, or loosen the rules"
+        )
+
+
+class _Paths:
+    """Tasks and their workers as sets, and paths along which answers change hands."""
+
+    def __init__(
+        self, task: Numbers, worker: Numbers, load: Numbers, room: Numbers, rules: Rules
+    ) -> None:
+        self._rules, self._room = rules, room
+        self._tasks_of: list[set[int]] = [set() for _ in room]
+        self._workers_of: defaultdict[int, set[int]] = defaultdict(set)
+        for i, u in zip(task.tolist(), worker.tolist(), strict=True):
+            self._tasks_of[u].add(i)
+            self._workers_of[i].add(u)
+        self._total = load + np.bincount(worker, minlength=len(room))
+        self._new = np.bincount(worker, minlength=len(room))
+        self._visited = np.zeros(len(room), dtype=bool)
+
+    def add(self, task: int) -> bool:
+        """Find a worker for one more answer, the least busy one that a path leads to."""
+        found = self._search([(task, None)], self._new < self._room)
+        if found is None:
+            return False
+        self._hand_on(*found)
+        return True
+
+    def level(self) -> None:
+        """Let busy workers hand tasks on while that leads to someone with two fewer or more.
+
+        When no such path is left, no other assignment is more equal.
+        """
+        improved = True
+        while improved:
+            improved = False
+            # Where a search from a busy worker came in vain, one from a less busy one does too.
+            in_vain = np.zeros(len(self._room), dtype=bool)
+            for u in np.argsort(-self._total, kind="stable").tolist():
+                while self._tasks_of[u] and not in_vain[u]:
+                    takes = (self._new < self._room) & (self._total <= self._total[u] - 2)
+                    found = self._search([(i, u) for i in sorted(self._tasks_of[u])], takes)
+                    if found is None:
+                        in_vain |= self._visited
+                    else:
+                        self._hand_on(*found)
+                        improved = True
+
+    def stuck(self, task: int) -> tuple[list[int], list[int]]:
+        """After a search in vain: all tasks of the workers it came to, and those workers."""
+        workers = np.flatnonzero(self._visited).tolist()
+        tasks = {task}.union(*(self._tasks_of[u] for u in workers))
+        return sorted(tasks), workers
+
+    def edges(self) -> tuple[Numbers, Numbers]:
+        """Return the edges as arrays, in order of the tasks."""
+        pairs = sorted((i, u) for u, tasks in enumerate(self._tasks_of) for i in tasks)
+        task, worker = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return task, worker
+
+    def _search(
+        self, start: list[tuple[int, int | None]], takes: NDArray[np.bool_]
+    ) -> tuple[int, dict[int, tuple[int, int | None]]] | None:
+        """Search breadth first from tasks, each with who gives it away, to one who takes it.
+
+        Returns that worker, and for every worker on the way the task to take and from whom.
+        """
+        self._visited[:] = False
+        self._visited[[u for _, u in start if u is not None]] = True
+        way: dict[int, tuple[int, int | None]] = {}
+        layer, seen = start, {i for i, _ in start}
+        while layer and takes.any():
+            reached: list[int] = []
+            for i, giver in layer:
+                new = self._rules.allowed(i) & ~self._visited
+                new[list(self._workers_of[i])] = False
+                self._visited |= new
+                for u in np.flatnonzero(new).tolist():
+                    way[u] = (i, giver)
+                    reached.append(u)
+            ends = [u for u in reached if takes[u]]
+            if ends:
+                return min(ends, key=lambda u: (self._total[u], u)), way
+            layer = []
+            for u in reached:
+                layer += [(i, u) for i in sorted(self._tasks_of[u] - seen)]
+                seen |= self._tasks_of[u]
+        return None
+
+    def _hand_on(self, end: int, way: dict[int, tuple[int, int | None]]) -> None:
+        """Go back along a path: everyone on it takes a task from the one before."""
+        for count in (self._new, self._total):
+            count[end] += 1
+        taker: int = end
+        while True:
+            task, giver = way[taker]
+            self._tasks_of[taker].add(task)
+            self._workers_of[task].add(taker)
+            if giver is None:
+                return
+            self._tasks_of[giver].remove(task)
+            self._workers_of[task].remove(giver)
+            if giver not in way:
+                for count in (self._new, self._total):
+                    count[giver] -= 1
+                return
+            taker = giver

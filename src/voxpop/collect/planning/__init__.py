@@ -1,0 +1,1 @@
+"""Planning: how many answers an accuracy takes, and what they cost."""

@@ -1,0 +1,375 @@
+"""Answers: who said what of which task, checked once and laid out for the algorithms."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from voxpop.arrays import Codes, Floats, Ids, Index
+from voxpop.data.tables import number_ids
+from voxpop.errors import DataError, DataWarning, require, shorten
+
+Duplicates = Literal["error", "mean", "last"]
+
+# Squared differences of larger values would overflow float64.
+_LARGEST_VALUE = 1e100
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Answers:
+    """The answers of a crowd: edges between tasks and workers, each with a value in R^d.
+
+    Edges are stored task by task, and within a task by worker, in an order that depends on the
+    worker ids alone: shuffling the rows of the table changes nothing. Tasks and workers keep the
+    order of their first appearance. Arrays are read-only.
+
+    Build one with :func:`voxpop.read_answers` or :meth:`from_arrays`.
+
+    Attributes
+    ----------
+    task_ids
+        The users' own ids of the tasks; position here is the number used everywhere else.
+    worker_ids
+        The same of the workers.
+    task
+        Task of every edge.
+    worker
+        Worker of every edge.
+    value
+        Answer of every edge, shape (n_edges, dimension).
+    gold
+        Known truths, shape (n_tasks, dimension), NaN where unknown; None without gold.
+    notes
+        What was decided or left out in reading, in sentences for the user.
+    """
+
+    task_ids: Ids
+    worker_ids: Ids
+    task: Codes
+    worker: Codes
+    value: Floats
+    value_names: tuple[str, ...] = ("value",)
+    gold: Floats | None = None
+    frame_kind: str = "pandas"
+    columns: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for array in (self.task_ids, self.worker_ids, self.task, self.worker, self.value):
+            array.flags.writeable = False
+        if self.gold is not None:
+            self.gold.flags.writeable = False
+
+    @classmethod
+    def from_arrays(
+        cls,
+        task: ArrayLike,
+        worker: ArrayLike,
+        value: ArrayLike,
+        *,
+        value_names: tuple[str, ...] | None = None,
+        gold: ArrayLike | None = None,
+        duplicates: Duplicates = "error",
+    ) -> Answers:
+        """Build from three parallel arrays; ``gold`` is per task, in order of first appearance."""
+        try:
+            values = np.array(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError("values must be numbers, or vectors of equally many numbers") from None
+        values = values[:, None] if values.ndim == 1 else values
+        task_codes, task_ids = number_ids(task, "task")
+        worker_codes, worker_ids = number_ids(worker, "worker")
+        names = value_names or (
+            ("value",)
+            if values.shape[1] == 1
+            else tuple(f"value_{j + 1}" for j in range(len(values.T)))
+        )
+        truths = None if gold is None else np.array(gold, dtype=np.float64)
+        if truths is not None and truths.ndim == 1:
+            truths = truths[:, None]
+        return cls.from_codes(
+            task_codes,
+            task_ids,
+            worker_codes,
+            worker_ids,
+            values,
+            value_names=names,
+            gold=truths,
+            duplicates=duplicates,
+        )
+
+    @classmethod
+    def from_codes(
+        cls,
+        task: Codes,
+        task_ids: Ids,
+        worker: Codes,
+        worker_ids: Ids,
+        value: Floats,
+        *,
+        value_names: tuple[str, ...],
+        gold: Floats | None = None,
+        duplicates: Duplicates = "error",
+        frame_kind: str = "pandas",
+        columns: dict[str, str] | None = None,
+    ) -> Answers:
+        """Check the rows, combine or refuse repeated answers, and sort them into edges."""
+        require(
+            duplicates in ("error", "mean", "last"),
+            f"duplicates must be 'error', 'mean' or 'last', got {duplicates!r}",
+        )
+        if len(value) == 0:
+            raise DataError("there are no answers")
+        if not len(task) == len(worker) == len(value):
+            raise DataError(
+                f"task, worker and value must be equally long, got {len(task)}, {len(worker)} "
+                f"and {len(value)}"
+            )
+        if value.ndim != 2 or not value.shape[1] or len(value_names) != value.shape[1]:
+            raise DataError(
+                f"values must be one vector per answer with a name for each coordinate, got shape "
+                f"{value.shape} and {len(value_names)} names"
+            )
+        for role, code, ids in (("task", task, task_ids), ("worker", worker, worker_ids)):
+            unused = np.bincount(code, minlength=len(ids)) == 0
+            if unused.any():
+                raise DataError(f"{role} {shorten(ids[unused])} has no answer")
+        check_values(value, value_names)
+        if gold is not None:
+            _check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
+        order, repeated = edge_order(task, worker, worker_ids)
+        if repeated.any():
+            if duplicates == "error":
+                _refuse_repeats(
+                    order, repeated, task, task_ids, worker, worker_ids, len(value_names)
+                )
+            order, value = _combine(order, repeated, value, duplicates)
+        else:
+            value = value[order]
+        answers = cls(
+            task_ids=task_ids,
+            worker_ids=worker_ids,
+            task=task[order],
+            worker=worker[order],
+            value=value,
+            value_names=value_names,
+            gold=gold,
+            frame_kind=frame_kind,
+            columns=columns or {},
+        )
+        answers._warn_of_weak_data()
+        return answers
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.task_ids)
+
+    @property
+    def n_workers(self) -> int:
+        """Number of workers."""
+        return len(self.worker_ids)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of answers."""
+        return len(self.value)
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates of an answer."""
+        return int(self.value.shape[1])
+
+    @cached_property
+    def task_ptr(self) -> Index:
+        """Edges of task i are ``task_ptr[i]`` up to ``task_ptr[i + 1]``."""
+        return _pointers(self.task, self.n_tasks)
+
+    @cached_property
+    def worker_ptr(self) -> Index:
+        """Edges of worker u are ``by_worker[worker_ptr[u] : worker_ptr[u + 1]]``."""
+        return _pointers(self.worker, self.n_workers)
+
+    @cached_property
+    def by_worker(self) -> Index:
+        """Edge numbers, worker by worker."""
+        return _read_only(np.argsort(self.worker, kind="stable"))
+
+    @cached_property
+    def task_degree(self) -> Index:
+        """Number of answers of each task."""
+        return _read_only(np.diff(self.task_ptr))
+
+    @cached_property
+    def worker_degree(self) -> Index:
+        """Number of answers of each worker."""
+        return _read_only(np.diff(self.worker_ptr))
+
+    @cached_property
+    def is_gold(self) -> NDArray[np.bool_]:
+        """Which tasks have a known truth."""
+        if self.gold is None:
+            return np.zeros(self.n_tasks, dtype=bool)
+        return ~np.isnan(self.gold[:, 0])
+
+    def part(self, kept: NDArray[np.bool_]) -> Answers:
+        """Return the answers to some of the tasks, with those workers who gave them."""
+        edge = kept[self.task]
+        workers, worker = np.unique(self.worker[edge], return_inverse=True)
+        task = (np.cumsum(kept) - 1)[self.task[edge]]
+        return replace(
+            self,
+            task_ids=self.task_ids[kept],
+            worker_ids=self.worker_ids[workers],
+            task=task.astype(np.int32),
+            worker=worker.astype(np.int32),
+            value=self.value[edge],
+            gold=None if self.gold is None else self.gold[kept],
+        )
+
+    def __repr__(self) -> str:
+        gold = f", {int(self.is_gold.sum())} gold" if self.is_gold.any() else ""
+        read = columns_taken(self.columns)
+        return (
+            f"Answers({self.n_edges} answers of {self.n_workers} workers to {self.n_tasks} tasks, "
+            f"dimension {self.dimension}{gold}{'; ' + read if read else ''})"
+        )
+
+    def _warn_of_weak_data(self) -> None:
+        if self.n_workers == 1:
+            _warn(
+                f"all answers come from one worker, {shorten(self.worker_ids)}: nothing can be "
+                "learned of the noise, and the estimates are the answers"
+            )
+        elif self.n_edges > 1 and (self.value == self.value[0]).all():
+            _warn(f"all answers are equal ({self.value[0].tolist()}): there is nothing to weigh")
+        for role, ids in (("task", self.task_ids), ("worker", self.worker_ids)):
+            twins = _differ_by_white_space(ids)
+            if twins:
+                _warn(
+                    f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space and are "
+                    f"taken as two {role}s; clean the column if they are one"
+                )
+
+
+def columns_taken(columns: Mapping[str, str]) -> str:
+    """Say which column was taken for what."""
+    return ", ".join(f"{role} from {name!r}" for role, name in columns.items())
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DataWarning, stacklevel=5)
+
+
+def _pointers(owner: Codes, n_owners: int) -> Index:
+    pointers = np.zeros(n_owners + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner, minlength=n_owners), out=pointers[1:])
+    return _read_only(pointers)
+
+
+def _read_only(array: Index) -> Index:
+    array.flags.writeable = False
+    return array
+
+
+def check_values(value: Floats, value_names: tuple[str, ...]) -> None:
+    """Refuse values that are no finite numbers, or too large to be squared."""
+    bad = ~np.isfinite(value) | (np.abs(value) > _LARGEST_VALUE)
+    if not bad.any():
+        return
+    row, column = (int(found[0]) for found in np.nonzero(bad))
+    raise DataError(
+        f"row {row + 1}: {value[row, column]} in column {value_names[column]!r} is not a finite "
+        f"number of at most {_LARGEST_VALUE:g}; {int(bad.any(axis=1).sum())} rows are like it; "
+        "drop them or fill them in"
+    )
+
+
+def _check_gold(gold: Floats, shape: tuple[int, int], task_ids: Ids) -> None:
+    if gold.shape != shape:
+        raise DataError(f"gold must have shape {shape} (tasks, coordinates), got {gold.shape}")
+    known = np.isfinite(gold)
+    wrong = np.isinf(gold).any(axis=1) | (known.any(axis=1) & ~known.all(axis=1))
+    if wrong.any():
+        raise DataError(
+            f"gold of task {shorten(task_ids[wrong])} must give every coordinate as a finite "
+            "number, or none"
+        )
+
+
+def edge_order(task: Codes, worker: Codes, worker_ids: Ids) -> tuple[Index, NDArray[np.bool_]]:
+    """Sort rows by task, then by worker id; say which repeat the (task, worker) before them."""
+    if worker_ids.dtype == object:
+        # Ids need not be comparable with each other, but their texts are.
+        by_id = sorted(range(len(worker_ids)), key=lambda u: _sort_key(worker_ids[u]))
+    else:
+        by_id = np.argsort(worker_ids, kind="stable").tolist()
+    rank = np.empty(len(worker_ids), dtype=np.int64)
+    rank[by_id] = np.arange(len(worker_ids))
+    key = task.astype(np.int64) * len(worker_ids) + rank[worker]
+    order = np.argsort(key, kind="stable")
+    repeated = np.zeros(len(order), dtype=bool)
+    repeated[1:] = key[order[1:]] == key[order[:-1]]
+    return order, repeated
+
+
+def _sort_key(identity: object) -> tuple[str, str]:
+    return (str(identity), type(identity).__name__)
+
+
+# Two numbers may be a point, four a box.
+_OBJECTS = "; or match several in an image into objects with objects=Matching() (--objects)"
+
+
+def _refuse_repeats(
+    order: Index,
+    repeated: NDArray[np.bool_],
+    task: Codes,
+    task_ids: Ids,
+    worker: Codes,
+    worker_ids: Ids,
+    dimension: int,
+) -> None:
+    places = np.flatnonzero(repeated)
+    first, second = order[places[0] - 1], order[places[0]]
+    pairs = f"{len(places)} answers repeat" if len(places) > 1 else "1 answer repeats"
+    raise DataError(
+        f"worker {shorten([worker_ids[worker[first]]])} answered task "
+        f"{shorten([task_ids[task[first]]])} more than once (rows {first + 1} and {second + 1}); "
+        f"{pairs} an earlier one in all; combine them with duplicates='mean' or 'last' "
+        f"(command line: --duplicates){_OBJECTS if dimension in (2, 4) else ''}"
+    )
+
+
+def _combine(
+    order: Index, repeated: NDArray[np.bool_], value: Floats, duplicates: Duplicates
+) -> tuple[Index, Floats]:
+    starts = np.flatnonzero(~repeated)
+    if duplicates == "last":
+        # The sort is stable, so the last of a run is the last in the table.
+        ends = np.append(starts[1:], len(order)) - 1
+        return order[ends], value[order[ends]]
+    counts = np.diff(np.append(starts, len(order)))
+    # Averaging about the first of each run keeps small differences of large values.
+    origin = value[order[starts]]
+    deviation = value[order] - np.repeat(origin, counts, axis=0)
+    mean = np.add.reduceat(deviation, starts, axis=0) / counts[:, None]
+    return order[starts], origin + mean
+
+
+def _differ_by_white_space(ids: Ids) -> tuple[str, str] | None:
+    if ids.dtype.kind not in "OUT":
+        return None
+    seen: dict[str, str] = {}
+    for identity in ids:
+        if isinstance(identity, str):
+            other = seen.setdefault(" ".join(identity.split()), identity)
+            if other != identity:
+                return other, identity
+    return None

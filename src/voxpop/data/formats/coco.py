@@ -1,0 +1,179 @@
+"""COCO: boxes and keypoints, with a field for the annotator or one file per person; in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxpop.data.formats.back import confidence, of_images, refuse_strangers, write_json
+from voxpop.data.formats.base import (
+    Collector,
+    Mark,
+    Wishes,
+    corners,
+    get,
+    identity,
+    load_json,
+    number,
+    numbers,
+)
+from voxpop.errors import DataError
+
+if TYPE_CHECKING:
+    from voxpop.results.result import Result
+
+NAME = "coco"
+_ANNOTATOR = ("annotator", "annotator_id", "worker_id")
+
+
+def fits(document: object) -> bool:
+    """Tell whether a JSON document looks like COCO."""
+    return isinstance(document, Mapping) and {"images", "annotations"} <= set(document)
+
+
+def collect(paths: Sequence[Path], wishes: Wishes) -> Collector:
+    """Read boxes (question ``bbox``) and visible keypoints (question ``keypoints``).
+
+    Whoever has annotated an image of a file is taken to have looked at it; in a file that is one
+    person's, at all its images.
+    """
+    del wishes
+    found = Collector(format=NAME, path=paths[0] if len(paths) == 1 else paths[0].parent)
+    found.fields = {"task": "file_name", "worker": "annotator"}
+    for path in paths:
+        document = load_json(path)
+        images = _images(document, path)
+        categories = (
+            {
+                str(category.get("id")): category
+                for category in get(document, "categories", list, str(path))
+                if isinstance(category, dict)
+            }
+            if "categories" in document
+            else {}
+        )
+        listed = get(document, "annotations", list, str(path))
+        personal = not any(_annotator(item) is not None for item in listed)
+        if personal:
+            found.fields["worker"] = "file name"
+            found.looked |= {(name, path.stem) for name in images.values()}
+        for position, item in enumerate(listed, start=1):
+            where = f"{path}: annotation {position}"
+            key = get(item, "image_id", object, where)
+            name = images.get(str(key))
+            if name is None:
+                found.skip("annotations of an image that is not listed")
+                continue
+            worker = path.stem if personal else identity(_annotator(item), f"{where}, annotator")
+            found.looked.add((name, worker))
+            _take(
+                found, item, categories.get(str(item.get("category_id")), {}), name, worker, where
+            )
+    return found
+
+
+def _images(document: Any, path: Path) -> dict[str, Any]:
+    listed = get(document, "images", list, str(path))
+    names = {}
+    for position, image in enumerate(listed, start=1):
+        where = f"{path}: image {position}"
+        key = identity(get(image, "id", object, where), where)
+        names[str(key)] = identity(image.get("file_name", key), where)
+    return names
+
+
+def _annotator(item: object) -> Any:
+    if not isinstance(item, Mapping):
+        return None
+    attributes = item.get("attributes")
+    inner = attributes if isinstance(attributes, Mapping) else {}
+    return next((box[key] for box in (item, inner) for key in _ANNOTATOR if key in box), None)
+
+
+def _take(
+    found: Collector,
+    item: Mapping[str, Any],
+    category: Mapping[str, Any],
+    name: Any,
+    worker: Any,
+    where: str,
+) -> None:
+    label = str(category.get("name", item.get("category_id", "")))
+    if item.get("bbox"):
+        box = corners(*numbers(item["bbox"], 4, f"{where}, bbox"))
+        found.add("bbox", "box", Mark(name, worker, box, label))
+    points = item.get("keypoints") or []
+    listed = category.get("keypoints")
+    names = listed if isinstance(listed, list) else []
+    if not isinstance(points, list) or len(points) % 3:
+        raise DataError(f"{where}: keypoints must be a list of x, y, visibility and so on")
+    for k in range(0, len(points), 3):
+        x, y, seen = (number(part, f"{where}, keypoints") for part in points[k : k + 3])
+        if seen:
+            joint = str(names[k // 3]) if k // 3 < len(names) else str(k // 3 + 1)
+            found.add("keypoints", "point", Mark(name, worker, (x, y), joint))
+    if not item.get("bbox") and not points:
+        found.skip("annotations without a box or keypoints")
+
+
+def write(result: Result, sources: Sequence[Path], out: Path, wishes: Wishes) -> str:
+    """Write the estimates as COCO annotations with ``score``, and their ``sd`` per coordinate.
+
+    A point becomes an annotation with one keypoint. Without a source, images are numbered and
+    named by their ids.
+    """
+    del wishes
+    estimates = of_images(result)
+    if estimates.kind == "number":
+        raise DataError("COCO takes boxes and points; these estimates are numbers")
+    images: dict[str, dict[str, Any]] = {}
+    categories: dict[str, dict[str, Any]] = {}
+    for path in sources:
+        document = load_json(path)
+        names = _images(document, path)
+        for image in document["images"]:
+            images.setdefault(str(names[str(image["id"])]), image)
+        for category in document.get("categories", []):
+            categories.setdefault(str(category.get("name")), category)
+    if sources:
+        refuse_strangers(len(images.keys() & estimates.by_image.keys()), result, sources[0])
+    for name in estimates.by_image:
+        if name not in images:
+            images[name] = {"id": len(images) + 1, "file_name": name}
+    if estimates.kind == "point":
+        # The joints of a person are labels of their own here.
+        categories = {}
+    sure = confidence(result)
+    annotations: list[dict[str, Any]] = []
+    for name, listed in estimates.by_image.items():
+        for i, label, value in listed:
+            if label not in categories:
+                taken = [category.get("id", 0) for category in categories.values()]
+                joints = {"keypoints": [label], "skeleton": []} if len(value) == 2 else {}
+                categories[label] = {"id": max(taken, default=0) + 1, "name": label, **joints}
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": images[name]["id"],
+                    "category_id": categories[label]["id"],
+                    **_shape(value),
+                    "score": sure[i],
+                    "sd": result.sd[i].tolist(),
+                }
+            )
+    document = {
+        "images": [*images.values()],
+        "categories": [*categories.values()],
+        "annotations": annotations,
+    }
+    write_json(document, out)
+    return f"{len(annotations)} annotations of {len(images)} images"
+
+
+def _shape(value: list[float]) -> dict[str, Any]:
+    if len(value) == 2:
+        return {"keypoints": [*value, 2], "num_keypoints": 1}
+    xmin, ymin, xmax, ymax = value
+    wide, high = xmax - xmin, ymax - ymin
+    return {"bbox": [xmin, ymin, wide, high], "area": wide * high, "iscrowd": 0}

@@ -1,0 +1,234 @@
+"""Label Studio: its JSON export in, predictions to import out.
+
+Coordinates are percent of the image, a box is given by its upper left corner and size. An
+annotation that was cancelled is skipped, one marked as ground truth is gold. ``predictions`` of an
+export are a model's, not a person's, and are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxpop.data.formats.back import Estimates, confidence, of_images, refuse_strangers, write_json
+from voxpop.data.formats.base import (
+    Collector,
+    Mark,
+    Wishes,
+    corners,
+    get,
+    identity,
+    load_json,
+    number,
+)
+from voxpop.errors import DataError
+
+if TYPE_CHECKING:
+    from voxpop.results.result import Result
+
+NAME = "label-studio"
+_BOXES = ("rectanglelabels", "rectangle")
+_POINTS = ("keypointlabels", "keypoint")
+_NUMBERS = ("number", "rating")
+
+
+def fits(document: object) -> bool:
+    """Tell whether a JSON document looks like an export: a list of tasks with annotations."""
+    return (
+        isinstance(document, list)
+        and bool(document)
+        and isinstance(document[0], Mapping)
+        and "data" in document[0]
+        and ("annotations" in document[0] or "completions" in document[0])
+    )
+
+
+def collect(path: Path, wishes: Wishes) -> Collector:
+    """Read every annotation of an export."""
+    found = Collector(format=NAME, path=path)
+    found.fields = {"task": wishes.task or "id", "worker": "completed_by"}
+    for task, annotation, where in _annotations(path, wishes):
+        if annotation.get("was_cancelled"):
+            found.skip("cancelled annotations")
+            continue
+        worker = _worker(annotation, where)
+        gold = bool(annotation.get("ground_truth"))
+        if not gold:
+            found.looked.add((task, worker))
+        results = get(annotation, "result", list, where)
+        labels = _labels(results)
+        shapes = {str(r.get("id")) for r in results if isinstance(r, dict) and _is_shape(r)}
+        for region in results:
+            _take(found, region, task, worker, gold, labels, shapes, where)
+    return found
+
+
+def _annotations(path: Path, wishes: Wishes) -> Iterator[tuple[Any, dict[str, Any], str]]:
+    document = load_json(path)
+    if not isinstance(document, list):
+        raise DataError(f"{path}: expected a list of tasks, got another JSON document")
+    for position, task in enumerate(document, start=1):
+        where = f"{path}: task {position}"
+        name = _task_id(task, wishes, where)
+        listed = task.get("annotations", task.get("completions"))
+        if not isinstance(listed, list):
+            raise DataError(f"{where}: has no list of annotations")
+        for count, annotation in enumerate(listed, start=1):
+            if not isinstance(annotation, dict):
+                raise DataError(f"{where}: annotation {count} is not an object")
+            yield name, annotation, f"{where}, annotation {count}"
+
+
+def _task_id(task: object, wishes: Wishes, where: str) -> Any:
+    if wishes.task is None:
+        return identity(get(task, "id", object, where), where)
+    return identity(get(get(task, "data", dict, where), wishes.task, object, where), where)
+
+
+def _worker(annotation: Mapping[str, Any], where: str) -> Any:
+    """Name the person: an id, or an object of which the address says most."""
+    person = get(annotation, "completed_by", object, where)
+    if isinstance(person, Mapping):
+        person = person.get("email") or get(person, "id", object, where)
+    return identity(person, where)
+
+
+def _is_shape(region: Mapping[str, Any]) -> bool:
+    return region.get("type") in (*_BOXES, *_POINTS)
+
+
+def _labels(results: list[Any]) -> dict[str, str]:
+    """Find the label of every region, wherever among its parts it stands."""
+    found: dict[str, str] = {}
+    for region in results:
+        value = region.get("value") if isinstance(region, dict) else None
+        for key in ("labels", "rectanglelabels", "keypointlabels"):
+            listed = value.get(key) if isinstance(value, dict) else None
+            if isinstance(listed, list) and listed:
+                found[str(region.get("id"))] = str(listed[0])
+    return found
+
+
+def _take(
+    found: Collector,
+    region: Any,
+    task: Any,
+    worker: Any,
+    gold: bool,
+    labels: Mapping[str, str],
+    shapes: set[str],
+    where: str,
+) -> None:
+    kind = get(region, "type", str, where)
+    name = region.get("from_name", kind)
+    here = f"{where}, {name!r}"
+    if kind in _NUMBERS:
+        if str(region.get("id")) in shapes:
+            found.skip("numbers that belong to a region")
+            return
+        value = get(region, "value", dict, here)
+        mark = Mark(task, worker, (number(value.get(kind), here),))
+        found.add(str(name), "number", mark, gold=gold)
+    elif kind in (*_BOXES, *_POINTS):
+        value = get(region, "value", dict, here)
+        wide, high = (
+            number(region.get(f"original_{side}"), f"{here}, original_{side}") / 100
+            for side in ("width", "height")
+        )
+        x, y = number(value.get("x"), here) * wide, number(value.get("y"), here) * high
+        label = labels.get(str(region.get("id")), "")
+        if kind in _POINTS:
+            found.add(str(name), "point", Mark(task, worker, (x, y), label), gold=gold)
+            return
+        if number(value.get("rotation", 0), here) % 360:
+            raise DataError(
+                f"{here}: the rectangle is rotated; only upright ones can be averaged, "
+                "straighten it or take it out"
+            )
+        size = (number(value.get(side), here) for side in ("width", "height"))
+        box = corners(x, y, *(part * scale for part, scale in zip(size, (wide, high), strict=True)))
+        found.add(str(name), "box", Mark(task, worker, box, label), gold=gold)
+    elif kind not in ("labels", "choices", "textarea"):
+        found.skip(f"regions of type {kind!r}")
+
+
+def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
+    """Write the tasks of an export with the estimates as predictions, to import again.
+
+    ``score`` orders the tasks by how sure the estimates are: one half for the usual sd, more for
+    less.
+    """
+    from voxpop import __version__
+
+    estimates = of_images(result)
+    pattern = _pattern(source, estimates, wishes)
+    sure = confidence(result)
+    tasks: list[dict[str, Any]] = []
+    n = 0
+    for position, task in enumerate(load_json(source), start=1):
+        where = f"{source}: task {position}"
+        mine = estimates.by_image.get(str(_task_id(task, wishes, where)), [])
+        n += len(mine)
+        size = _size(task, estimates.kind, where) if mine else {}
+        regions: list[dict[str, Any]] = []
+        for i, label, value in mine:
+            shape = _region(estimates.kind, value, label, size, pattern)
+            named = {"id": f"voxpop-{len(regions) + 1}", "score": sure[i]}
+            regions.append({**pattern, **size, **shape, **named})
+        prediction = {
+            "model_version": f"voxpop-{__version__}",
+            "score": min((region["score"] for region in regions), default=0.0),
+            "result": regions,
+        }
+        kept = {key: task[key] for key in ("id", "data", "meta") if key in task}
+        tasks.append({**kept, "predictions": [prediction] if regions else []})
+    refuse_strangers(n, result, source)
+    write_json(tasks, out)
+    return f"{n} estimates as predictions of {len(tasks)} tasks"
+
+
+def _pattern(source: Path, estimates: Estimates, wishes: Wishes) -> dict[str, str]:
+    """Take the names of the control from the annotations: an import must match the project."""
+    export = collect(source, wishes).export(wishes.question or estimates.question, estimates.kind)
+    for task in load_json(source):
+        for annotation in task.get("annotations", task.get("completions", [])):
+            for region in annotation.get("result", []):
+                if region.get("from_name", region.get("type")) == export.question:
+                    return {
+                        key: region[key]
+                        for key in ("from_name", "to_name", "type")
+                        if key in region
+                    }
+    raise DataError(f"{source}: has no region of {export.question!r}")
+
+
+def _size(task: Mapping[str, Any], kind: str, where: str) -> dict[str, float]:
+    if kind == "number":
+        return {}
+    for annotation in task.get("annotations", task.get("completions", [])):
+        for region in annotation.get("result", []):
+            if "original_width" in region and "original_height" in region:
+                return {key: region[key] for key in ("original_width", "original_height")}
+    raise DataError(f"{where}: no annotation says how large the image is")
+
+
+def _region(
+    kind: str,
+    value: list[float],
+    label: str,
+    size: Mapping[str, float],
+    pattern: Mapping[str, str],
+) -> dict[str, Any]:
+    if kind == "number":
+        # Stars are whole; the estimate itself goes along.
+        shown = round(value[0]) if pattern["type"] == "rating" else value[0]
+        return {"value": {pattern["type"]: shown}, "meta": {"text": [f"estimate {value[0]:.6g}"]}}
+    wide, high = (100 / size[f"original_{side}"] for side in ("width", "height"))
+    named = {pattern["type"]: [label]} if label and pattern["type"].endswith("labels") else {}
+    if kind == "point":
+        return {"value": {"x": value[0] * wide, "y": value[1] * high, "width": 0.5, **named}}
+    xmin, ymin, xmax, ymax = value
+    box = {"x": xmin * wide, "y": ymin * high}
+    box |= {"width": (xmax - xmin) * wide, "height": (ymax - ymin) * high, "rotation": 0}
+    return {"value": {**box, **named}, "image_rotation": 0}

@@ -1,0 +1,156 @@
+"""Databases: answers by URL and query, results written back in one transaction.
+
+``duckdb:///crowd.duckdb`` needs nothing; ``sqlite:///crowd.db`` and ``postgresql://...`` need the
+extra ``sql`` (ADBC drivers). A relative path follows three slashes, an absolute one four.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from voxpop.data.tables import FrameTable, frame, text_columns
+from voxpop.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from voxpop.results.result import Result
+
+Existing = Literal["error", "replace", "append"]
+_SCHEMES = {
+    "duckdb": "duckdb",
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+}
+
+
+def is_url(source: object) -> bool:
+    """Tell whether a source names a database."""
+    return isinstance(source, str) and source.partition("://")[0] in _SCHEMES and "://" in source
+
+
+def safe_url(url: str) -> str:
+    """Return the URL without its password, to be shown."""
+    hidden = re.sub(r"(://[^/?#]*?:)[^@/]*@", r"\1***@", url)
+    return re.sub(r"(password=)[^&\s]*", r"\1***", hidden)
+
+
+def read_query(url: str, query: str) -> FrameTable:
+    """Run a query and return its rows as a table."""
+    if not query.strip():
+        raise ConfigError("query must be a SELECT, or the name of a table")
+    plain = re.fullmatch(r"[\w.]+", query.strip())
+    statement = f"SELECT * FROM {query.strip()}" if plain else query
+    with _connect(url, read_only=True) as (kind, connection):
+        if kind == "duckdb":
+            rows = connection.execute(statement).df()
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+                rows = cursor.fetch_arrow_table().to_pandas()
+    return FrameTable(rows)
+
+
+def write_result(
+    result: Result,
+    url: str,
+    prefix: str = "voxpop",
+    existing: Existing = "error",
+) -> str:
+    """Write the tables ``PREFIX_tasks`` and ``PREFIX_workers``, both or neither.
+
+    Parameters
+    ----------
+    existing
+        What to do where they are there already: refuse, replace them, or append.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*", prefix):
+        raise ConfigError(f"prefix must be a plain name like voxpop, got {prefix!r}")
+    tables = {
+        f"{prefix}_tasks": frame(text_columns(result.task_columns(), safe=False), "pandas"),
+        f"{prefix}_workers": frame(text_columns(result.worker_columns(), safe=False), "pandas"),
+    }
+    with _connect(url, read_only=False) as (kind, connection):
+        if kind == "duckdb":
+            _write_duckdb(connection, tables, existing)
+        else:
+            _write_adbc(connection, tables, existing)
+    return f"{' and '.join(tables)} in {safe_url(url)}"
+
+
+def _write_duckdb(connection: Any, tables: dict[str, Any], existing: Existing) -> None:
+    connection.execute("BEGIN")
+    for name, rows in tables.items():
+        connection.register("voxpop_rows", rows)
+        if existing == "replace":
+            connection.execute(f'DROP TABLE IF EXISTS "{name}"')
+        there = connection.execute(
+            "SELECT count(*) FROM duckdb_tables() WHERE table_name = ?", [name]
+        ).fetchone()[0]
+        if there and existing == "append":
+            connection.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM voxpop_rows')
+        else:
+            connection.execute(f'CREATE TABLE "{name}" AS SELECT * FROM voxpop_rows')
+        connection.unregister("voxpop_rows")
+    connection.execute("COMMIT")
+
+
+def _write_adbc(connection: Any, tables: dict[str, Any], existing: Existing) -> None:
+    import pyarrow as pa
+
+    modes = {"error": "create", "replace": "replace", "append": "create_append"}
+    with connection.cursor() as cursor:
+        for name, rows in tables.items():
+            arrow = pa.Table.from_pandas(rows, preserve_index=False)
+            cursor.adbc_ingest(name, arrow, mode=modes[existing])
+    connection.commit()
+
+
+@contextmanager
+def _connect(url: str, read_only: bool) -> Iterator[tuple[str, Any]]:
+    """Open a database; whatever it complains of becomes one line without the password."""
+    kind = _SCHEMES[url.partition("://")[0]]
+    target = url if kind == "postgresql" else _path_of(url, must_exist=read_only)
+    if kind == "duckdb":
+        import duckdb
+
+        def opened() -> Any:
+            return duckdb.connect(target, read_only=read_only)
+
+        problems: tuple[type[Exception], ...] = (duckdb.Error,)
+    else:
+        try:
+            driver = import_module(f"adbc_driver_{kind}.dbapi")
+        except ImportError:
+            raise ConfigError(f"{kind} needs its driver: pip install 'voxpop[sql]'") from None
+
+        def opened() -> Any:
+            return driver.connect(target)
+
+        problems = (driver.Error,)
+    try:
+        connection = opened()
+        try:
+            yield kind, connection
+        finally:
+            # What was not committed is rolled back.
+            connection.close()
+    except problems as error:
+        # SQLite's driver repeats the whole statement, which nobody typed.
+        told = " ".join(str(error).split()).partition(" query was:")[0]
+        told = told.replace(url, safe_url(url))[:300]
+        there = "already exists" in told and not read_only
+        hint = "; say existing='replace' or 'append' (command line: --existing)" if there else ""
+        raise DataError(f"{safe_url(url)}: {told}{hint}") from None
+
+
+def _path_of(url: str, must_exist: bool) -> str:
+    path = Path(re.sub(r"^\w+:///?", "", url, count=1))
+    if must_exist and not path.exists():
+        # Both databases would make an empty one instead.
+        raise DataError(f"{path}: no such file")
+    return str(path)

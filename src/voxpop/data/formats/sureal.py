@@ -1,0 +1,151 @@
+"""sureal: its data sets, ``.json`` or ``.py``, in; ``output.json`` out.
+
+A ``.py`` file is a program. It is parsed, and what is assigned to a name must be a literal; nothing
+of it is ever run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxpop.data.files import read_text
+from voxpop.data.formats.back import of_images, refuse_strangers, write_json
+from voxpop.data.formats.base import Collector, Mark, Wishes, get, identity, load_json, number
+from voxpop.errors import DataError
+
+if TYPE_CHECKING:
+    from voxpop.results.result import Result
+
+NAME = "sureal"
+# A syntax tree takes some hundred times the size of its text.
+_LARGEST_PROGRAM = 20 << 20
+
+
+def fits(document: object) -> bool:
+    """Tell whether a JSON document looks like a data set."""
+    return isinstance(document, Mapping) and "dis_videos" in document
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read the data set as plain objects."""
+    name = path.name.lower().removesuffix(".gz")
+    document = _literals(path) if name.endswith(".py") else load_json(path)
+    if not isinstance(document, dict):
+        raise DataError(f"{path}: expected an object with 'dis_videos'")
+    return document
+
+
+def _literals(path: Path) -> dict[str, Any]:
+    try:
+        tree = ast.parse(read_text(path, _LARGEST_PROGRAM))
+    except (SyntaxError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: is not Python: {error}") from None
+    except (RecursionError, MemoryError):
+        raise DataError(f"{path}: is nested too deeply to be a data set") from None
+    found: dict[str, Any] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            try:
+                found[statement.targets[0].id] = ast.literal_eval(_Nan().visit(statement.value))
+            except (ValueError, TypeError, RecursionError, MemoryError):
+                # Not a literal: never run, and missed only where it is needed.
+                continue
+    if "dis_videos" not in found:
+        raise DataError(
+            f"{path}: has no literal dis_videos = [...]; a program that works it out is not run, "
+            "save its result as .json"
+        )
+    return found
+
+
+class _Nan(ast.NodeTransformer):
+    """Writes a missing score, ``np.nan`` in sureal's own data sets, as the literal None."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """Take ``np.nan`` and ``numpy.nan``; leave anything else, which is no literal."""
+        known = isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy")
+        return ast.Constant(None) if known and node.attr.lower() == "nan" else node
+
+
+def collect(path: Path, wishes: Wishes) -> Collector:
+    """Read the opinion scores; repeated ones of a subject count as their mean."""
+    found = Collector(format=NAME, path=path, repeats="mean")
+    videos = get(load(path), "dis_videos", list, str(path))
+    name = wishes.task or _task_field(videos)
+    found.fields = {"task": name, "worker": "os"}
+    again = 0
+    for position, video in enumerate(videos, start=1):
+        where = f"{path}: video {position}"
+        task = identity(get(video, name, object, where), where)
+        scores = get(video, "os", object, where)
+        if isinstance(scores, list | tuple):
+            scores = dict(enumerate(scores, start=1))
+        if not isinstance(scores, dict):
+            raise DataError(f"{where}: 'os' must be a list or an object of scores")
+        for worker, score in scores.items():
+            listed = score if isinstance(score, list | tuple) else [score]
+            kept = [item for item in listed if item is not None and item == item]
+            again += max(0, len(kept) - 1)
+            for item in kept:
+                value = (number(item, f"{where}, {worker!r}"),)
+                found.add("score", "number", Mark(task, identity(worker, where), value))
+    if again:
+        found.skip("repetitions, each averaged with the first score of its subject", again)
+    return found
+
+
+def _task_field(videos: list[Any]) -> str:
+    paths = [video.get("path") for video in videos if isinstance(video, dict)]
+    unique = len(set(map(str, paths))) == len(videos) and None not in paths
+    return "path" if unique else "asset_id"
+
+
+def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
+    """Write what sureal writes: scores with std and 95 % half-widths, observers' inconsistency.
+
+    The model is called ``voxpop``. Videos stand in the order of the data set.
+    """
+    estimates = of_images(result)
+    videos = get(load(source), "dis_videos", list, str(source))
+    name = wishes.task or _task_field(videos)
+    low, high = result.interval(0.95)
+    document: dict[str, Any] = {"dis_videos": {}, "observers": {}}
+    n = 0
+    for position, video in enumerate(videos):
+        for i, _, value in estimates.by_image.get(str(video.get(name)), []):
+            n += 1
+            model: dict[str, Any] = {
+                "quality_score": value[0],
+                "quality_score_std": float(result.sd[i, 0]),
+                "quality_score_ci95": [value[0] - float(low[i, 0]), float(high[i, 0]) - value[0]],
+            }
+            document["dis_videos"][str(position)] = {
+                "dis_video_name": video.get("path", video.get("asset_id")),
+                "models": {"voxpop": model},
+            }
+    refuse_strangers(n, result, source)
+    spread = np.sqrt(result.worker_variance)
+    for u, worker in enumerate(result.worker_ids.tolist()):
+        bounds = np.sqrt(result.worker_interval[u])
+        model = {
+            "observer_inconsistency": float(spread[u]),
+            "observer_inconsistency_ci95": [
+                float(spread[u] - bounds[0]),
+                float(bounds[1] - spread[u]),
+            ],
+        }
+        if result.worker_bias.size:
+            half = 1.96 * float(result.worker_bias_sd[u, 0])
+            model["observer_bias"] = float(result.worker_bias[u, 0])
+            model["observer_bias_std"] = float(result.worker_bias_sd[u, 0])
+            model["observer_bias_ci95"] = [half, half]
+        document["observers"][str(u)] = {"observer": str(worker), "models": {"voxpop": model}}
+    write_json(document, out)
+    return f"{n} scores of {len(videos)} videos"

@@ -1,0 +1,108 @@
+"""Wide tables: a row per task, a column per worker; a bare matrix of numbers too."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from voxpop.data.files import read_text
+from voxpop.data.formats.base import Collector, Mark, Wishes, column_ids, number
+from voxpop.data.tables import SYNONYMS, VECTORS, Table
+from voxpop.errors import DataError, shorten
+
+NAME = "wide"
+_MISSING = {"", "nan", "na", "n/a", "null", "none"}
+# Columns of statistics that such tables carry beside the people.
+_STATISTICS = {"mos", "ci", "ci95", "n", "sos", "std", "sd", "mean", "median", "stddev", "dmos"}
+
+
+def fits(table: Table) -> bool:
+    """Tell whether a table is wide beyond doubt.
+
+    It must have no column that looks like a worker or a value, a first column that looks like the
+    task with no id twice, and at least three more columns that hold nothing but numbers.
+    """
+    lower = [name.lower() for name in table.columns]
+    known = {*SYNONYMS["worker"], *SYNONYMS["value"]} | {n for names in VECTORS for n in names}
+    if known & set(lower) or any(name.startswith("value_") for name in lower):
+        return False
+    people = _people(table.columns[1:])
+    if lower[0] not in SYNONYMS["task"] or len(people) < 3:
+        return False
+    tasks = table.texts(table.columns[0])
+    return len(set(tasks)) == len(tasks) and all(
+        _is_number_or_missing(text) for name in people for text in table.texts(name)
+    )
+
+
+def _people(columns: list[str]) -> list[str]:
+    return [name for name in columns if name.lower() not in _STATISTICS]
+
+
+def _is_number_or_missing(text: str | None) -> bool:
+    try:
+        return text is None or text.strip().lower() in _MISSING or number(text, "") is not None
+    except DataError:
+        return False
+
+
+def is_bare(path: Path) -> bool:
+    """Tell whether a text file begins with numbers instead of names."""
+    first = next((line for line in read_text(path).splitlines() if line.strip()), "")
+    cells = [cell.strip() for cell in first.replace("\t", ",").replace(";", ",").split(",")]
+    # Workers that are counted, over a column without a name, are names and no answers.
+    counted = not cells[0] and any(
+        cells[1:] == [str(k) for k in range(start, start + len(cells) - 1)] for start in (0, 1)
+    )
+    return len(cells) > 1 and not counted and all(_is_number_or_missing(cell) for cell in cells)
+
+
+def collect_bare(path: Path, wishes: Wishes) -> Collector:
+    """Read a matrix without names: tasks and workers are numbered from 1."""
+    text = read_text(path)
+    delimiter = max(",\t;", key=text.partition("\n")[0].count)
+    found = Collector(format=NAME, path=path, fields={"task": "row", "worker": "column"})
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
+    except csv.Error as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
+    for i, row in enumerate(rows, start=1):
+        if len(row) != len(rows[0]):
+            raise DataError(f"{path}: row {i} has {len(row)} cells, the first has {len(rows[0])}")
+        for u, cell in enumerate(row, start=1):
+            _take(found, i, u, cell, wishes, f"{path}: row {i}, column {u}")
+    return found
+
+
+def collect(table: Table, path: object, wishes: Wishes) -> Collector:
+    """Read a column per worker; columns of statistics like MOS are left out."""
+    names = {name.lower(): name for name in reversed(table.columns)}
+    guess = next((names[s] for s in SYNONYMS["task"] if s in names), table.columns[0])
+    task_column = wishes.task or guess
+    if task_column not in table.columns:
+        raise DataError(
+            f"no column {task_column!r} for the task; they are {shorten(table.columns, 12)}"
+        )
+    others = [name for name in table.columns if name != task_column]
+    people = _people(others)
+    found = Collector(format=NAME, path=path, fields={"task": task_column, "worker": "header"})
+    for name in sorted(set(others) - set(people)):
+        found.skip(f"column {name!r}")
+    tasks = column_ids(table.texts(task_column))
+    for name in people:
+        for row, (task, cell) in enumerate(zip(tasks, table.texts(name), strict=True), start=1):
+            if task is None:
+                raise DataError(f"{path}: column {task_column!r} is empty in row {row}")
+            _take(found, task, name, cell, wishes, f"{path}: row {row}, column {name!r}")
+    return found
+
+
+def _take(
+    found: Collector, task: object, worker: object, cell: str | None, wishes: Wishes, where: str
+) -> None:
+    if cell is None or cell.strip().lower() in _MISSING:
+        return
+    value = number(cell.strip(), where)
+    if value not in wishes.missing:
+        found.add("value", "number", Mark(task, worker, (value,)))

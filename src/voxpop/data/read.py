@@ -1,0 +1,354 @@
+"""From a file, a frame or a database to ``Answers``, and from a table of truths to arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxpop.arrays import Codes, Floats, Ids
+from voxpop.data.answers import Answers, Duplicates
+from voxpop.data.formats import (
+    files_of,
+    is_url,
+    read_export,
+    read_query,
+    sniff_document,
+    sniff_table,
+)
+from voxpop.data.formats.base import Wishes
+from voxpop.data.formats.marks import marks_of_table, pairs_of
+from voxpop.data.objects import Matching, Objects
+from voxpop.data.tables import Table, matrix, open_table, resolve_column, resolve_values
+from voxpop.errors import ConfigError, DataError, shorten
+
+
+def read_answers(
+    source: object,
+    task: str | None = None,
+    worker: str | None = None,
+    values: str | Sequence[str] | None = None,
+    gold: object = None,
+    *,
+    duplicates: Duplicates | None = None,
+    format: str | None = None,
+    question: str | None = None,
+    missing: Sequence[float] = (),
+    objects: Matching | None = None,
+    looked: object = None,
+    query: str | None = None,
+) -> Answers:
+    """Read answers from a table, a tool's export, a data frame or a database.
+
+    The format is found out from what the file holds, and columns that are not named are guessed
+    from the names users' tools give them; ``answers.notes``, ``answers.columns`` and its ``repr``
+    say what was taken for what.
+
+    Parameters
+    ----------
+    source
+        Path to CSV, TSV, Parquet or JSON lines (also gzipped), or to the export of a tool; a
+        folder or list of CVAT jobs or COCO files; a pandas, polars or pyarrow table; or the URL of
+        a database, with ``query``.
+    task
+        Column of the task ids; in a tool's export, the field that names the tasks.
+    values
+        One column, or several for points, boxes and other vectors.
+    gold
+        Known truths: a column (or one per coordinate) of the same table, empty where unknown;
+        or another table or path with a task and the value columns; or a mapping from task to
+        truth.
+    duplicates
+        What to do when a worker answered a task more than once: ``"error"`` (unless the table
+        has a column ``run``, or the format knows repetitions: then their mean), ``"mean"`` or
+        ``"last"``.
+    format
+        One of ``voxpop.FORMATS``, where what is found out is wrong; ``"long"`` is a plain table.
+    question
+        Which question of an export that holds several.
+    missing
+        Numbers of a wide table that mean no answer, like -1.
+    objects
+        How to match boxes or points into objects, when images hold several of them; matched with
+        the defaults where a tool's export shows that somebody drew two.
+    looked
+        A table of task and worker: who looked at what, for those who marked nothing.
+    query
+        SELECT, or name of a table, for a database.
+    """
+    if isinstance(source, Answers):
+        asked_for = (task, worker, values, gold, duplicates, format, question, objects, query)
+        if any(item is not None for item in asked_for):
+            raise ConfigError(
+                "these answers have been read already; name columns, gold and duplicates when "
+                "reading the table"
+            )
+        return source
+    wishes = Wishes(question=question, task=task, missing=tuple(missing))
+    read, _ = read_with_objects(
+        source, worker, values, gold, duplicates, format, wishes, objects, looked, query
+    )
+    return read
+
+
+def read_with_objects(
+    source: object,
+    worker: str | None,
+    values: str | Sequence[str] | None,
+    gold: object,
+    duplicates: Duplicates | None,
+    format: str | None,
+    wishes: Wishes,
+    objects: Matching | None,
+    looked: object,
+    query: str | None,
+) -> tuple[Answers, Objects | None]:
+    """Read like :func:`read_answers`; also return the objects where marks were matched."""
+    name, opened = _open(source, format, query, plain=worker is not None or values is not None)
+    if name == "long":
+        table = opened if isinstance(opened, Table) else open_table(opened)
+        if objects is not None:
+            export = marks_of_table(table, wishes, worker, values, gold, looked)
+            return export.answers(objects, None)
+        return _read_long(table, wishes.task, worker, values, gold, duplicates), None
+    if worker is not None or values is not None:
+        raise ConfigError(
+            f"worker and values are columns of a plain table; in {name} choose a question"
+        )
+    export = read_export(opened, name, wishes)
+    if looked is not None:
+        export = replace(export, looked=export.looked | pairs_of(looked))
+    answers, found = export.answers(objects, duplicates)
+    if gold is not None:
+        truths = read_truth(gold, answers.task_ids, answers.value_names, needed="gold")
+        answers = replace(answers, gold=truths)
+    return answers, found
+
+
+def _open(source: object, format: str | None, query: str | None, plain: bool) -> tuple[str, object]:
+    """Find out the format, and open what is a table: once, since that reads it."""
+    if is_url(source):
+        if query is None:
+            raise ConfigError("a database needs a query: a SELECT, or the name of a table")
+        table: Table = read_query(str(source), query)
+        return format or ("long" if plain else sniff_table(table)), table
+    if query is not None:
+        raise ConfigError("query is for databases; a source like sqlite:///crowd.db is one")
+    if format is not None:
+        return format, source
+    paths = files_of(source)
+    kind = None if paths is None else sniff_document(paths)
+    if kind is not None:
+        return kind, source
+    table = open_table(source)
+    return "long" if plain else sniff_table(table), table
+
+
+def _read_long(
+    table: Table,
+    task: str | None,
+    worker: str | None,
+    values: str | Sequence[str] | None,
+    gold: object,
+    duplicates: Duplicates | None,
+) -> Answers:
+    task_column = resolve_column(table, "task", task)
+    worker_column = resolve_column(table, "worker", worker)
+    asked = [values] if isinstance(values, str) else values
+    gold_columns = _gold_columns(table, gold)
+    taken = {task_column, worker_column, *gold_columns}
+    value_columns = resolve_values(table, asked, taken)
+    for other in value_columns:
+        if other in taken:
+            raise DataError(f"column {other!r} cannot be both the value and a task, worker or gold")
+    task_codes, task_ids = table.ids(task_column)
+    worker_codes, worker_ids = table.ids(worker_column)
+    value = matrix(table, value_columns)
+    truths: Floats | None = None
+    if gold_columns:
+        truths = _gold_of_rows(table, gold_columns, task_codes, task_ids)
+    elif gold is not None:
+        truths = read_truth(gold, task_ids, tuple(value_columns), needed="gold")
+    runs = "run" in {name.lower() for name in table.columns} - {n.lower() for n in value_columns}
+    answers = Answers.from_codes(
+        task_codes,
+        task_ids,
+        worker_codes,
+        worker_ids,
+        value,
+        value_names=tuple(value_columns),
+        gold=truths,
+        duplicates=duplicates or ("mean" if runs else "error"),
+        frame_kind=table.kind,
+        columns={
+            "task": task_column,
+            "worker": worker_column,
+            "value": ", ".join(value_columns),
+        },
+    )
+    if runs and duplicates is None and answers.n_edges < len(value):
+        told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
+        return replace(answers, notes=(told,))
+    return answers
+
+
+def long_columns(answers: Answers) -> dict[str, Any]:
+    """Return answers as the columns of a long table: task, worker, values, gold where known."""
+    names = [
+        f"value_{name}" if name in ("task", "worker") else name for name in answers.value_names
+    ]
+    columns: dict[str, Any] = {
+        "task": answers.task_ids[answers.task],
+        "worker": answers.worker_ids[answers.worker],
+    }
+    columns |= dict(zip(names, answers.value.T, strict=True))
+    if answers.gold is not None:
+        of = ["gold"] if len(names) == 1 else [f"gold_{name}" for name in names]
+        columns |= dict(zip(of, answers.gold[answers.task].T, strict=True))
+    return columns
+
+
+def read_truth(
+    source: object,
+    task_ids: Ids,
+    value_names: tuple[str, ...],
+    needed: str = "truth",
+) -> Floats:
+    """Read one vector per task and align it with ``task_ids``; NaN where there is none.
+
+    ``source`` is a mapping, a path, or a data frame with a task column and the value columns of
+    the answers (or, for numbers, a column named like one).
+    """
+    if isinstance(source, Mapping):
+        if not source:
+            raise DataError(f"{needed}: is empty")
+        ids, rows = list(source), [np.atleast_1d(source[key]) for key in source]
+        try:
+            value = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
+        except (TypeError, ValueError):
+            raise DataError(f"{needed}: expected numbers, got {shorten(source.values())}") from None
+    else:
+        table = open_table(source)
+        column = resolve_column(table, "task", None)
+        columns = _truth_columns(table, value_names, column)
+        codes, distinct = table.ids(column)
+        if len(distinct) < len(codes):
+            twice = distinct[np.bincount(codes) > 1]
+            raise DataError(f"{needed}: task {shorten(twice)} is there more than once")
+        # A truth may be missing for some tasks.
+        ids, value = list(distinct), matrix(table, columns, missing_ok=True)
+    if value.shape[1] != len(value_names):
+        raise DataError(
+            f"{needed}: expected {len(value_names)} coordinates ({', '.join(value_names)}), "
+            f"got {value.shape[1]}"
+        )
+    return _align(ids, value, task_ids, needed)
+
+
+def read_variances(source: object, worker_ids: Ids) -> Floats:
+    """Read one positive variance for every worker, from a mapping or a table, in order of ids."""
+    if isinstance(source, Mapping):
+        ids, number = list(source), [source[key] for key in source]
+    else:
+        table = open_table(source)
+        codes, distinct = table.ids(resolve_column(table, "worker", None))
+        column = resolve_column(table, "variance", "variance")
+        ids, number = distinct[codes].tolist(), table.numbers(column).tolist()
+    positions = Positions(worker_ids)
+    variance = np.full(len(worker_ids), np.nan)
+    for identity, item in zip(ids, number, strict=True):
+        u = positions.get(identity)
+        if u is not None:
+            variance[u] = item
+    if np.isnan(variance).any():
+        missing = worker_ids[np.isnan(variance)]
+        raise DataError(f"variances: there is none for worker {shorten(missing)}")
+    if not (np.isfinite(variance).all() and (variance > 0).all()):
+        raise DataError("variances: expected positive finite numbers")
+    return variance
+
+
+def read_by_worker(source: object, column: str) -> dict[str, str]:
+    """Read one text per worker from a table with that column."""
+    table = open_table(source)
+    workers = table.texts(resolve_column(table, "worker", None))
+    texts = table.texts(resolve_column(table, column, column))
+    return {str(w): t or "" for w, t in zip(workers, texts, strict=True) if w is not None}
+
+
+def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
+    """Find the truth by the answers' own names, as a column called so, or like an answer."""
+    if set(value_names) <= set(table.columns):
+        return list(value_names)
+    by_lower = {name.lower(): name for name in reversed(table.columns)}
+    for name in ("truth", "gold"):
+        if name in by_lower and len(value_names) == 1:
+            return [by_lower[name]]
+    return resolve_values(table, None, {task})
+
+
+class Positions:
+    """Where an id stands: as it is, or else by its text.
+
+    One file may hold ids 1 and 2, another 1 and z: text there, numbers here, the same tasks.
+    """
+
+    def __init__(self, ids: Ids) -> None:
+        listed = ids.tolist()
+        self._exact = {identity: i for i, identity in enumerate(listed)}
+        self._by_text = {str(identity): i for i, identity in enumerate(listed)}
+
+    def get(self, identity: object) -> int | None:
+        """Return the position, or None."""
+        plain = identity.item() if isinstance(identity, np.generic) else identity
+        return self._exact.get(plain, self._by_text.get(str(plain)))
+
+
+def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:
+    positions = Positions(task_ids)
+    aligned = np.full((len(task_ids), value.shape[1]), np.nan)
+    found = 0
+    for identity, row in zip(ids, value, strict=True):
+        i = positions.get(identity)
+        if i is not None:
+            aligned[i] = row
+            found += 1
+    if found == 0:
+        raise DataError(
+            f"{needed}: none of its tasks ({shorten(ids)}) is among the answers' tasks "
+            f"({shorten(task_ids)})"
+        )
+    return aligned
+
+
+def _gold_columns(table: Table, gold: object) -> list[str]:
+    """Return the columns of this table that hold gold; none when gold is a table of its own."""
+    if isinstance(gold, str):
+        if gold in table.columns:
+            return [gold]
+        if not Path(gold).exists():
+            raise DataError(
+                f"gold {gold!r} is neither a column ({shorten(table.columns, 12)}) nor a file"
+            )
+        return []
+    if isinstance(gold, Sequence) and not isinstance(gold, os.PathLike):
+        return [resolve_column(table, "gold", name) for name in gold]
+    return []
+
+
+def _gold_of_rows(table: Table, columns: Sequence[str], task: Codes, task_ids: Ids) -> Floats:
+    """Reduce a gold column with one entry per answer to one truth per task."""
+    rows = matrix(table, columns, missing_ok=True)
+    gold = np.full((len(task_ids), len(columns)), np.nan)
+    known = ~np.isnan(rows).all(axis=1)
+    gold[task[known]] = rows[known]
+    differ = known & (rows != gold[task]).any(axis=1)
+    if differ.any():
+        raise DataError(
+            f"gold of task {shorten(task_ids[np.unique(task[differ])])} differs between its rows"
+        )
+    return gold

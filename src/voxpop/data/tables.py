@@ -1,0 +1,329 @@
+"""Tables in and out: a file or a data frame as named columns of ids and numbers.
+
+Files are read by DuckDB (:mod:`voxpop.data.files`), data frames of any library through narwhals.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from voxpop.arrays import Codes, Floats, Ids
+from voxpop.data.files import SUSPECT, FileTable, refuse_missing, refuse_text, with_apostrophe
+from voxpop.data.files import make_folder as make_folder
+from voxpop.data.files import replacing as replacing
+from voxpop.data.files import require_folder as require_folder
+from voxpop.errors import DataError, shorten
+
+FrameKind = Literal["pandas", "polars", "pyarrow"]
+
+# Names seen in users' files, in order of preference; matched without regard to case.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "task": (
+        *("task", "task_id", "item", "item_id", "question", "hitid", "subject_ids"),
+        *("image", "file_url", "orig_id", "record_id", "pvs_id", "video_name", "submission"),
+    ),
+    "worker": (
+        *("worker", "worker_id", "performer", "annotator", "annotator_id", "workerid", "user_id"),
+        *("user_name", "uid", "completed_by", "rater", "judge", "observer", "source", "forecaster"),
+        *("grader", "assignment:worker_id", "!amt_worker_ids"),
+    ),
+    "value": ("value", "label", "answer", "rating", "score", "response", "vote"),
+}
+# Sets of columns that together are one vector: boxes and points.
+VECTORS: tuple[tuple[str, ...], ...] = (
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("left", "top", "width", "height"),
+    ("x", "y", "width", "height"),
+    ("x", "y", "z"),
+    ("x", "y"),
+)
+# Columns of the canonical long table that are never the answer itself.
+_NEVER_VALUES = {
+    *("time", "duration", "gold", "truth", "cost", "group", "run", "conf", "dim", "object"),
+}
+
+
+@runtime_checkable
+class Table(Protocol):
+    """A table whose columns can be asked for as ids or as numbers."""
+
+    kind: str
+    columns: list[str]
+
+    def ids(self, column: str) -> tuple[Codes, Ids]:
+        """Return a dense number per row, and the distinct ids in order of first appearance."""
+
+    def numbers(self, column: str, missing_ok: bool = False) -> Floats:
+        """Return the column as float64, or raise an error that names the first bad row."""
+
+    def texts(self, column: str) -> list[str | None]:
+        """Return the column as text, None where a cell is empty."""
+
+
+def open_table(source: object) -> Table:
+    """Open a path or a data frame as a table."""
+    if isinstance(source, str | os.PathLike):
+        return FileTable(Path(source))
+    return FrameTable(source)
+
+
+def matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Floats:
+    """Return several columns of numbers side by side, one row per row."""
+    return np.stack([table.numbers(column, missing_ok) for column in columns], axis=1)
+
+
+def frame(columns: Mapping[str, Any], kind: str) -> Any:
+    """Build a data frame of the kind asked for: ``pandas``, ``polars`` or ``pyarrow``."""
+    import narwhals as nw
+
+    return nw.from_dict(dict(columns), backend=cast("FrameKind", kind)).to_native()
+
+
+def number_ids(ids: ArrayLike, column: str) -> tuple[Codes, Ids]:
+    """Give ids dense numbers in order of first appearance; any hashable thing is an id."""
+    import pandas as pd
+
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iuf":
+        array = ids
+    else:
+        # Filled one by one: as an array, a list of 1 and "1" would become text, and a list of
+        # tuples a matrix.
+        listed = list(ids)  # type: ignore[arg-type]
+        array = np.empty(len(listed), dtype=object)
+        array[:] = listed
+        if listed and all(type(item) is int for item in listed):
+            array = np.array(listed)
+    try:
+        codes, distinct = pd.factorize(array)
+    except TypeError:
+        raise DataError(f"column {column!r} holds ids that cannot be hashed") from None
+    refuse_missing(codes < 0, column)
+    return codes.astype(np.int32), np.asarray(distinct)
+
+
+class FrameTable:
+    """A data frame that is already in memory."""
+
+    def __init__(self, source: object) -> None:
+        import narwhals as nw
+
+        try:
+            native = nw.from_native(source)  # type: ignore[call-overload]
+        except TypeError:
+            raise DataError(
+                f"expected a path or a data frame (pandas, polars, pyarrow), "
+                f"got {type(source).__name__}; wrap it in pandas.DataFrame"
+            ) from None
+        except nw.exceptions.DuplicateError:
+            raise DataError("the table has two columns of the same name; rename one") from None
+        self._frame: Any = native.collect() if isinstance(native, nw.LazyFrame) else native
+        self.kind = self._frame.implementation.value
+        self.columns = list(self._frame.columns)
+        if not all(isinstance(name, str) for name in self.columns):
+            raise DataError(f"column names must be text, got {shorten(self.columns)}")
+        if len(self._frame) == 0:
+            raise DataError("the table has no rows; expected one row per answer")
+
+    def ids(self, column: str) -> tuple[Codes, Ids]:
+        """Number the ids by hashing them, so that anything hashable will do."""
+        series = self._frame[column]
+        # As a list where it is not numbers: an array of text is as wide as its longest entry.
+        return number_ids(
+            series.to_numpy() if series.dtype.is_numeric() else series.to_list(), column
+        )
+
+    def numbers(self, column: str, missing_ok: bool = False) -> Floats:
+        """Convert the column, taking text that spells a number as that number."""
+        import pandas as pd
+
+        series = self._frame[column]
+        raw = series.to_numpy()
+        if series.dtype.is_numeric():
+            number = np.asarray(raw, dtype=np.float64)
+            absent = series.is_null().to_numpy()
+        else:
+            coerced = pd.to_numeric(pd.Series(raw, dtype=object), errors="coerce")
+            number = np.asarray(coerced, dtype=np.float64)
+            absent = np.array([item is None or item is pd.NA or item != item for item in raw])
+        refuse_text(np.isnan(number) & ~absent, lambda row: raw[row], column)
+        if not missing_ok:
+            refuse_missing(absent, column)
+        return number
+
+    def texts(self, column: str) -> list[str | None]:
+        """Spell every cell; whole numbers that a frame had to make floats lose their ``.0``."""
+        import pandas as pd
+
+        cells = self._frame[column].to_list()
+        return [
+            None if item is None or item is pd.NA or item != item or item == "" else _spell(item)
+            for item in cells
+        ]
+
+
+def resolve_column(table: Table, role: str, asked: str | None) -> str:
+    """Find the column that plays a role: the one asked for, or the best-known synonym."""
+    if asked is not None:
+        if asked not in table.columns:
+            raise DataError(
+                f"no column {asked!r} for the {role}; the columns are {shorten(table.columns, 12)}"
+            )
+        return asked
+    by_lower = {name.lower(): name for name in reversed(table.columns)}
+    for synonym in SYNONYMS[role]:
+        if synonym in by_lower:
+            return by_lower[synonym]
+    raise DataError(
+        f"no column that looks like the {role}; the columns are {shorten(table.columns, 12)}; "
+        f"name it with {role}= (command line: --{role})"
+    )
+
+
+def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -> list[str]:
+    """Find the value columns: as asked, a synonym, ``value_*``, a known vector, or what is left."""
+    if asked is not None:
+        names = [resolve_column(table, "value", name) for name in asked]
+        if not names or len(set(names)) < len(names):
+            raise DataError(f"value columns must be one or more different names, got {asked!r}")
+        return names
+    left = [name for name in table.columns if name not in taken]
+    by_lower = {name.lower(): name for name in reversed(left)}
+    for synonym in SYNONYMS["value"]:
+        if synonym in by_lower:
+            return [by_lower[synonym]]
+    numbered = [name for name in left if name.lower().startswith("value_")]
+    if numbered:
+        return numbered
+    for vector in VECTORS:
+        if all(name in by_lower for name in vector):
+            return [by_lower[name] for name in vector]
+    left = [name for name in left if name.lower() not in _NEVER_VALUES]
+    if len(left) == 1:
+        return left
+    raise DataError(
+        f"no column that looks like the value; the columns are {shorten(table.columns, 12)}; "
+        "name one or more with values= (command line: --value)"
+    )
+
+
+def _spell(item: object) -> str:
+    return str(int(item)) if isinstance(item, float) and item.is_integer() else str(item)
+
+
+def text_columns(columns: Mapping[str, Any], safe: bool = True) -> dict[str, NDArray[Any]]:
+    """Return the columns that a file holds: numbers as they are, ids as their text.
+
+    ``safe`` marks what a spreadsheet would run as a formula (:func:`files.with_apostrophe`), ids
+    and headers alike; reading takes the mark away again.
+    """
+    return {
+        with_apostrophe(name) if safe else name: _text_column(np.asarray(column), safe)
+        for name, column in columns.items()
+    }
+
+
+def _text_column(column: NDArray[Any], safe: bool) -> NDArray[Any]:
+    if column.dtype.kind in "iufb":
+        return column
+    # Ids may be any hashable thing; a file holds their text, and nothing for what is absent.
+    items = column.tolist()
+    texts = np.array([str(item) for item in items], dtype=object)
+    if safe:
+        # Few begin with a character that matters: only these are looked into.
+        for row in [r for r, text in enumerate(texts) if text[:1] in SUSPECT]:
+            texts[row] = with_apostrophe(texts[row])
+    texts[[item is None or item != item for item in items]] = None
+    return texts
+
+
+def print_table(columns: Mapping[str, Any], stream: IO[str]) -> None:
+    """Print columns as CSV, every digit of the numbers, nothing for what is absent."""
+    table = text_columns(columns)
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(_rows(table, absent=""))
+
+
+def _rows(table: Mapping[str, NDArray[Any]], absent: object) -> Iterator[tuple[Any, ...]]:
+    listed = (
+        [absent if item is None or item != item else item for item in column.tolist()]
+        for column in table.values()
+    )
+    return zip(*listed, strict=True)
+
+
+def write_table(columns: Mapping[str, Any], path: Path) -> None:
+    """Write columns to a CSV, TSV, Parquet or JSONL file, atomically; numbers keep every digit."""
+    import duckdb
+
+    packed = path.suffix.lower() == ".gz"
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
+    kind = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json"}.get(suffix, "csv")
+    texts = text_columns(columns, safe=kind == "csv")
+    with replacing(path) as temporary:
+        # DuckDB reads the columns where they are, by the name of the variable.
+        relation = duckdb.connect().sql("FROM texts")
+        if kind == "parquet":
+            relation.write_parquet(str(temporary))
+        elif kind == "csv":
+            relation.write_csv(
+                str(temporary),
+                sep="\t" if suffix == ".tsv" else ",",
+                compression="gzip" if packed else "none",
+            )
+        else:
+            text = "".join(
+                json.dumps(dict(zip(texts, row, strict=True))) + "\n"
+                for row in _rows(texts, absent=None)
+            )
+            temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+
+
+# How an id of a kind that files do not have comes back from its text.
+_FROM_TEXT: dict[str, Any] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: text == "True",
+    "date": date.fromisoformat,
+    "datetime": datetime.fromisoformat,
+    "Timestamp": lambda text: _timestamp(text),
+    "UUID": UUID,
+    "Decimal": Decimal,
+}
+
+
+def _timestamp(text: str) -> object:
+    import pandas as pd
+
+    return pd.Timestamp(text)
+
+
+def id_kind(ids: Ids) -> str:
+    """Name the type that all ids have: ``int``, ``float``, ``date``, ``UUID`` …; else ``text``."""
+    kinds = {type(identity).__name__ for identity in ids.tolist()}
+    kind = kinds.pop() if len(kinds) == 1 else "text"
+    return kind if kind in _FROM_TEXT else "text"
+
+
+def restore_ids(ids: Ids, kind: str) -> Ids:
+    """Turn the ids of a file back into the kind they had before they were written."""
+    if kind == "int" and ids.dtype.kind in "iu":
+        return ids
+    texts = [str(identity) for identity in ids.tolist()]
+    if kind in ("int", "float"):
+        return np.array([_FROM_TEXT[kind](text) for text in texts])
+    restored = np.empty(len(texts), dtype=object)
+    restored[:] = [_FROM_TEXT[kind](text) for text in texts] if kind in _FROM_TEXT else texts
+    return restored

@@ -1,0 +1,1 @@
+"""Auto: compare noise models on left-out answers, choose, refit and calibrate."""

@@ -1,0 +1,1 @@
+"""Baselines: averages, robust means, truth discovery and rating standards."""

@@ -1,0 +1,87 @@
+"""Gold first: know the workers from tasks with known truths, then weigh their other answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from voxpop.data.answers import Answers
+from voxpop.errors import DataError, require
+from voxpop.estimators.base import (
+    Estimator,
+    OnSweep,
+    make_result,
+    normal_posterior,
+    plain_noise,
+    plain_settings,
+    relative_weight,
+    sum_by_task,
+    sum_by_worker,
+    weighted_means,
+)
+from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.results.result import Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldFirst(Estimator):
+    """Bias and variance of every worker from the gold tasks; then a weighted mean.
+
+    With residuals e of a worker's n gold answers, and ``strength`` more answers that stand for
+    the crowd (no bias, and the crowd's variance v on gold)::
+
+        bias = sum e / (n + strength),  s = (strength v + sum |e - bias|^2 / d) / (n + strength)
+
+    A worker without gold answers is taken for an average one; the result notes how many. The
+    tasks without gold say nothing about the workers, so the uncertainty of both is apart: the sd
+    takes bias and variance for true, and adds what the bias may be off by, s / (n + strength).
+
+    References
+    ----------
+    Liu, Ihler, Steyvers: Scoring Workers in Crowdsourcing: How Many Control Questions are
+    Enough?, NeurIPS 2013.
+    """
+
+    strength: float = 1.0
+    name: ClassVar[str] = "gold-first"
+    summary: ClassVar[str] = "workers' bias and variance from gold tasks, then a weighted mean"
+
+    def __post_init__(self) -> None:
+        require(self.strength > 0, f"strength must be positive, got {self.strength}")
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
+        """Aggregate the answers."""
+        if answers.gold is None or not answers.is_gold.any():
+            raise DataError(
+                "gold-first needs tasks with a known truth, and there are none; give gold "
+                "(command line: --gold), or use a method that does without, such as bi"
+            )
+        is_gold = answers.is_gold[answers.task]
+        truth = np.where(answers.is_gold[:, None], answers.gold, 0.0)
+        residual = np.where(is_gold[:, None], answers.value - truth[answers.task], 0.0)
+        n_gold = sum_by_worker(answers, is_gold.astype(np.float64))
+        count = n_gold + self.strength
+        bias = sum_by_worker(answers, residual) / count[:, None]
+        spread = np.where(is_gold[:, None], residual - bias[answers.worker], 0.0)
+        squared = sum_by_worker(answers, (spread**2).sum(axis=1)) / answers.dimension
+        # Of the crowd as a whole; where gold was answered exactly, the variance within tasks.
+        crowd = float(squared.sum() / n_gold.sum())
+        crowd = crowd or float(variance_within_tasks(answers).mean())
+        variance = (self.strength * crowd + squared) / count
+        trust = 1.0 / variance if crowd else np.ones_like(variance)
+        precision = trust[answers.worker]
+        share = precision / sum_by_task(answers, precision)[answers.task]
+        mean_bias = sum_by_task(answers, share[:, None] * bias[answers.worker])
+        estimate = weighted_means(answers, precision) - mean_bias
+        doubt = variance + variance / count
+        task_variance = sum_by_task(answers, share**2 * doubt[answers.worker])[:, None]
+        found = normal_posterior(
+            answers, estimate, np.repeat(task_variance, answers.dimension, axis=1)
+        )
+        unknown = int((n_gold == 0).sum())
+        note = f"{unknown} of {answers.n_workers} workers answered no gold task"
+        workers = plain_noise(answers, variance, relative_weight(trust))
+        notes = (note,) if unknown else ()
+        return make_result(answers, plain_settings(self), found, workers, notes=notes)

@@ -1,0 +1,242 @@
+"""P.910 and P.913: the recommendations for opinion scores, which take off every worker's bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.estimators.base import (
+    Estimator,
+    OnSweep,
+    make_result,
+    mean_by_worker,
+    normal_posterior,
+    plain_noise,
+    plain_settings,
+    relative_weight,
+    repeat,
+    require_stop,
+    sum_by_task,
+    sum_by_worker,
+    weighted_means,
+    with_gold,
+)
+from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.results.result import Result, Trace
+
+# In P.910 nobody is taken for more consistent than this share of the middle worker's variance.
+_FLOOR = 0.01
+# BT.500: an answer this many sd off is an outlier, where the answers look Gaussian or do not.
+_FAR_IF_GAUSSIAN, _FAR_OTHERWISE = 2.0, np.sqrt(20.0)
+_MOST_OUTLIERS, _LEAST_SKEW = 0.05, 0.3
+
+
+@dataclass(frozen=True)
+class SubjectFit:
+    """What P.910 and P.913 find: truths, biases and variances of the workers, and how it went.
+
+    ``spread`` is the variance of each task's residuals, coordinate by coordinate.
+    """
+
+    estimate: Floats
+    bias: Floats
+    variance: Floats
+    spread: Floats
+    weight: Floats
+    trace: Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class P910(Estimator):
+    """Bias and inconsistency of every worker by alternating projection (ITU-T P.910 Annex E).
+
+    In turn: a worker's variance is that of its residuals about truth plus bias; the truths are
+    means of the answers less the biases, weighted by one over the variance; a worker's bias is
+    its mean distance from the truths. The biases average to zero over the workers, unless gold
+    tells them. This is also clause 12.6 of P.913, and sureal's ``P910``. Vectors have one bias
+    per coordinate and one variance.
+
+    Unlike there, nobody is taken for more consistent than one hundredth of the middle worker's
+    variance, and a worker with one answer, which bias explains exactly, counts as an average one.
+    The sd is that of the recommendation, from the residuals of the task itself: too small for
+    tasks with few answers (a task with one gets the pooled variance).
+
+    References
+    ----------
+    ITU-T P.910 (07/2022), Annex E. Li, Bampis: Recover Subjective Quality Scores from Noisy
+    Measurements, DCC 2017.
+    """
+
+    tol: float = 1e-9
+    max_iter: int = 2000
+    name: ClassVar[str] = "p910"
+    summary: ClassVar[str] = "ITU-T P.910: bias and inconsistency by alternating projection"
+
+    def __post_init__(self) -> None:
+        require_stop(self.tol, self.max_iter)
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
+        """Aggregate the answers."""
+        return _subject_result(answers, self, self.project(answers, on_sweep))
+
+    def project(self, answers: Answers, on_sweep: OnSweep | None = None) -> SubjectFit:
+        """Find truths, biases and variances."""
+        estimate, bias = _means_and_bias(answers)
+        variance = _residual_variance(answers, estimate, bias)
+        several = answers.worker_degree > 1
+        least = _FLOOR * float(np.median(variance[several])) if several.any() else 0.0
+        unit = float(np.sqrt(variance_within_tasks(answers).mean())) or 1.0
+
+        def sweep(_: float) -> float:
+            nonlocal estimate, bias, variance
+            variance = _residual_variance(answers, estimate, bias)
+            weight = _precision(variance, several, least)
+            new = with_gold(answers, _corrected_means(answers, bias, weight[answers.worker]))
+            bias = _mean_of_worker(answers, answers.value - new[answers.task])
+            change = float(np.abs(new - estimate).max()) / unit
+            estimate = new
+            return change
+
+        trace = repeat(
+            sweep,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            what="P.910",
+            on_sweep=on_sweep,
+            dampings=(0.0,),
+        )
+        residual = answers.value - estimate[answers.task] - bias[answers.worker]
+        if not answers.is_gold.any():
+            # Sorted: the same mean in any order of the workers.
+            shift = np.sort(bias, axis=0).mean(axis=0)
+            estimate, bias = estimate + shift, bias - shift
+        weight = _precision(variance, several, least)
+        spread = _task_variance(answers, residual, 0)
+        return SubjectFit(estimate, bias, variance, spread, relative_weight(weight), trace)
+
+
+@dataclass(frozen=True, kw_only=True)
+class P913(Estimator):
+    """Take off every worker's bias, leave out erratic workers, and average (ITU-T P.913, 12.4).
+
+    The bias is the mean distance from the tasks' means. A worker is left out by the rule of
+    BT.500: answers far off (2 sd where a task's kurtosis is between 2 and 4, else sqrt(20)) in
+    more than 5 % of all tasks, and about as often above as below. As sureal's ``P913``, for
+    vectors coordinate by coordinate; a task all of whose workers are left out keeps them, and a
+    task whose answers agree has no outliers.
+
+    References
+    ----------
+    ITU-T P.913 (06/2021), clause 12.4. ITU-R BT.500-14.
+    """
+
+    name: ClassVar[str] = "p913"
+    summary: ClassVar[str] = "ITU-T P.913: mean less worker bias, erratic workers left out"
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
+        """Aggregate the answers."""
+        return _subject_result(answers, self, self.remove_bias(answers))
+
+    def remove_bias(self, answers: Answers) -> SubjectFit:
+        """Find truths, biases and variances; a worker left out has weight zero."""
+        estimate, bias = _means_and_bias(answers)
+        corrected = answers.value - bias[answers.worker]
+        kept = ~_erratic(answers, corrected)
+        per_edge = kept[answers.worker].astype(np.float64)
+        lost = sum_by_task(answers, per_edge) == 0
+        per_edge[lost[answers.task]] = 1.0
+        estimate = with_gold(answers, _corrected_means(answers, bias, per_edge))
+        residual = corrected - estimate[answers.task]
+        variance = mean_by_worker(answers, (residual**2).mean(axis=1))
+        weight = kept / kept.mean()
+        used = np.where(per_edge[:, None] > 0, residual, np.nan)
+        return SubjectFit(
+            estimate, bias, variance, _task_variance(answers, used, 1), weight, Trace()
+        )
+
+
+def _means_and_bias(answers: Answers) -> tuple[Floats, Floats]:
+    estimate = with_gold(answers, weighted_means(answers, np.ones(answers.n_edges)))
+    return estimate, _mean_of_worker(answers, answers.value - estimate[answers.task])
+
+
+def _mean_of_worker(answers: Answers, per_edge: Floats) -> Floats:
+    return np.asarray(sum_by_worker(answers, per_edge) / answers.worker_degree[:, None])
+
+
+def _corrected_means(answers: Answers, bias: Floats, weight: Floats) -> Floats:
+    """Weighted mean of the answers less the biases of those who gave them."""
+    share = weight / sum_by_task(answers, weight)[answers.task]
+    off = sum_by_task(answers, share[:, None] * bias[answers.worker])
+    return np.asarray(weighted_means(answers, weight) - off)
+
+
+def _residual_variance(answers: Answers, estimate: Floats, bias: Floats) -> Floats:
+    """Variance of every worker's residuals about their mean, over all coordinates."""
+    residual = answers.value - estimate[answers.task] - bias[answers.worker]
+    residual = residual - _mean_of_worker(answers, residual)[answers.worker]
+    return mean_by_worker(answers, (residual**2).mean(axis=1))
+
+
+def _precision(
+    variance: Floats, several: np.ndarray[tuple[int], np.dtype[np.bool_]], least: float
+) -> Floats:
+    if not least:
+        return np.ones_like(variance)
+    typical = float(np.sort(variance[several]).mean())
+    return np.asarray(1.0 / np.maximum(np.where(several, variance, typical), least))
+
+
+def _task_variance(answers: Answers, residual: Floats, spare: int) -> Floats:
+    """Variance of each task's residuals about their mean; NaN where there are too few."""
+    there = ~np.isnan(residual)
+    count = sum_by_task(answers, there.astype(np.float64))
+    filled = np.where(there, residual, 0.0)
+    mean = sum_by_task(answers, filled) / count
+    squares = sum_by_task(answers, np.where(there, residual - mean[answers.task], 0.0) ** 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(count > 1, squares / (count - spare), np.nan) / count)
+
+
+def _erratic(answers: Answers, value: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Workers whom BT.500 leaves out: outliers too often, and on both sides."""
+    n = answers.task_degree[:, None]
+    off = value - (sum_by_task(answers, value) / n)[answers.task]
+    off = off / (np.abs(off).max() or 1.0)  # fourth powers of large numbers would overflow
+    second, fourth = sum_by_task(answers, off**2) / n, sum_by_task(answers, off**4) / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kurtosis = fourth / second**2
+    gaussian = (kurtosis >= 2) & (kurtosis <= 4)
+    far = (np.where(gaussian, _FAR_IF_GAUSSIAN, _FAR_OTHERWISE) * np.sqrt(second))[answers.task]
+    differs = (second > 0)[answers.task]
+    above = sum_by_worker(answers, (differs & (off >= far)).sum(axis=1).astype(np.float64))
+    below = sum_by_worker(answers, (differs & (off <= -far)).sum(axis=1).astype(np.float64))
+    often = (above + below) / (answers.n_tasks * answers.dimension) > _MOST_OUTLIERS
+    balanced = np.abs(above - below) < _LEAST_SKEW * (above + below)
+    erratic = often & balanced
+    return np.zeros_like(erratic) if erratic.all() else erratic
+
+
+def _subject_result(answers: Answers, estimator: Estimator, found: SubjectFit) -> Result:
+    # Where a task has too few answers of its own, or they agree by chance: the crowd's variance,
+    # or where bias explains every answer, the variance within tasks.
+    pooled = float((answers.worker_degree * found.variance).sum() / answers.n_edges)
+    pooled = pooled or float(variance_within_tasks(answers).mean())
+    own = np.nan_to_num(found.spread)
+    variance = np.where(own > 0, own, pooled / answers.task_degree[:, None])
+    worker_variance = np.where(answers.worker_degree > 1, found.variance, pooled)
+    worker_variance = np.where(found.variance.any(), worker_variance, pooled)
+    out = int((found.weight == 0).sum())
+    note = f"{out} of {answers.n_workers} workers were left out as erratic"
+    return make_result(
+        answers,
+        plain_settings(estimator),
+        normal_posterior(answers, found.estimate, variance),
+        plain_noise(answers, worker_variance, found.weight),
+        found.trace,
+        (note,) if out else (),
+    )

@@ -1,0 +1,127 @@
+"""Raykar: maximum likelihood for the workers' variances, with the truths integrated out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.errors import require
+from voxpop.estimators.base import (
+    Estimator,
+    OnSweep,
+    make_result,
+    mean_by_worker,
+    normal_posterior,
+    plain_noise,
+    plain_settings,
+    relative_weight,
+    repeat,
+    require_stop,
+    squared_residual,
+    sum_by_task,
+    weighted_means,
+    with_gold,
+)
+from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.results.result import Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raykar(Estimator):
+    """EM for the workers' variances; the truths, with a flat prior, are its hidden variables.
+
+    The regression model of Raykar et al. without features. Where NBI takes the estimates for the
+    truths when it works out residuals, EM adds what is uncertain about them::
+
+        v_i = 1 / sum_u 1/s_u,   mu_i = v_i sum_u A_iu / s_u
+        s_u = mean over i of ( |A_iu - mu_i|^2 / d + v_i )
+
+    No sweep lowers the likelihood of the answers, the truths integrated out; its values are kept
+    in the result's settings under ``log_likelihood``, up to a constant. It is bounded for any one
+    worker, so that variances creep to zero at most; they are held above ``floor`` times the
+    variance within tasks. EM stops when a sweep raises the log likelihood by no more than
+    ``tol``. The sd takes the variances found for true and is too small where workers have few
+    answers.
+
+    References
+    ----------
+    Raykar et al.: Learning From Crowds, JMLR 2010.
+    """
+
+    floor: float = 1e-3
+    tol: float = 1e-4
+    max_iter: int = 5000
+    name: ClassVar[str] = "raykar"
+    summary: ClassVar[str] = "maximum likelihood of the workers' variances by EM"
+
+    def __post_init__(self) -> None:
+        require(0 < self.floor < 1, f"floor must be between 0 and 1, got {self.floor}")
+        require_stop(self.tol, self.max_iter)
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
+        """Aggregate the answers."""
+        within = float(variance_within_tasks(answers).mean())
+        # In units of the variance within tasks; without any there is nothing to learn.
+        unit = within or 1.0
+        variance = np.ones(answers.n_workers)
+        mean, uncertain = _truths(answers, variance)
+        history = [_log_likelihood(answers, variance, mean, unit)]
+
+        def sweep(_: float) -> float:
+            nonlocal variance, mean, uncertain
+            residual = squared_residual(answers, mean) / (answers.dimension * unit)
+            new = mean_by_worker(answers, residual + uncertain[answers.task])
+            new = np.maximum(new, self.floor)
+            variance = new
+            mean, uncertain = _truths(answers, variance)
+            history.append(_log_likelihood(answers, variance, mean, unit))
+            # EM creeps where the likelihood is flat, as it is in the smallest variances.
+            return abs(history[-1] - history[-2])
+
+        trace = repeat(
+            sweep,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            what="Raykar's EM",
+            on_sweep=on_sweep,
+            dampings=(0.0,),
+        )
+        task_variance = np.repeat(within * uncertain[:, None], answers.dimension, axis=1)
+        workers = plain_noise(answers, within * variance, relative_weight(1.0 / variance))
+        held = int((variance <= self.floor).sum())
+        note = f"{held} of {answers.n_workers} workers' variances were held at Raykar's floor"
+        return make_result(
+            answers,
+            plain_settings(self) | {"log_likelihood": history},
+            normal_posterior(answers, mean, task_variance),
+            workers,
+            trace,
+            (note,) if held else (),
+        )
+
+
+def _truths(answers: Answers, variance: Floats) -> tuple[Floats, Floats]:
+    """Posterior mean and variance per coordinate of every truth, given the workers' variances."""
+    precision = 1.0 / variance[answers.worker]
+    uncertain = 1.0 / sum_by_task(answers, precision)
+    mean = with_gold(answers, weighted_means(answers, precision))
+    return mean, np.where(answers.is_gold, 0.0, uncertain)
+
+
+def _log_likelihood(answers: Answers, variance: Floats, mean: Floats, unit: float) -> float:
+    """Log density of the answers, up to a constant; about gold where that is known.
+
+    For one task, with W = sum 1/s_u and the weighted mean mu::
+
+        -1/2 [ d (log W + sum log s_u) + sum |A_u - mu|^2 / s_u ]
+
+    where the term in W is there only if the truth was integrated out.
+    """
+    per_edge = variance[answers.worker]
+    fit = (squared_residual(answers, mean) / (unit * per_edge)).sum()
+    log_total = np.log(sum_by_task(answers, 1.0 / per_edge))[~answers.is_gold].sum()
+    return float(-0.5 * (fit + answers.dimension * (np.log(per_edge).sum() + log_total)))

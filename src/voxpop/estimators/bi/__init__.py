@@ -1,0 +1,1 @@
+"""BI: belief propagation over the workers' noise, and learning its noise model."""

@@ -1,0 +1,198 @@
+"""BI: the Bayesian iterative algorithm, belief propagation over the workers' noise levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.special import softmax
+
+from voxpop.arrays import WorkerSums
+from voxpop.data.answers import Answers
+from voxpop.data.read import read_truth
+from voxpop.errors import require
+from voxpop.estimators.base import (
+    Estimator,
+    OnSweep,
+    as_tuples,
+    make_result,
+    plain_settings,
+    repeat,
+    worker_noise,
+)
+from voxpop.estimators.bi.fitted import noisy_result
+from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
+from voxpop.inference.cost_model import Inference
+from voxpop.inference.engine import Engine
+from voxpop.models.model import Model
+from voxpop.models.noise import Noise
+from voxpop.results.result import PROBABILITIES, Result
+
+Support = Literal["auto", "nbi", "common"] | Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BI(Estimator):
+    """Pass beliefs about the workers' noise between tasks and workers until they settle.
+
+    The messages are (M3)-(M4) of ``docs/model.md``, the estimates (M5)-(M9). Exact where the
+    graph of tasks and workers is a tree, and optimal in the limit on random sparse graphs.
+
+    Parameters
+    ----------
+    support
+        Noise levels a worker may have, as variances per coordinate. ``"auto"`` learns a grid of
+        levels and their weights from the answers (M21); ``"nbi"`` is the paper's rule, two levels
+        at the 10 % and 90 % quantiles of NBI's variances (M22); ``"common"`` is one level, learned,
+        for all workers alike.
+    weights
+        Share of workers at each level of an explicit support; equal by default.
+    noise
+        What answers do beside scattering: heavy tails, worker bias, task difficulty, a learned
+        prior or bounds of the truths (M28); none of it by default, as in the paper.
+    prior_mean, prior_variance
+        Gaussian prior of the truths: a number or vector for all tasks, or a mapping, table or
+        path with one per task. Flat by default.
+    max_iter, tol
+        Stop after so many sweeps, or when no message changes by more than ``tol`` as a
+        probability.
+    inference
+        How a task's messages are worked out: by summing over all configurations of levels
+        (``"enumerate"``), over those that can matter (``"active"``, from a guess instead of flat
+        messages), by integrating over the truth (``"integrate"``, coordinates apart), or whichever
+        suits the task (``"auto"``).
+    accuracy
+        Error aimed at by the integration, and most that ``"active"`` leaves out.
+    backend
+        Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy), or
+        the best one installed (``"auto"``).
+    threads
+        Threads of the native backend; their number does not change the result.
+
+    References
+    ----------
+    Ok, Oh, Jang, Shin, Yi: Iterative Bayesian Learning for Crowdsourced Regression, AISTATS 2019.
+    """
+
+    support: Support = "auto"
+    weights: Sequence[float] | None = None
+    noise: Noise = field(default_factory=Noise)
+    prior_mean: object = 0.0
+    prior_variance: float = np.inf
+    max_iter: int = 300
+    tol: float = 1e-7
+    inference: Inference = "auto"
+    accuracy: float = 1e-9
+    backend: str = "auto"
+    threads: int = 1
+    name: ClassVar[str] = "bi"
+    summary: ClassVar[str] = "Bayesian iterative algorithm: learns every worker's noise level"
+
+    def __post_init__(self) -> None:
+        require(self.tol > 0, f"tol must be positive, got {self.tol}")
+        require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
+        self._engine()
+        require(
+            np.isfinite(self.prior_variance)
+            or (isinstance(self.prior_mean, float | int) and not self.prior_mean),
+            "prior_mean does nothing without a finite prior_variance; give both",
+        )
+        require(
+            self.is_plain or (self.support != "nbi" and self.weights is None),
+            "noise beside the paper's goes with support 'auto', 'common' or levels of equal weight",
+        )
+        require(
+            self.is_plain or np.isinf(self.prior_variance),
+            "noise beside the paper's goes with noise=Noise(truths='learn'), not prior_variance",
+        )
+        if isinstance(self.prior_mean, np.ndarray | np.generic | list):
+            object.__setattr__(self, "prior_mean", as_tuples(self.prior_mean))
+        if isinstance(self.support, str):
+            require(
+                self.support in ("auto", "nbi", "common"),
+                "support must be 'auto', 'nbi', 'common' or a list of variances, "
+                f"got {self.support!r}",
+            )
+            require(
+                self.weights is None,
+                f"weights go with an explicit support, not with support={self.support!r}",
+            )
+            Model(support=(1.0,), prior_variance=self.prior_variance)
+        else:
+            # The model checks support and weights; as tuples they make the estimator hashable.
+            model = Model(
+                support=self.support, weights=self.weights, prior_variance=self.prior_variance
+            )
+            object.__setattr__(self, "support", model.support)
+            object.__setattr__(self, "weights", None if self.weights is None else model.weights)
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether the noise is the paper's."""
+        return self.noise.is_plain and self.support != "common"
+
+    def _engine(self) -> Engine:
+        return Engine(
+            backend=self.backend,
+            inference=self.inference,
+            accuracy=self.accuracy,
+            threads=self.threads,
+        )
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
+        """Aggregate the answers."""
+        if not self.is_plain:
+            fit = NoisyFit(answers, self.noise, self._engine(), self.support)
+            found = fit.run(self.tol, self.max_iter, on_sweep)
+            return noisy_result(answers, plain_settings(self), found)
+        return self.fit_levels(answers, self._choose_model(answers, on_sweep), on_sweep)
+
+    def fit_levels(
+        self, answers: Answers, chosen: ChosenModel, on_sweep: OnSweep | None = None
+    ) -> Result:
+        """Aggregate the answers under the paper's noise, with levels that were chosen before."""
+        model = chosen.model
+        backend = self._engine().open(answers, model)
+        log_weights = model.log_weights
+        sums: WorkerSums = np.zeros((answers.n_workers, len(log_weights)), dtype=np.int64)
+
+        def sweep(damping: float) -> float:
+            nonlocal sums
+            sums, change = backend.to_workers(damping)
+            backend.to_tasks(sums, log_weights)
+            return change
+
+        trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="BI", on_sweep=on_sweep)
+        moments = backend.moments(PROBABILITIES)
+        belief = softmax(sums * backend.quantum + log_weights, axis=1)
+        workers = worker_noise(belief, model, between=self.support == "auto")
+        settings = plain_settings(self) | {
+            "support_used": list(model.support),
+            "weights_used": list(model.weights or ()),
+            "learning_sweeps": chosen.n_sweeps,
+            "inference_used": backend.used,
+        }
+        return make_result(answers, settings, moments, workers, trace, chosen.notes)
+
+    def _choose_model(self, answers: Answers, on_sweep: OnSweep | None) -> ChosenModel:
+        prior_mean = self.prior_mean
+        if not isinstance(prior_mean, int | float | tuple):
+            prior_mean = read_truth(
+                prior_mean, answers.task_ids, answers.value_names, needed="prior_mean"
+            )
+            require(bool(np.isfinite(prior_mean).all()), "prior_mean must be given for every task")
+        base = Model(
+            support=(1.0,),
+            prior_mean=prior_mean,
+            prior_variance=self.prior_variance,
+            dimension=answers.dimension,
+        )
+        if self.support == "nbi":
+            return support_from_nbi(answers, base)
+        if self.support == "auto":
+            return learn_support(answers, base, self._engine(), self.max_iter, on_sweep)
+        assert not isinstance(self.support, str)
+        return ChosenModel(base.with_levels(self.support, self.weights))

@@ -1,0 +1,207 @@
+"""Where the noise levels come from when nobody knows them: the paper's rule, or a learned grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.estimators.base import OnSweep, mean_by_worker, repeat, squared_residual, with_gold
+from voxpop.estimators.baselines.averages import medians, variance_within_tasks
+from voxpop.estimators.baselines.nbi import NBI
+from voxpop.inference.engine import Engine
+from voxpop.models.model import Model
+
+# Levels a factor 10 apart find the range that the workers use, then levels a factor 2.5 apart
+# (1.6 in sd) fill it: a worker between two levels loses a few per cent of efficiency at most.
+_COARSE, _FINE = 10.0, 2.5
+_COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
+# Weights need no more digits than this of the messages, and cost half as much with them. It is the
+# same whatever the accuracy asked for, and so are the levels.
+_LEARNING_ACCURACY = 1e-5
+# The weights are settled when none moves by more than this in a sweep.
+_SETTLED = 2e-3
+# A level that fewer than this many workers use, in expectation, is left out.
+_FEWEST_WORKERS = 0.02
+# Far below the noise of those beside them, workers look the same at every level. The lowest
+# level worth having is one that somebody's answers prefer to the next by this much, in nats.
+_PREFERENCE = 1.0
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model with the levels chosen, what to tell the user of it, and the sweeps it took."""
+
+    model: Model
+    notes: tuple[str, ...] = ()
+    n_sweeps: int = 0
+
+
+def support_from_nbi(answers: Answers, base: Model) -> ChosenModel:
+    """Take the 10 % and 90 % quantiles of NBI's variances as a binary support (M22).
+
+    Workers at NBI's floor are left out: the floor is not a finding about them.
+    """
+    found = NBI().fit(answers)
+    variance = found.worker_variance
+    free = variance > found.settings["floor_variance"] * (1 + 1e-9)
+    low, high = np.quantile(variance[free], [0.1, 0.9]) if free.any() else (0.0, 0.0)
+    levels = (low, high) if 0 < low < high else (_scale(answers),)
+    note = f"support from NBI: {', '.join(f'{level:.4g}' for level in levels)}"
+    return ChosenModel(base.with_levels(levels), (note,))
+
+
+def learn_support(
+    answers: Answers,
+    base: Model,
+    engine: Engine,
+    max_iter: int = _FINE_SWEEPS,
+    on_sweep: OnSweep | None = None,
+    fewest: int = 1,
+) -> ChosenModel:
+    """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21).
+
+    If anybody has, only who has ``fewest`` answers is learned from: see :func:`telling_workers`.
+    """
+    engine = replace(engine, accuracy=_LEARNING_ACCURACY)
+    low, high = level_bounds(answers, fewest)
+    telling = telling_workers(answers, fewest)
+    coarse, n_coarse = _learn_weights(
+        answers,
+        base.with_levels(_grid(low, high, _COARSE)),
+        engine,
+        min(max_iter, _COARSE_SWEEPS),
+        on_sweep,
+        telling,
+    )
+    # Half a coarse step more on either side: the truth may lie between two levels. Between levels
+    # far apart that are used (one wild answer is enough) nothing is filled in.
+    margin = np.sqrt(_COARSE) * (1 + 1e-9)
+    candidates = np.array(_grid(low, high, _FINE))
+    near = np.abs(np.log(candidates[:, None] / coarse.levels)).min(axis=1) <= np.log(margin)
+    fine, n_fine = _learn_weights(
+        answers,
+        base.with_levels(candidates[near].tolist()),
+        engine,
+        min(max_iter, _FINE_SWEEPS),
+        on_sweep,
+        telling,
+    )
+    shown = ", ".join(
+        f"{level:.3g} ({weight:.0%})"
+        for level, weight in zip(fine.support, fine.weights or (), strict=True)
+        if weight >= 0.005
+    )
+    note = f"noise levels learned from the answers, with the share of workers: {shown}"
+    return ChosenModel(fine, (note,), n_coarse + n_fine)
+
+
+def telling_workers(answers: Answers, fewest: int) -> NDArray[np.bool_]:
+    """Tell who has at least so many answers, (m,), or all where nobody has.
+
+    A part cut out of a large crowd leaves most of its workers with one answer. They tell nothing
+    of how workers differ, and EM, which asks all alike, would creep for their number.
+    """
+    telling = answers.worker_degree >= fewest
+    return telling if telling.any() else np.ones_like(telling)
+
+
+def _learn_weights(
+    answers: Answers,
+    model: Model,
+    engine: Engine,
+    max_iter: int,
+    on_sweep: OnSweep | None,
+    telling: NDArray[np.bool_],
+) -> tuple[Model, int]:
+    """Run EM on the weights beside the messages, one step a sweep; drop levels nobody uses."""
+    backend = engine.open(answers, model)
+    log_weights = model.log_weights
+    n_levels = len(log_weights)
+    n_workers = int(telling.sum())
+    expected = np.full(n_levels, n_workers / n_levels)
+    likelihood: Floats = np.zeros((answers.n_workers, n_levels))
+    sweeps = 0
+
+    def sweep(damping: float) -> float:
+        nonlocal log_weights, expected, likelihood, sweeps
+        sums, _ = backend.to_workers(damping)
+        likelihood = np.asarray(sums * backend.quantum)
+        posterior = softmax(likelihood[telling] + log_weights, axis=1)
+        expected = np.sort(posterior, axis=0).sum(axis=0)  # sorted: the same in any row order
+        # One more worker, of unknown level, keeps every weight above zero.
+        weights = (expected + 1.0 / n_levels) / (n_workers + 1.0)
+        moved = float(np.abs(weights - np.exp(log_weights)).max())
+        log_weights = np.log(weights)
+        backend.to_tasks(sums, log_weights)
+        sweeps += 1
+        # The first messages know nothing of each other: two more before the weights may rest.
+        return moved if sweeps > 2 else np.inf
+
+    trace = repeat(
+        sweep,
+        tol=_SETTLED,
+        max_iter=max_iter,
+        what="learning noise levels",
+        on_sweep=on_sweep,
+        dampings=(0.0,),
+        warn=False,
+    )
+    preferred = np.flatnonzero((likelihood[:, :-1] - likelihood[:, 1:] > _PREFERENCE).any(axis=0))
+    lowest = preferred[0] if len(preferred) else n_levels - 1
+    lowest = min(lowest, int(expected.argmax()))
+    kept = np.flatnonzero((expected >= _FEWEST_WORKERS) & (np.arange(n_levels) >= lowest))
+    learned = model.with_levels(model.levels[kept].tolist(), np.exp(log_weights)[kept].tolist())
+    return learned, trace.n_sweeps
+
+
+def _grid(low: float, high: float, factor: float) -> list[float]:
+    n_levels = int(np.ceil(np.log(high / low) / np.log(factor) - 1e-9)) + 1
+    return list(np.geomspace(low, high, n_levels)) if n_levels > 1 else [float(np.sqrt(low * high))]
+
+
+def level_bounds(answers: Answers, fewest: int = 1) -> tuple[float, float]:
+    """Bounds of the levels worth trying, from the workers' distances to the tasks' medians.
+
+    Of workers with one answer someone is next to the median by chance: if anybody has, only who
+    has ``fewest`` answers tells how low levels may be.
+    """
+    centre = with_gold(answers, medians(answers))
+    distance = mean_by_worker(answers, squared_residual(answers, centre)) / answers.dimension
+    scale = _scale(answers)
+    high = 4.0 * max(float(distance.max()), scale)
+    positive = distance[(distance > 0) & telling_workers(answers, fewest)]
+    nearest = float(positive.min()) if len(positive) else scale
+    # A median of few answers is noisy itself, so the best workers may be far better than they
+    # look against it; but nobody is better than the rounding of the answers.
+    low = max(min(nearest, scale) * 1e-3, _rounding(answers), high * 1e-36)
+    return low, max(high, low * _FINE)
+
+
+def _scale(answers: Answers) -> float:
+    """Typical variance of an answer; for equal answers, that of the last digit of a float."""
+    scale = float(variance_within_tasks(answers).mean())
+    return scale or max(float(np.spacing(np.abs(answers.value).max())) ** 2, 1e-200)
+
+
+def _rounding(answers: Answers) -> float:
+    """Variance of the rounding error of answers given on a scale of steps, such as 1 to 10.
+
+    Where most answers share their value with another, the steps are the gaps between values that
+    occur at least half as often as values do on average, so that a few answers between the steps
+    do not hide them. Without this floor, workers who agree exactly because they all round would
+    be taken for infinitely precise.
+    """
+    steps = []
+    for j in range(answers.dimension):
+        value, count = np.unique(answers.value[:, j], return_counts=True)
+        if 2 * len(value) > answers.n_edges:
+            return 0.0
+        frequent = value[count >= 0.5 * count.mean()]
+        if len(frequent) > 1:
+            steps.append(float(np.median(np.diff(frequent))))
+    return min(steps) ** 2 / 12.0 if steps else 0.0

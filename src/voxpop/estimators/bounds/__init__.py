@@ -1,0 +1,1 @@
+"""Bounds: what could be reached at best, by oracles and exact sums."""

@@ -1,0 +1,352 @@
+"""Weak-Oracle: told the variances of the workers at some distance only, it must infer the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from voxpop.arrays import Floats, Index
+from voxpop.data.answers import Answers
+from voxpop.data.read import read_variances
+from voxpop.errors import require
+from voxpop.estimators.base import (
+    Estimator,
+    OnSweep,
+    WorkerNoise,
+    by_degree,
+    make_result,
+    plain_settings,
+    relative_weight,
+)
+from voxpop.inference.kernels import enumerate as enumeration
+from voxpop.inference.kernels.posterior import Posterior, known, log_known
+from voxpop.inference.message_passing import blocks, model_in_units, noise_unit
+from voxpop.models.model import Model
+from voxpop.results.result import PROBABILITIES, Result
+
+# Levels of one task's workers: 3 levels for 12 workers, 2 for 20.
+_MOST_CONFIGURATIONS = 2**20
+# Configurations less likely than this, for all tasks of a block, are left out of their moments.
+_NEGLIGIBLE = 1e-16
+# Pairs of answers of the same worker: a few hundred MB of indices.
+_MOST_PAIRS = 2 * 10**7
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeakOracle(Estimator):
+    """What could be known of a task if only far workers' variances were: a bound for everybody.
+
+    For each root task i, let T be its breadth-first tree down to the workers at distance 2k + 1.
+    These, the leaves, have their variances revealed, nobody else has::
+
+        mu_i = E[ mu_i | answers, variances of the workers at distance 2k + 1 ],   tau -> infinity
+
+    Given the leaves, nothing beyond them says anything about the root. Where the tasks and the
+    workers above the leaves form a tree, k rounds of belief propagation from the revealed leaves
+    give this mean exactly. The depth k of a root is the largest for which they do, up to
+    ``depth``. At k = 1 only the root's own workers are unknown, and where they share a second task
+    their levels are summed over jointly. So the mean is exact for every root and every graph, and
+    no estimator has a smaller expected error; told less than the strong oracle, it is a nearer
+    bound. A root from which nothing is left to reveal gets the exact posterior itself.
+
+    The workers' variances in the result are those it was told.
+
+    Parameters
+    ----------
+    support, weights
+        The levels that a worker may have, and their shares, as for ``BI``.
+    variances
+        The true variances, as for ``StrongOracle``; they need not be among the levels.
+    depth
+        The largest k tried.
+
+    References
+    ----------
+    Ok, Oh, Jang, Shin, Yi: Iterative Bayesian Learning for Crowdsourced Regression, AISTATS 2019
+    (Theorem 2 and its proof, where this is the oracle of depth k; Weak-Oracle in section 5).
+    """
+
+    support: Sequence[float]
+    variances: object = field(repr=False)
+    weights: Sequence[float] | None = None
+    depth: int = 4
+    name: ClassVar[str] = "weak-oracle"
+    summary: ClassVar[str] = "told the variances of far workers only, a lower bound near BI"
+
+    def __post_init__(self) -> None:
+        model = Model(support=self.support, weights=self.weights)
+        object.__setattr__(self, "support", model.support)
+        object.__setattr__(self, "weights", None if self.weights is None else model.weights)
+        require(self.depth >= 1, f"depth must be at least 1, got {self.depth}")
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
+        """Aggregate the answers."""
+        variance = read_variances(self.variances, answers.worker_ids)
+        model = Model(support=self.support, weights=self.weights, dimension=answers.dimension)
+        degree = int(answers.task_degree[~answers.is_gold].max(initial=1))
+        require(
+            degree * np.log(len(model.support)) <= np.log(_MOST_CONFIGURATIONS) + 1e-9,
+            f"weak-oracle sums over {len(model.support)}^{degree} levels of a task's workers, "
+            f"more than {_MOST_CONFIGURATIONS}; use fewer levels or answers per task",
+        )
+        pairs = int((answers.worker_degree**2).sum())
+        require(
+            pairs <= _MOST_PAIRS,
+            f"weak-oracle compares all answers of a worker, {pairs} pairs, more than {_MOST_PAIRS}",
+        )
+        depth = tree_depth(answers, self.depth)
+        unit = noise_unit(model)
+        # In multiples of a unit, as backends do.
+        gold = None if answers.gold is None else answers.gold / unit
+        scaled = replace(answers, value=answers.value / unit, gold=gold)
+        passing = _Passing(scaled, model_in_units(model, unit), variance / unit**2)
+        found = Posterior(
+            np.empty((answers.n_tasks, answers.dimension)),
+            np.empty((answers.n_tasks, answers.dimension)),
+            np.empty((answers.n_tasks, answers.dimension, len(PROBABILITIES))),
+        )
+        for k in range(1, int(depth.max()) + 1):
+            if k > 1:
+                passing.go_on()
+            passing.answer(np.flatnonzero(depth == k), found)
+            if on_sweep is not None:
+                on_sweep("Weak-Oracle", k, float((depth > k).mean()), 0.5 / answers.n_tasks)
+        workers = WorkerNoise(
+            variance=variance,
+            interval=np.stack([variance, variance], axis=1),
+            weight=relative_weight(1.0 / variance),
+        )
+        found = Posterior(found.estimate * unit, found.variance * unit**2, found.quantile * unit)
+        reached = {"depth_used": np.bincount(depth, minlength=2)[1:].tolist()}
+        return make_result(answers, plain_settings(self) | reached, found, workers)
+
+
+def tree_depth(answers: Answers, most: int) -> Index:
+    """The largest k, at least 1, for which tasks and workers within distance 2k form a tree.
+
+    With all tasks of the workers at distance 2k - 1 and less in it, such a neighbourhood has as
+    many edges as these workers have answers: it is a tree when that is one less than its nodes.
+    Gold tasks tie nobody to anybody, and are left out.
+    """
+    n, m = answers.n_tasks, answers.n_workers
+    edges = ~answers.is_gold[answers.task]
+    one = np.ones(int(edges.sum()), dtype=np.int32)
+    table = csr_array((one, (answers.task[edges], answers.worker[edges])), shape=(n, m))
+    answered = np.bincount(answers.worker[edges], minlength=m)
+    depth = np.ones(n, dtype=np.int64)
+    roots = np.flatnonzero(~answers.is_gold)
+    workers = table[roots]
+    for k in range(1, most + 1):
+        tasks = workers @ table.T
+        n_edges = _present(workers) @ answered
+        is_tree = n_edges == np.diff(workers.indptr) + np.diff(tasks.indptr) - 1
+        depth[roots[is_tree]] = k
+        roots = roots[is_tree]
+        if not len(roots):
+            break
+        workers = _present(tasks[is_tree]) @ table
+    return depth
+
+
+def _present(counts: csr_array) -> csr_array:
+    """The same matrix with ones for whatever is there."""
+    return csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), counts.shape)
+
+
+class _Passing:
+    """Messages from tasks to workers, k rounds after the leaves were revealed."""
+
+    def __init__(self, answers: Answers, model: Model, variance: Floats) -> None:
+        self.answers, self.model = answers, model
+        self.precision = 1.0 / variance[answers.worker]
+        # Pairs of different answers of one worker: edge `to` hears of edge `of`.
+        self.to, self.of = _pairs(answers)
+        shared = _shared_tasks(answers, self.to, self.of)
+        self.alone = shared < 2
+        self.to_together, self.of_together = self.to[~self.alone], self.of[~self.alone]
+        self.message = self._from_leaves()
+        self.is_first = True
+
+    def _from_leaves(self) -> Floats:
+        """What a task says of a worker if all its others are known.
+
+        The others say that the truth is Gaussian, of mean M and precision P, so that the answer
+        is Gaussian about M with variance s_k + 1/P.
+        """
+        a, levels = self.answers, self.model.levels
+        message = np.zeros((a.n_edges, len(levels)))
+        for tasks, edge in by_degree(a, lambda size: size * (size + len(levels))):
+            gold = a.is_gold[tasks]
+            if gold.any():
+                assert a.gold is not None
+                message[edge[gold]] = log_known(a.value[edge[gold]], a.gold[tasks[gold]], levels)
+            size, edge = edge.shape[1], edge[~gold]
+            if size == 1 or not len(edge):
+                continue
+            others = 1.0 - np.eye(size)
+            total = self.precision[edge] @ others
+            mean = _mean_of_some(a.value[edge], self.precision[edge], others)
+            squared = ((a.value[edge] - mean) ** 2).sum(axis=2)[:, :, None]
+            spread = levels + 1.0 / total[:, :, None]
+            message[edge] = -0.5 * (squared / spread + a.dimension * np.log(spread))
+        return message
+
+    def _heard(self, alone: bool) -> Floats:
+        """What each edge's worker thinks of itself, its other answers taken together.
+
+        ``alone``: without tasks that share a second worker with this one.
+        """
+        to, of = (self.to[self.alone], self.of[self.alone]) if alone else (self.to, self.of)
+        heard = np.empty_like(self.message)
+        for k, log_weight in enumerate(self.model.log_weights):
+            total = np.bincount(to, self.message[of, k], self.answers.n_edges)
+            heard[:, k] = total + log_weight
+        return np.asarray(heard - heard.max(axis=1, keepdims=True))
+
+    def go_on(self) -> None:
+        """Pass messages one round on: to workers, to tasks, and to workers again."""
+        a, heard = self.answers, self._heard(alone=False)
+        new = self.message.copy()
+        for tasks, edge, value, c in self._blocks(~a.is_gold):
+            zero = np.zeros((len(tasks), a.dimension))
+            out = np.empty((*edge.shape, c.n_levels))
+            factor = enumeration.scaled_factor(enumeration.log_factor(value, zero, c))
+            enumeration.send(value, zero, heard[edge], c, factor, out)
+            new[edge] = out
+        self.message = new
+        self.is_first = False
+
+    def answer(self, roots: Index, found: Posterior) -> None:
+        """Write the posterior of these roots."""
+        a = self.answers
+        chosen = np.zeros(a.n_tasks, dtype=bool)
+        chosen[roots] = True
+        if a.gold is not None:
+            gold = chosen & a.is_gold
+            _write(found, np.flatnonzero(gold), known(a.gold[gold], len(PROBABILITIES)))
+        # Beyond the first round only roots of trees are left, where nobody shares a second task.
+        heard = self._heard(alone=self.is_first)
+        together = self._together(chosen) if self.is_first else {}
+        for tasks, edge, value, c in self._blocks(chosen & ~a.is_gold):
+            zero = np.zeros((len(tasks), a.dimension))
+            log_belief = enumeration.log_factor(value, zero, c)
+            log_belief += enumeration.log_joint(heard[edge])
+            for row, i in enumerate(tasks.tolist()):
+                for place, table in together.get(i, {}).items():
+                    shape = [c.n_levels if u in place else 1 for u in range(c.degree)]
+                    whole = log_belief[row].reshape((c.n_levels,) * c.degree)
+                    whole += table.reshape(shape)
+            belief = enumeration.scaled_factor(log_belief)
+            belief /= belief.sum(axis=1, keepdims=True)
+            likely = np.flatnonzero((belief > _NEGLIGIBLE).any(axis=0))
+            few = replace(c, precision=c.precision[:, likely], total=c.total[likely])
+            moments = enumeration.posterior(belief[:, likely], value, zero, 0.0, few, PROBABILITIES)
+            origin = a.value[edge[:, 0]]
+            moments = Posterior(
+                moments.estimate + origin, moments.variance, moments.quantile + origin[:, :, None]
+            )
+            _write(found, tasks, moments)
+
+    def _blocks(
+        self, chosen: NDArray[np.bool_]
+    ) -> list[tuple[Index, Index, Floats, enumeration.Configurations]]:
+        """Chosen tasks of equal degree, their edges, values about the first one, configurations."""
+        a, support = self.answers, tuple(self.model.support)
+        groups = []
+        for tasks, edge in by_degree(a, lambda size: (3 + a.dimension) * len(support) ** size):
+            kept = chosen[tasks]
+            if kept.any():
+                value = a.value[edge[kept]]
+                c = enumeration.configurations(support, edge.shape[1], 0.0)
+                groups.append((tasks[kept], edge[kept], value - value[:, :1], c))
+        return groups
+
+    def _together(self, chosen: NDArray[np.bool_]) -> dict[int, dict[tuple[int, ...], Floats]]:
+        """By root: places of workers who share another task, and what it says of their levels.
+
+        A task j with q workers in common with the root and the others known says C_j with the
+        others as a prior of mean M and precision P: one factor over the q levels.
+        """
+        a, n = self.answers, self.answers.n_tasks
+        wanted = chosen[a.task[self.to_together]] & ~a.is_gold[a.task[self.to_together]]
+        to, of = self.to_together[wanted], self.of_together[wanted]
+        key = a.task[to].astype(np.int64) * n + a.task[of]
+        order = np.lexsort((to, key))
+        to, of, key = to[order], of[order], key[order]
+        start = (
+            np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.empty(0, int)
+        )
+        size = np.diff(np.append(start, len(key)))
+        tables: dict[int, dict[tuple[int, ...], Floats]] = {}
+        other_degree = a.task_degree[a.task[of[start]]] if len(start) else start
+        for q, length in {*zip(size.tolist(), other_degree.tolist(), strict=True)}:
+            group = start[(size == q) & (other_degree == length)][:, None] + np.arange(q)
+            for rows in blocks(len(group), 2 * len(self.model.support) ** q):
+                some = group[rows]
+                root, other = a.task[to[some[:, 0]]], a.task[of[some[:, 0]]]
+                edge = a.task_ptr[other][:, None] + np.arange(length)
+                table = self._shared_factor(of[some], edge)
+                place = to[some] - a.task_ptr[root][:, None]
+                for i, where, entry in zip(root.tolist(), place.tolist(), table, strict=True):
+                    at = tables.setdefault(i, {})
+                    at[tuple(where)] = at[tuple(where)] + entry if tuple(where) in at else entry
+        return tables
+
+    def _shared_factor(self, shared: Index, edge: Index) -> Floats:
+        """Log factor over the levels of the shared edges (g, q), the task's others known."""
+        a, support = self.answers, tuple(self.model.support)
+        q, d = shared.shape[1], a.dimension
+        c = enumeration.configurations(support, q, 0.0)
+        others = ~(edge[:, :, None] == shared[:, None, :]).any(axis=2)
+        precision = np.where(others, self.precision[edge], 0.0)
+        total = precision.sum(axis=1)
+        mean = _mean_of_some(a.value[edge], precision, np.ones((edge.shape[1], 1)))[:, 0]
+        value = a.value[shared]
+        weight = total[:, None] + c.total
+        left, right = np.triu_indices(q, 1)
+        apart = ((value[:, left] - value[:, right]) ** 2).sum(axis=2)
+        from_mean = ((value - mean[:, None]) ** 2).sum(axis=2) * total[:, None]
+        inner = (apart @ c.pair) * c.total + from_mean @ c.precision
+        log_s = -np.log(c.precision).sum(axis=0)
+        return np.asarray(-0.5 * (d * (np.log(weight) + log_s) + inner / weight))
+
+
+def _write(found: Posterior, tasks: Index, part: Posterior) -> None:
+    found.estimate[tasks], found.variance[tasks] = part.estimate, part.variance
+    found.quantile[tasks] = part.quantile
+
+
+def _mean_of_some(value: Floats, precision: Floats, chosen: Floats) -> Floats:
+    """Weighted means of chosen answers of each task: (n, l, d), (n, l), (l, c) -> (n, c, d).
+
+    About the first answer, and 0 from it where nothing is chosen.
+    """
+    origin = value[:, :1]
+    total = precision @ chosen
+    share = precision[:, :, None] * chosen / np.where(total > 0, total, 1.0)[:, None, :]
+    return np.asarray(origin + np.einsum("nlc,nld->ncd", share, value - origin))
+
+
+def _pairs(answers: Answers) -> tuple[Index, Index]:
+    """All ordered pairs of different answers of the same worker."""
+    to, of = [], []
+    degree = answers.worker_degree
+    for size in np.unique(degree).tolist():
+        first = answers.worker_ptr[:-1][degree == size]
+        edge = answers.by_worker[first[:, None] + np.arange(size)]
+        left, right = np.nonzero(~np.eye(size, dtype=bool))
+        to.append(edge[:, left].ravel())
+        of.append(edge[:, right].ravel())
+    return np.concatenate(to), np.concatenate(of)
+
+
+def _shared_tasks(answers: Answers, to: Index, of: Index) -> Index:
+    """Number of workers that the tasks of each pair have in common; 1 for gold, which ties none."""
+    key = answers.task[to].astype(np.int64) * answers.n_tasks + answers.task[of]
+    _, place, count = np.unique(key, return_inverse=True, return_counts=True)
+    return np.asarray(np.where(answers.is_gold[answers.task[of]], 1, count[place]))

@@ -1,0 +1,113 @@
+"""Simulation: a crowd drawn from a model, with the truth and every worker's noise known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.data.tables import make_folder, write_table
+from voxpop.errors import require
+from voxpop.models.model import Model
+
+if TYPE_CHECKING:
+    from voxpop.collect.assignment.random_graphs import Assignment
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Answers with what made them.
+
+    ``truth`` (n_tasks, dimension) and ``worker_variance`` (n_workers,) follow the order of
+    ``answers.task_ids`` and ``answers.worker_ids``.
+    """
+
+    answers: Answers
+    truth: Floats
+    worker_variance: Floats
+
+    @property
+    def variances(self) -> dict[str, float]:
+        """True variance by worker id, as :class:`voxpop.StrongOracle` takes it."""
+        ids = self.answers.worker_ids.tolist()
+        return dict(zip(ids, self.worker_variance.tolist(), strict=True))
+
+    def save(self, directory: str | Path) -> Path:
+        """Write ``answers.csv``, ``truth.csv`` and ``workers.csv``."""
+        folder, a = Path(directory), self.answers
+        make_folder(folder)
+        write_table(
+            {"task": a.task_ids[a.task], "worker": a.worker_ids[a.worker]}
+            | {name: a.value[:, j] for j, name in enumerate(a.value_names)},
+            folder / "answers.csv",
+        )
+        write_table(
+            {"task": a.task_ids} | {name: self.truth[:, j] for j, name in enumerate(a.value_names)},
+            folder / "truth.csv",
+        )
+        write_table(
+            {"worker": a.worker_ids, "variance": self.worker_variance}, folder / "workers.csv"
+        )
+        return folder
+
+
+def simulate(
+    model: Model,
+    assignment: Assignment,
+    rng: np.random.Generator,
+    *,
+    truth: ArrayLike | None = None,
+    worker_variance: ArrayLike | None = None,
+    side: float = 100.0,
+) -> Simulation:
+    """Draw truths, worker levels and answers from the model (M1).
+
+    Truths come from the model's prior; where that is flat, uniformly from a box with ``side``
+    along each coordinate, as in the paper. Pass ``truth`` or ``worker_variance`` to use your own.
+    """
+    shape = (assignment.n_tasks, model.dimension)
+    if truth is not None:
+        mu = np.array(truth, dtype=np.float64)
+        mu = mu[:, None] if mu.ndim == 1 else mu
+        require(mu.shape == shape, f"truth must have shape {shape}, got {np.shape(truth)}")
+    elif np.isinf(model.prior_variance):
+        mu = rng.uniform(0.0, side, shape)
+    else:
+        mu = rng.normal(model.prior_means(shape[0]), np.sqrt(model.prior_variance))
+    if worker_variance is None:
+        variance = rng.choice(model.levels, size=assignment.n_workers, p=np.array(model.weights))
+    else:
+        variance = np.array(worker_variance, dtype=np.float64)
+        require(
+            variance.shape == (assignment.n_workers,) and bool((variance > 0).all()),
+            f"worker_variance must be a positive number for each of {assignment.n_workers} workers",
+        )
+    noise = rng.normal(size=(len(assignment.task), model.dimension))
+    value = mu[assignment.task] + np.sqrt(variance[assignment.worker])[:, None] * noise
+    answers = Answers.from_codes(
+        assignment.task.astype(np.int32),
+        _ids("t", assignment.n_tasks),
+        assignment.worker.astype(np.int32),
+        _ids("w", assignment.n_workers),
+        value,
+        value_names=_names(model.dimension),
+    )
+    return Simulation(answers, mu, variance)
+
+
+def _ids(letter: str, n: int) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    digits = len(str(n - 1))
+    return np.array([f"{letter}{i:0{digits}d}" for i in range(n)], dtype=object)
+
+
+def _names(dimension: int) -> tuple[str, ...]:
+    if dimension == 1:
+        return ("value",)
+    if dimension <= 3:
+        return ("x", "y", "z")[:dimension]
+    return tuple(f"value_{j + 1}" for j in range(dimension))

@@ -1,0 +1,1 @@
+"""The seed paper: its figures, tables and claims reproduced, and a demonstration."""

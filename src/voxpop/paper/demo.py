@@ -1,0 +1,67 @@
+"""The demo: a simulated crowd with spammers, and every method's error on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from voxpop.collect.assignment.random_graphs import assign_regular
+from voxpop.estimators import BI, NBI, Auto, Average, Estimator, Median, StrongOracle
+from voxpop.models.model import Model
+from voxpop.models.simulation import Simulation, simulate
+from voxpop.results.metrics import Score, score
+from voxpop.results.result import Result
+
+# A few experts, many fair workers, and a fifth who hardly look.
+DEMO_MODEL = Model(support=(10, 100, 5000), weights=(0.3, 0.5, 0.2), dimension=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """One method on one crowd."""
+
+    label: str
+    result: Result
+    score: Score
+    seconds: float
+
+
+def demo_crowd(n_tasks: int, per_task: int, per_worker: int, seed: int) -> Simulation:
+    """Simulate points in a 100 x 100 image, clicked by a crowd with spammers."""
+    rng = np.random.default_rng(seed)
+    return simulate(DEMO_MODEL, assign_regular(n_tasks, per_task, per_worker, rng), rng)
+
+
+def demo_methods(crowd: Simulation) -> list[tuple[str, Estimator]]:
+    """Every method that can run on a crowd of this size, the oracle last."""
+    return [
+        ("average", Average()),
+        ("median", Median()),
+        ("nbi", NBI()),
+        ("bi, levels from nbi", BI(support="nbi")),
+        ("bi, levels learned", BI()),
+        ("auto", Auto()),
+        ("bi, levels known", BI(support=DEMO_MODEL.support, weights=DEMO_MODEL.weights)),
+        ("strong oracle", StrongOracle(variances=crowd.variances)),
+    ]
+
+
+def compare(crowd: Simulation, methods: Sequence[tuple[str, Estimator]]) -> list[Contestant]:
+    """Run each method on the crowd and score it against the truth."""
+    contestants = []
+    for label, estimator in methods:
+        start = time.perf_counter()
+        result = estimator.fit(crowd.answers)
+        seconds = time.perf_counter() - start
+        contestants.append(
+            Contestant(
+                label=label,
+                result=result,
+                score=score(result, crowd.truth, crowd.worker_variance),
+                seconds=seconds,
+            )
+        )
+    return contestants

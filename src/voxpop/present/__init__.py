@@ -1,0 +1,1 @@
+"""What people see: report, plots and terminal."""

@@ -1,0 +1,289 @@
+"""Plots: one function per question, on your axes or on new ones (``pip install 'voxpop[plots]'``).
+
+Every function returns the matplotlib Axes it drew on. New axes belong to a figure of their own:
+``ax.figure.savefig("noise.png")``, or ``ax.figure`` as the last line of a notebook's cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxpop.arrays import Floats, Index
+from voxpop.collect.planning.frontier import Plan, draw_frontier
+from voxpop.data.answers import Answers
+from voxpop.data.objects import SHAPE_NAMES
+from voxpop.errors import DataError, require
+from voxpop.present.drawing import BLUE, GREY, ORANGE, new_axes
+from voxpop.results.answer_weights import answer_weights, require_match
+from voxpop.results.audit import Audit
+from voxpop.results.prediction import find_id
+from voxpop.results.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# So many names can be read below each other, and so many tasks seen at once.
+_MOST_NAMES = 40
+_FEW_TASKS = 25
+# Area of a dot with no weight at all and of one with all of it, in points squared.
+_LEAST_DOT, _LARGEST_DOT = 12.0, 120.0
+_NORMAL_95 = 1.959964
+
+
+def plot_task(
+    answers: Answers,
+    result: Result,
+    task: object,
+    ax: Axes | None = None,
+    *,
+    coordinate: str | None = None,
+) -> Axes:
+    """Who said what of a task: answers, heaviest first, beside estimate, interval and mean.
+
+    Dots are larger with more weight. Of vectors the first coordinate, or the one named.
+    """
+    require_match(answers, result)
+    i, j = find_id(result.task_ids, task, "task"), _coordinate(result, coordinate)
+    weight, _ = answer_weights(answers, result, np.array([i]))
+    edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
+    order = np.argsort(-weight, kind="stable")
+    value, row = answers.value[edges[order], j], np.arange(len(edges))
+    ax = ax or new_axes(6.0, 1.4 + 0.25 * min(len(edges), _MOST_NAMES))
+    low, high = result.interval(0.95)
+    ax.axvspan(low[i, j], high[i, j], color=BLUE, alpha=0.15, linewidth=0, label="95 % interval")
+    ax.axvline(result.estimate[i, j], color=BLUE, label="estimate")
+    ax.axvline(value.mean(), color=GREY, linestyle="--", label="mean of the answers")
+    ax.scatter(value, row, _dot(weight[order]), color=BLUE, alpha=0.7, zorder=3, label="answers")
+    _name_rows(ax, answers.worker_ids[answers.worker[edges[order]]].tolist())
+    ax.set(xlabel=result.value_names[j], title=f"task {_text(result.task_ids[i])}")
+    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def plot_tasks(
+    answers: Answers,
+    result: Result,
+    tasks: Sequence[object] | None = None,
+    ax: Axes | None = None,
+    *,
+    coordinate: str | None = None,
+) -> Axes:
+    """Estimates of several tasks with 95 % intervals, over their answers and their means.
+
+    Without ``tasks`` the most uncertain ones. Dots are larger with more weight.
+    """
+    require_match(answers, result)
+    j = _coordinate(result, coordinate)
+    if tasks is None:
+        chosen = np.argsort(-result.variance[:, j], kind="stable")[:_FEW_TASKS]
+    else:
+        require(len(tasks) > 0, "tasks must name at least one task")
+        chosen = np.array([find_id(result.task_ids, task, "task") for task in tasks])
+    weight, _ = answer_weights(answers, result, chosen)
+    spans = [np.arange(*answers.task_ptr[i : i + 2]) for i in chosen.tolist()]
+    value = answers.value[np.concatenate(spans), j]
+    row = np.repeat(np.arange(len(chosen)), answers.task_degree[chosen])
+    mean = [answers.value[span, j].mean() for span in spans]
+    ax = ax or new_axes(6.0, 1.2 + 0.25 * min(len(chosen), _MOST_NAMES))
+    ax.scatter(value, row, _dot(weight), color=GREY, alpha=0.5, linewidth=0, label="answers")
+    ax.plot(mean, np.arange(len(chosen)), "D", color="0.3", fillstyle="none", ms=5, label="mean")
+    low, high = (bound[chosen, j] for bound in result.interval(0.95))
+    _intervals(ax, result.estimate[chosen, j], low, high, "estimate, 95 % interval")
+    _name_rows(ax, result.task_ids[chosen].tolist())
+    ax.set(xlabel=result.value_names[j])
+    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def plot_noise(result: Result, ax: Axes | None = None) -> Axes:
+    """How noisy every worker is: noise sd with its 95 % interval, least noisy first."""
+    order = np.argsort(result.worker_variance, kind="stable")
+    sd, bounds = np.sqrt(result.worker_variance), np.sqrt(np.maximum(result.worker_interval, 0.0))
+    ax = ax or new_axes(6.0, 1.2 + 0.2 * min(len(order), _MOST_NAMES))
+    _intervals(ax, sd[order], bounds[order, 0], bounds[order, 1], "noise sd, 95 % interval")
+    _name_rows(ax, result.worker_ids[order].tolist())
+    ax.set(xlabel="noise sd of the worker")
+    if (sd > 0).all() and (bounds > 0).all() and np.isfinite(bounds).all():
+        ax.set_xscale("log")
+        _plain_ticks(ax)
+    return ax
+
+
+def plot_bias(result: Result, ax: Axes | None = None, *, coordinate: str | None = None) -> Axes:
+    """How far every worker is off on average: bias with its 95 % interval, lowest first."""
+    j = _coordinate(result, coordinate)
+    if not result.worker_bias.size:
+        raise DataError(
+            f"the result has no worker bias: {_method(result)} does not learn any; try "
+            "BI(noise=Noise(bias=True))"
+        )
+    bias, reach = result.worker_bias[:, j], _NORMAL_95 * result.worker_bias_sd[:, j]
+    order = np.argsort(bias, kind="stable")
+    ax = ax or new_axes(6.0, 1.2 + 0.2 * min(len(order), _MOST_NAMES))
+    ax.axvline(0.0, color=GREY, linewidth=0.8)
+    _intervals(ax, bias[order], (bias - reach)[order], (bias + reach)[order], "bias")
+    _name_rows(ax, result.worker_ids[order].tolist())
+    ax.set(xlabel=f"bias of the worker in {result.value_names[j]}")
+    return ax
+
+
+def plot_pit(result: Result, ax: Axes | None = None, *, bins: int = 20) -> Axes:
+    """Where left-out answers fall in their predictions: even, where predictions are honest.
+
+    High at both ends: predictions are too narrow; in the middle: too wide; on one side: off.
+    """
+    require(bins >= 2, f"bins must be at least 2, got {bins}")
+    shares = _audit(result).pit_shares(bins)
+    ax = ax or new_axes(5.0, 3.5)
+    ax.bar(np.arange(bins) / bins, shares, 1 / bins, align="edge", color=BLUE, edgecolor="white")
+    ax.axhline(1.0, color=GREY, linestyle=":", label="honest predictions")
+    ax.set(xlabel="share of the prediction below the answer", ylabel="answers, against even")
+    ax.set(xlim=(0, 1))
+    ax.legend(fontsize=8, frameon=False)
+    return ax
+
+
+def plot_coverage(result: Result, ax: Axes | None = None) -> Axes:
+    """Whether intervals keep their word: share of left-out answers inside, against that promised.
+
+    Where the audit called for wider intervals, also before they were stretched.
+    """
+    audit = _audit(result)
+    nominal = np.arange(1, 20) / 20
+    ax = ax or new_axes(4.2, 4.0)
+    ax.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="as promised")
+    stretched = audit.exact and audit.stretch > 1
+    if stretched:
+        before = audit.coverage_at(nominal)
+        ax.plot(nominal, before, color=ORANGE, linestyle="--", label="before stretching")
+    held = audit.coverage_at(nominal, stretched)
+    ax.plot(nominal, held, color=BLUE, marker="o", ms=4, label="left-out answers inside")
+    ax.set(xlabel="promised", ylabel="held", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.legend(fontsize=8, frameon=False)
+    return ax
+
+
+def plot_convergence(result: Result, ax: Axes | None = None) -> Axes:
+    """How the iteration went: the largest change of every sweep; rings are damped sweeps."""
+    trace = result.trace
+    if not trace.n_sweeps:
+        raise DataError(f"the result has no sweeps: {_method(result)} does not iterate")
+    sweep, change = np.arange(1, trace.n_sweeps + 1), np.array(trace.changes)
+    ax = ax or new_axes(5.0, 3.5)
+    end = "settled" if trace.converged else "not settled"
+    ax.plot(sweep, change, color=BLUE, marker=".", label=f"{end} after {trace.n_sweeps} sweeps")
+    damped = np.array(trace.dampings) > 0
+    if damped.any():
+        ax.plot(sweep[damped], change[damped], "o", color=ORANGE, fillstyle="none", label="damped")
+    ax.set(
+        xlabel="sweep", ylabel="largest change", yscale="log" if (change > 0).all() else "linear"
+    )
+    ax.legend(fontsize=8, frameon=False)
+    return ax
+
+
+def plot_budget(plan: Plan, ax: Axes | None = None) -> Axes:
+    """What money buys: error against budget, beside the plain average and the oracle."""
+    ax = ax or new_axes()
+    draw_frontier(plan, ax)
+    return ax
+
+
+def plot_box(answers: Answers, result: Result, task: object, ax: Axes | None = None) -> Axes:
+    """A box before and after, in the image: the answers, their mean, and the estimate.
+
+    For values ``xmin, ymin, xmax, ymax``, or ``x, y`` for a point. Answers are stronger with more
+    weight, and y runs downwards as in an image.
+    """
+    from matplotlib.patches import Rectangle
+
+    require_match(answers, result)
+    kind = next((k for k, names in SHAPE_NAMES.items() if names == result.value_names), None)
+    if kind is None:
+        known = " or ".join(", ".join(names) for names in SHAPE_NAMES.values())
+        raise DataError(
+            f"expected the values {known}, got {', '.join(result.value_names)}; rename the columns"
+        )
+    i = find_id(result.task_ids, task, "task")
+    weight, _ = answer_weights(answers, result, np.array([i]))
+    value = answers.value[answers.task_ptr[i] : answers.task_ptr[i + 1]]
+    ax = ax or new_axes(6.0, 4.0)
+
+    def draw(place: Floats, label: str | None, color: str, style: str, alpha: float) -> None:
+        if kind == "point":
+            marker = {"-": "o", "--": "D"}[style]
+            face = color if label in ("answers", None) else "none"
+            ax.plot(*place, marker, color=color, mfc=face, alpha=alpha, label=label)
+            return
+        corner, size = place[:2], place[2:] - place[:2]
+        look = {"fill": False, "edgecolor": color, "linestyle": style, "alpha": alpha}
+        ax.add_patch(Rectangle(corner, *size, label=label, **look))  # type: ignore[arg-type]
+
+    for row, share in enumerate(weight):
+        draw(value[row], "answers" if row == 0 else None, GREY, "-", 0.3 + 0.7 * float(share))
+    draw(value.mean(axis=0), "mean of the answers", ORANGE, "--", 1.0)
+    draw(result.estimate[i], "estimate", BLUE, "-", 1.0)
+    ax.autoscale_view()
+    ax.set(xlabel="x", ylabel="y", aspect="equal", title=f"task {_text(result.task_ids[i])}")
+    if not ax.yaxis_inverted():
+        ax.invert_yaxis()
+    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def _coordinate(result: Result, name: str | None) -> int:
+    if name is None:
+        return 0
+    names = list(result.value_names)
+    require(name in names, f"coordinate must be one of {', '.join(names)}, got {name!r}")
+    return names.index(name)
+
+
+def _audit(result: Result) -> Audit:
+    if result.audit is None or not result.audit.has_pit:
+        raise DataError(
+            "the result has no PIT values: no task has two answers, or it was loaded from files, "
+            "which hold a summary only; aggregate the answers again"
+        )
+    return result.audit
+
+
+def _method(result: Result) -> str:
+    return f"method {result.settings.get('method', 'unknown')!r}"
+
+
+def _dot(weight: Floats) -> Floats:
+    return np.asarray(_LEAST_DOT + (_LARGEST_DOT - _LEAST_DOT) * weight)
+
+
+def _intervals(ax: Axes, middle: Floats, low: Floats, high: Floats, label: str) -> None:
+    """Rows with a dot each and a line from low to high, whichever side of them the dot is on."""
+    row: Index = np.arange(len(middle))
+    ax.hlines(row, low, high, color=BLUE, linewidth=1.5, alpha=0.6)
+    ax.plot(middle, row, "o", color=BLUE, markersize=4, label=label)
+
+
+def _name_rows(ax: Axes, names: list[object]) -> None:
+    """Name rows from the top down; too many to read are only counted."""
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    if len(names) <= _MOST_NAMES:
+        ax.set_yticks(range(len(names)), [_text(name) for name in names], fontsize=8)
+    else:
+        ax.set_ylabel(f"{len(names):,} rows")
+
+
+def _plain_ticks(ax: Axes) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _text(identity: object) -> str:
+    """An id as it is: not cut into a formula by a dollar, and not as wide as the picture."""
+    text = str(identity).replace("$", r"\$")
+    return text if len(text) <= 40 else f"{text[:40]}…"

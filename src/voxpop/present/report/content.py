@@ -1,0 +1,241 @@
+"""What the page shows of tasks, answers and workers: columns of plain numbers, rounded and capped.
+
+Every list here is as long as the tasks, answers or workers shown. Numbers are rounded to what the
+uncertainty makes worth showing, so that a report of ten thousand tasks stays a file to be mailed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from voxpop.arrays import Floats, Ids, Index
+from voxpop.data.answers import Answers
+from voxpop.present.report.summary import task_means
+from voxpop.results.answer_weights import answer_weights
+from voxpop.results.diagnosis import Diagnosis
+from voxpop.results.prediction import stretch_of
+from voxpop.results.result import Result
+
+# No one reads more answers of one task than this; the heaviest are shown.
+_MOST_ANSWERS = 1000
+# Longer ids lose their middle.
+_LONGEST_ID = 120
+# Bars of the histogram of sds; its last is for all above this quantile.
+_BARS, _TOP = 24, 0.99
+# Sds that differ by less than this share are one, and make no histogram.
+_SAME = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The tasks, edges and workers that a report has room for, as positions."""
+
+    tasks: Index
+    edges: Index
+    per_task: Index
+    workers: Index
+
+
+def choose(answers: Answers, result: Result, found: Diagnosis | None, budget: int) -> Shown:
+    """Take all there is, or the most uncertain tasks that so many numbers suffice for.
+
+    With them come the workers who answered them, the flagged ones, and as many others, most
+    active first, as there are tasks.
+    """
+    d = answers.dimension
+    per_task = np.minimum(answers.task_degree, _MOST_ANSWERS)
+    cost = 4 + 5 * d + per_task * (3 + d)
+    by_doubt = np.argsort(-result.variance.mean(axis=1), kind="stable")
+    n_tasks = max(1, int(np.searchsorted(np.cumsum(cost[by_doubt]), budget, side="right")))
+    tasks = np.sort(by_doubt[:n_tasks])
+    first = answers.task_ptr[tasks]
+    degree, kept = answers.task_degree[tasks], per_task[tasks]
+    if (degree == kept).all():
+        edges = np.repeat(first - np.append(0, np.cumsum(kept)[:-1]), kept) + np.arange(kept.sum())
+    else:
+        edges = np.concatenate([_heaviest(answers, result, i) for i in tasks.tolist()])
+    wanted = np.zeros(answers.n_workers, dtype=np.int64)
+    wanted[answers.worker[edges]] = 1
+    if found is not None and found.flags:
+        ids = {identity: u for u, identity in enumerate(answers.worker_ids.tolist())}
+        wanted[[ids[worker] for worker in found.workers]] = 1
+    most = max(int(wanted.sum()), n_tasks)
+    order = np.lexsort((-answers.worker_degree, -wanted))
+    return Shown(tasks, edges, kept, np.sort(order[:most]))
+
+
+def _heaviest(answers: Answers, result: Result, i: int) -> Index:
+    """Edges of a task, of very many the heaviest."""
+    edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
+    if len(edges) <= _MOST_ANSWERS:
+        return edges
+    weight = result.worker_weight[answers.worker[edges]]
+    return np.sort(edges[np.argsort(-weight, kind="stable")[:_MOST_ANSWERS]])
+
+
+def columns(
+    answers: Answers, result: Result, found: Diagnosis | None, shown: Shown, truth: Floats | None
+) -> dict[str, Any]:
+    """Everything the page draws, as JSON can hold it."""
+    digits = _digits(answers, result)
+    return {
+        "names": list(result.value_names),
+        "digits": digits.tolist(),
+        "answerDigits": _answer_digits(answers.value, digits),
+        "tasks": _tasks(answers, result, shown, digits, truth),
+        "answers": _answers(answers, result, shown, digits),
+        "workers": _workers(result, shown, digits),
+        "flags": [] if found is None else _flags(found, result.worker_ids, shown),
+        "pictures": _pictures(answers, result),
+        "totals": {
+            "tasks": answers.n_tasks,
+            "answers": answers.n_edges,
+            "workers": answers.n_workers,
+        },
+    }
+
+
+def _digits(answers: Answers, result: Result) -> Index:
+    """Decimals of each coordinate: the usual sd is told to four figures."""
+    sd = np.median(result.sd, axis=0)
+    spread = np.where(sd > 0, sd, np.ptp(answers.value, axis=0) / 100)
+    size = np.floor(np.log10(np.where(spread > 0, spread, 1.0)))
+    return np.asarray(np.clip(3 - size, -90, 90).astype(np.int64))
+
+
+def _answer_digits(value: Floats, digits: Index) -> list[int]:
+    """Decimals in which all answers are told as they were given, or as many as the sd is worth."""
+    found = []
+    for j, most in enumerate(np.clip(digits, 0, 12).tolist()):
+        column = value[:, j]
+        exact = (k for k in range(most + 1) if (np.round(column, k) == column).all())
+        found.append(next(exact, max(most - 2, 0)))
+    return found
+
+
+def _rounded(array: Floats, digits: Index | int) -> list[Any]:
+    """Round; what is not a finite number becomes None."""
+    if isinstance(digits, int):
+        listed = np.round(array, digits).tolist()
+        whole = bool(np.isfinite(array).all())
+        return listed if whole else [x if np.isfinite(x) else None for x in listed]
+    return [_rounded(array[:, j], int(each)) for j, each in enumerate(digits)]
+
+
+def _tasks(
+    answers: Answers, result: Result, shown: Shown, digits: Index, truth: Floats | None
+) -> dict[str, Any]:
+    tasks = shown.tasks
+    low, high = result.interval(0.95)
+    return {
+        "id": texts(result.task_ids[tasks]),
+        "estimate": _rounded(result.estimate[tasks], digits),
+        "sd": _rounded(result.sd[tasks], digits),
+        "lower": _rounded(low[tasks], digits),
+        "upper": _rounded(high[tasks], digits),
+        "mean": _rounded(task_means(answers)[tasks], digits),
+        "n": answers.task_degree[tasks].tolist(),
+        "shown": shown.per_task.tolist(),
+        "gold": np.flatnonzero(answers.is_gold[tasks]).tolist(),
+        "difficulty": _rounded(result.task_difficulty[tasks], 3)
+        if result.task_difficulty.size
+        else None,
+        "truth": None if truth is None else _rounded(truth[tasks], digits),
+    }
+
+
+def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> dict[str, Any]:
+    edges = shown.edges
+    weight, meaning = answer_weights(answers, result, shown.tasks)
+    if len(weight) > len(edges):  # of the largest tasks only some answers are shown
+        here = np.concatenate(
+            [np.arange(*answers.task_ptr[i : i + 2]) for i in shown.tasks.tolist()]
+        )
+        weight = weight[np.searchsorted(here, edges)]
+    place = np.empty(answers.n_workers, dtype=np.int64)
+    place[shown.workers] = np.arange(len(shown.workers))
+    gold = answers.is_gold[answers.task[edges]]
+    off = None
+    audit = result.audit
+    if audit is not None and audit.predicted.shape == answers.value.shape:
+        sd = stretch_of(result) * audit.predicted_sd[edges]
+        away = answers.value[edges] - audit.predicted[edges]
+        ratio = np.divide(away, sd, out=np.zeros_like(away), where=sd > 0)
+        one = ratio[:, 0] if answers.dimension == 1 else np.sqrt((ratio**2).mean(axis=1))
+        alone = (answers.task_degree[answers.task[edges]] < 2) & ~gold
+        off = _rounded(np.where(alone, np.nan, one), 2)
+    return {
+        "worker": place[answers.worker[edges]].tolist(),
+        "value": _rounded(answers.value[edges], digits),
+        "weight": _rounded(np.where(gold, 0.0, weight), 3),
+        "meaning": meaning,
+        "off": off,
+    }
+
+
+def _workers(result: Result, shown: Shown, digits: Index) -> dict[str, Any]:
+    workers = shown.workers
+    fewest = int(digits.min())
+    bounds = np.sqrt(np.maximum(result.worker_interval[workers], 0.0))
+    biased = bool(result.worker_bias.size)
+    return {
+        "id": texts(result.worker_ids[workers]),
+        "n": result.worker_answers[workers].tolist(),
+        "sd": _rounded(np.sqrt(result.worker_variance[workers]), fewest),
+        "lower": _rounded(bounds[:, 0], fewest),
+        "upper": _rounded(bounds[:, 1], fewest),
+        "weight": _rounded(result.worker_weight[workers], 3),
+        "bias": _rounded(result.worker_bias[workers], digits) if biased else None,
+        "biasSd": _rounded(result.worker_bias_sd[workers], digits) if biased else None,
+    }
+
+
+def _flags(found: Diagnosis, ids: Ids, shown: Shown) -> list[list[Any]]:
+    """Worker, kind, evidence and false alarms of each flag, strongest evidence first."""
+    place = {identity: u for u, identity in enumerate(ids[shown.workers].tolist())}
+    return [
+        [place[flag.worker], flag.kind, flag.evidence, float(f"{flag.false_alarms:.2g}")]
+        for flag in found.flags
+    ]
+
+
+def _pictures(answers: Answers, result: Result) -> dict[str, Any]:
+    """Figures over everything, shown or not: sds, calibration, and how the iteration went."""
+    sd = np.sqrt(result.variance.mean(axis=1))[~answers.is_gold]
+    pictures: dict[str, Any] = {"sd": None, "calibration": None, "trace": None}
+    if len(sd) > 1 and np.ptp(sd) > _SAME * sd.max():
+        top = float(np.quantile(sd, _TOP))
+        # Where nearly all are the same, the few others must not fall into one bar with them.
+        top = top if top - sd.min() > _SAME * top else float(sd.max())
+        counts, bounds = np.histogram(np.minimum(sd, top), _BARS, (float(sd.min()), top))
+        pictures["sd"] = {
+            "bounds": [float(f"{bound:.5g}") for bound in bounds],
+            "counts": counts.tolist(),
+            "largest": float(f"{sd.max():.5g}"),
+        }
+    audit = result.audit
+    if audit is not None and audit.has_pit:
+        nominal = np.arange(1, 20) / 20
+        stretched = audit.exact and audit.stretch > 1.005
+        pictures["calibration"] = {
+            "pit": _rounded(audit.pit_shares(20), 3),
+            "nominal": _rounded(nominal, 2),
+            "plain": _rounded(audit.coverage_at(nominal), 4),
+            "stretched": _rounded(audit.coverage_at(nominal, stretched=True), 4)
+            if stretched
+            else None,
+        }
+    changes = [float(f"{change:.2e}") for change in result.trace.changes if np.isfinite(change)]
+    if changes:
+        pictures["trace"] = {"changes": changes, "converged": result.trace.converged}
+    return pictures
+
+
+def texts(ids: Ids) -> list[str]:
+    """Ids as text, without the middle of very long ones."""
+    cut = _LONGEST_ID // 2
+    spelled = [str(identity) for identity in ids.tolist()]
+    return [t if len(t) <= _LONGEST_ID else f"{t[:cut]}…{t[-cut:]}" for t in spelled]

@@ -1,0 +1,189 @@
+"""The page: words and numbers put into one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import zlib
+from collections.abc import Iterable
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.data.read import read_truth
+from voxpop.data.tables import replacing
+from voxpop.errors import DataError
+from voxpop.present.report.content import choose, columns
+from voxpop.present.report.summary import Card, cards, gain_over_mean
+from voxpop.results.answer_weights import require_match
+from voxpop.results.diagnosis import diagnose
+from voxpop.results.explanation import number_text
+from voxpop.results.result import Result
+
+# A file to be mailed; what does not fit is left out, and the page says so.
+_MOST_BYTES = 2_900_000
+# Testing the workers takes seconds for as many numbers; of more, nobody waits for it in passing.
+_MOST_DIAGNOSED = 2_000_000
+# Numbers to begin with: about three bytes each, packed.
+_MOST_NUMBERS = 900_000
+
+
+def write_report(
+    answers: Answers,
+    result: Result,
+    path: str | Path,
+    *,
+    truth: object = None,
+    title: str | None = None,
+) -> Path:
+    """Write a report of a result as one HTML file, to be opened in any browser, also offline.
+
+    It shows what was found and how far to trust it: the model and why, the gain over the mean, the
+    audit, flagged workers with the evidence, and every task and worker, to sort, search and open.
+    It holds the answers: treat it as you treat them. At most 3 MB: of very many tasks the most
+    uncertain ones are in it. The same answers and result give the same file.
+
+    Parameters
+    ----------
+    answers, result
+        The answers, and what an estimator found in them.
+    path
+        The file to write; an older one is replaced when the new one is complete.
+    truth
+        True values: an array in the order of the tasks, NaN where unknown, or a mapping, data frame
+        or path with one vector per task. The error is then measured against them.
+    title
+        What the report is of; by default the name of the file's folder.
+    """
+    require_match(answers, result)
+    place = Path(path)
+    true = None if truth is None else _true(truth, result)
+    found = diagnose(answers, result) if answers.value.size <= _MOST_DIAGNOSED else None
+    said = cards(result, gain_over_mean(answers, result, true), found)
+    name = title or place.absolute().parent.name or "answers"
+    budget = _MOST_NUMBERS
+    while True:
+        shown = choose(answers, result, found, budget)
+        content = columns(answers, result, found, shown, true)
+        page = _page(result, name, said, content)
+        if len(page) <= _MOST_BYTES or len(shown.tasks) == 1:
+            break
+        budget = int(0.9 * budget * _MOST_BYTES / len(page))
+    with replacing(place) as temporary:
+        temporary.write_bytes(page)
+    return place
+
+
+def _true(truth: object, result: Result) -> Floats:
+    """Truths as an array of the shape of the estimates, NaN where unknown."""
+    if not isinstance(truth, np.ndarray):
+        return read_truth(truth, result.task_ids, result.value_names)
+    true = truth[:, None] if truth.ndim == 1 else truth
+    if true.shape != result.estimate.shape:
+        raise DataError(f"truth must have shape {result.estimate.shape}, got {truth.shape}")
+    return np.asarray(true, dtype=np.float64)
+
+
+def _page(result: Result, title: str, said: list[Card], content: dict[str, object]) -> bytes:
+    parts = files("voxpop.present.report")
+    style = parts.joinpath("page.css").read_text("utf-8")
+    script = "\n".join(
+        parts.joinpath(name).read_text("utf-8") for name in ("draw.js", "details.js", "page.js")
+    )
+    # Packed, and in letters that mean nothing to HTML, whatever an id holds.
+    packed = zlib.compress(json.dumps(content, allow_nan=False, separators=(",", ":")).encode())
+    page = Template(parts.joinpath("page.html").read_text("utf-8")).substitute(
+        policy=_policy(style, script),
+        title=html.escape(title),
+        counts=_counts(content["totals"]),  # type: ignore[arg-type]
+        cards="".join(map(_card, said)),
+        notes=_list(result.all_notes()),
+        levels=_levels(result),
+        contest=_contest(result),
+        version=html.escape(version("voxpop")),
+        style=style,
+        script=script,
+        data=base64.b64encode(packed).decode("ascii"),
+    )
+    return page.encode("utf-8", "replace")
+
+
+def _policy(style: str, script: str) -> str:
+    """Allow this style and this script, by their hashes, and nothing else at all."""
+
+    def hashed(text: str) -> str:
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+    return (
+        f"default-src 'none'; style-src 'sha256-{hashed(style)}'; "
+        f"script-src 'sha256-{hashed(script)}'; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'"
+    )
+
+
+def _counts(totals: dict[str, int]) -> str:
+    order = ("answers", "tasks", "workers")
+    return " · ".join(
+        f"<b>{totals[name]:,}</b> {name if totals[name] != 1 else name[:-1]}" for name in order
+    )
+
+
+def _card(card: Card) -> str:
+    kind = "figure" if len(card.figure) < 10 else "figure words"
+    return (
+        f'<section class="card"><h2>{html.escape(card.title)}</h2>'
+        f'<p class="{kind}">{html.escape(card.figure)}</p>'
+        f'<p class="unit">{html.escape(card.unit)}</p><p>{html.escape(card.text)}</p></section>\n'
+    )
+
+
+def _list(sentences: Iterable[str]) -> str:
+    return "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+
+
+def _levels(result: Result) -> str:
+    """The noise levels as a table, where the method has levels."""
+    if not result.levels.size:
+        return ""
+    rows = [
+        (number_text(float(np.sqrt(level))), f"{100 * weight:.1f} %")
+        for level, weight in zip(result.levels, result.level_weights, strict=True)
+    ]
+    return _table("Noise levels of the workers", ("noise sd", "share of workers"), rows)
+
+
+def _contest(result: Result) -> str:
+    """The models compared, where a contest was held."""
+    contest = result.settings.get("contest")
+    if not contest:
+        return ""
+    rows = [
+        (
+            str(row["model"]),
+            f"{row['log_score']:.3f}",
+            f"{row['squared_error']:.3f}",
+            f"{row['standard_errors_worse']:.1f}",
+            "" if row["coverage_95"] is None else f"{100 * row['coverage_95']:.1f} %",
+        )
+        for row in sorted(contest, key=lambda row: -float(row["log_score"]))
+    ]
+    heads = ("model", "log score", "squared error", "standard errors worse", "95 % cover")
+    return _table("Models compared on left-out answers", heads, rows)
+
+
+def _table(caption: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return (
+        f'<div class="wide"><table class="plain"><caption>{html.escape(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )

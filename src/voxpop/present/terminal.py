@@ -1,0 +1,221 @@
+"""What the command line shows: tables for people, and a progress bar, both by rich."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:  # a table of estimates needs none of the heavier ones
+    from voxpop.collect.campaign import Batch
+    from voxpop.collect.planning.frontier import Option, Plan
+    from voxpop.estimators.base import OnSweep
+    from voxpop.paper.demo import Contestant
+    from voxpop.results.agreement import Agreement
+    from voxpop.results.diagnosis import Diagnosis
+    from voxpop.results.explanation import Explanation
+    from voxpop.results.metrics import Score
+    from voxpop.results.result import Result
+
+_FEW = 8
+
+
+def show_result(result: Result, console: Console) -> None:
+    """Print the first tasks, and the most and least trusted workers."""
+    left_out: tuple[str, ...] = ("sd_", "lower_90", "upper_90")
+    if len(result.value_names) > 2:  # a screen is too narrow for the bounds of a box
+        left_out += ("lower_95", "upper_95")
+    tasks = {
+        name: column
+        for name, column in result.task_columns().items()
+        if not name.startswith(left_out)
+    }
+    console.print(_table("Tasks", tasks, np.arange(len(result.task_ids))[:_FEW]))
+    _say_more(console, len(result.task_ids) - _FEW, "tasks")
+    workers = {
+        name: column
+        for name, column in result.trusted_workers().items()
+        if not name.startswith("p_")
+    }
+    n = len(result.worker_ids)
+    ends = np.arange(n) if n <= _FEW else np.r_[0 : _FEW // 2, n - _FEW // 2 : n]
+    console.print(_table("Workers, most trusted first", workers, ends))
+    _say_more(console, n - len(ends), "workers in between")
+
+
+def show_diagnosis(agreed: Agreement, found: Diagnosis, console: Console) -> None:
+    """Print the figures of agreement and, where there are any, the flags."""
+    figures = agreed.columns()
+    console.print(_table("Agreement", figures, np.arange(len(figures["of"]))))
+    if found.flags:
+        shown = ("worker", "kind", "evidence", "false_alarms", "weight")
+        flags = {name: column for name, column in found.columns().items() if name in shown}
+        console.print(_table("Flags", flags, np.arange(len(found.flags))))
+
+
+def show_score(score: Score, console: Console) -> None:
+    """Print how near the truth a result came."""
+    table = Table(title=f"Against the truth of {score.n_tasks} tasks", title_justify="left")
+    rows = {name: value for name, value in score.as_dict().items() if name != "n_tasks"}
+    for name, value in rows.items():
+        if value is not None:
+            table.add_column(name.replace("_", " "), justify="right")
+    table.add_row(*(f"{value:.4g}" for value in rows.values() if value is not None))
+    console.print(table)
+
+
+def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
+    """Print every method's error, with a bar as long as the error against the average's."""
+    table = Table(title_justify="left")
+    table.add_column("method", no_wrap=True)
+    for title in ("MSE", "v oracle", "95 % covers", "seconds"):
+        table.add_column(title, justify="right")
+    table.add_column("error")
+    worst = max(c.score.mse for c in contestants)
+    oracle = contestants[-1].score.mse
+    for c in contestants:
+        table.add_row(
+            c.label,
+            f"{c.score.mse:.1f}",
+            f"{c.score.mse / oracle:.2f} x",
+            f"{c.score.coverage_95:.0%}",
+            f"{c.seconds:.2f}",
+            "█" * max(1, round(10 * c.score.mse / worst)),
+        )
+    console.print(table)
+
+
+def show_rows(title: str, columns: Mapping[str, Sequence[Any]], console: Console) -> None:
+    """Print a table of texts."""
+    console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print what money buys, to the cent, with a mark at the option that was chosen."""
+    rows = plan.columns()
+    columns: dict[str, Sequence[Any]] = {"cost": [Decimal(f"{cost:.2f}") for cost in rows["cost"]]}
+    columns |= {name.replace("_", " "): rows[name] for name in ("per_task", "per_worker")}
+    if any(rows["gold"]):
+        columns["gold each"] = rows["gold"]
+    columns |= {"workers": rows["workers"], "RMSE": rows["rmse"]}
+    for name in ("error", "luck"):
+        columns[name] = [Decimal(f"{error:.2g}") for error in rows[f"rmse_{name}"]]
+    columns |= {"half-width 95 %": rows["half_width_95"], "average's RMSE": rows["average_rmse"]}
+    if plan.chosen is not None:
+        columns[""] = ["◀" if option == plan.chosen else "" for option in plan.frontier]
+    show_rows(f"What money buys: {plan.n_tasks} tasks", columns, console)
+
+
+def show_batch(batch: Batch, console: Console) -> None:
+    """Print the answers to ask for next, those of whoever comes without a name."""
+    columns: dict[str, Sequence[Any]] = {"task": batch.task.tolist()}
+    if any(worker is not None for worker in batch.worker):
+        columns["worker"] = batch.worker.tolist()
+    columns |= {"sd now": batch.sd.tolist(), "sd after": batch.sd_after.tolist()}
+    columns["price"] = [Decimal(f"{price:.2f}") for price in batch.price]
+    columns["why"] = batch.reason
+    show_rows("Ask for next", columns, console)
+
+
+def show_explanation(explanation: Explanation, console: Console) -> None:
+    """Print the answers of an explained task."""
+    columns = {
+        name: column
+        for name, column in explanation.columns().items()
+        if not name.startswith("predicted_sd")
+    }
+    rows = np.arange(len(explanation.worker))
+    console.print(_table("Answers, heaviest first", columns, rows))
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[OnSweep | None]:
+    """Show sweeps, their change and the time left on a terminal, and nothing elsewhere."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        shown = bar.add_task("aggregating", total=1.0)
+        highest = 0.0
+
+        def on_sweep(what: str, number: int, change: float, tol: float) -> None:
+            nonlocal highest
+            if number == 1:
+                highest = 0.0
+                bar.reset(shown)
+            if np.isfinite(change):
+                highest = max(highest, change)
+            # Changes fall by about the same factor every sweep: the way to go is in logs.
+            way = np.log(highest / tol) if highest > tol else 1.0
+            done = np.log(highest / max(change, tol)) / way if 0 < change < np.inf else 0.0
+            said = f", change {change:.1e}" if np.isfinite(change) else ""
+            bar.update(shown, completed=done, description=f"{what}: sweep {number}{said}")
+
+        yield on_sweep
+
+
+@contextmanager
+def planning(console: Console) -> Iterator[Callable[[Option], None] | None]:
+    """Show on a terminal which option was predicted last, and nothing elsewhere."""
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status("predicting errors") as status:
+
+        def on_option(option: Option) -> None:
+            rmse = option.prediction.rmse
+            status.update(f"{option.per_task:.3g} answers per task: RMSE {rmse:.4g}")
+
+        yield on_option
+
+
+@contextmanager
+def counting(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Show how many of many are done: a bar on a terminal, a line when all are elsewhere."""
+    if not console.is_terminal:
+
+        def line(what: str, done: int, total: int) -> None:
+            if done == total:
+                console.print(f"{what}: {total} instances")
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        shown = bar.add_task("starting", total=1)
+
+        def update(what: str, done: int, total: int) -> None:
+            bar.update(shown, completed=done, total=total, description=f"{what}: {done} of {total}")
+
+        yield update
+
+
+def _table(title: str, columns: Mapping[str, Any], rows: Any) -> Table:
+    table = Table(title=title, title_justify="left")
+    arrays = {name: np.asarray(column, dtype=object) for name, column in columns.items()}
+    for name, array in arrays.items():
+        numeric = not isinstance(array[0], str) if len(array) else False
+        table.add_column(Text(name), justify="right" if numeric else "left")
+    for row in rows:
+        # Text, not markup: an id may hold square brackets.
+        table.add_row(*(Text(_cell(array[row])) for array in arrays.values()))
+    return table
+
+
+def _cell(item: object) -> str:
+    text = f"{item:.4g}" if isinstance(item, float) else str(item)
+    # Ids are the user's data: what would steer the terminal is shown as a replacement.
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def _say_more(console: Console, more: int, what: str) -> None:
+    if more > 0:
+        console.print(f"... and {more} more {what}", style="dim")

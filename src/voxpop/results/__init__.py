@@ -1,0 +1,1 @@
+"""What comes out: estimates, intervals, checks, and what to look at."""

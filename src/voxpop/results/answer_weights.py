@@ -1,0 +1,130 @@
+"""Weights: what every answer counts in the estimate of its task, for one task or all at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from voxpop.arrays import Floats, Index
+from voxpop.data.answers import Answers
+from voxpop.errors import DataError
+from voxpop.results.prediction import (
+    coordinate_factor,
+    level_mixture,
+    seen_variance,
+    stretch_of,
+)
+from voxpop.results.result import Result
+
+# Nodes over what is known of the truth, when asking how likely an answer is a slip.
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
+# A level that gives less than this share of a worker's precision is left out.
+_NEGLIGIBLE = 1e-9
+# Numbers in flight in one block: 8 MB.
+_BLOCK_NUMBERS = 1_000_000
+
+
+def require_match(answers: Answers, result: Result) -> None:
+    """Refuse a result that was not made from these answers."""
+    if not (
+        np.array_equal(answers.task_ids, result.task_ids)
+        and np.array_equal(answers.worker_degree, result.worker_answers)
+    ):
+        raise DataError(
+            f"the result is not of these answers: it has {len(result.task_ids)} tasks and "
+            f"{int(result.worker_answers.sum())} answers, the table {answers.n_tasks} and "
+            f"{answers.n_edges}; aggregate them again"
+        )
+
+
+def answer_weights(
+    answers: Answers, result: Result, tasks: Index | None = None
+) -> tuple[Floats, str]:
+    """Share of every answer in the estimate of its task, and what is meant by it in words.
+
+    The shares of a task add up to one. They are those of the answers to ``tasks``, one task after
+    the other; of all answers, in the order of the edges, without. See :func:`voxpop.explain`.
+    """
+    chosen = np.arange(answers.n_tasks) if tasks is None else np.asarray(tasks)
+    degree = answers.task_degree[chosen]
+    first = np.append(0, np.cumsum(degree)[:-1])
+    edges = np.repeat(answers.task_ptr[chosen] - first, degree) + np.arange(degree.sum())
+    value, owner = answers.value[edges], np.repeat(np.arange(len(chosen)), degree)
+    if result.settings.get("method") == "median":
+        return _middle(value, owner, first), "all to the answer in the middle, or the two there"
+    if result.levels.size:
+        trust = _precision(answers, result, edges)
+        meaning = "share of the answer in the expected precision"
+    else:
+        trust = result.worker_weight[answers.worker[edges]][:, None]
+        meaning = "share of the method's weight of each worker"
+    # Against the largest first: a precision may be as large as float64 goes.
+    trust = trust / np.maximum.reduceat(trust, first)[owner]
+    weight = (trust / np.add.reduceat(trust, first)[owner]).mean(axis=1)
+    moved = float(result.settings.get("fallback_share") or 0.0)
+    if moved:
+        name = result.settings["fallback"]
+        simple = _middle(value, owner, first) if name == "median" else (1.0 / degree)[owner]
+        weight = (1 - moved) * weight + moved * simple
+        meaning += f", moved {moved:.0%} of the way to the {name}"
+    return np.asarray(weight), meaning
+
+
+def _middle(value: Floats, owner: Index, first: Index) -> Floats:
+    """Share of each answer in the median of its task, averaged over the coordinates."""
+    n, d = value.shape
+    degree = np.diff(np.append(first, n))
+    weight = np.zeros(n)
+    for j in range(d):
+        ordered = value[np.lexsort((value[:, j], owner)), j]
+        for place in ((degree - 1) // 2, degree // 2):
+            # Equal answers share alike, whoever comes first.
+            equal = (value[:, j] == ordered[first + place][owner]).astype(np.float64)
+            weight += equal / np.add.reduceat(equal, first)[owner] / (2 * d)
+    return weight
+
+
+def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
+    """Expected 1 / variance of answers (E, d): over level, over tail step given the residual.
+
+    The level's posterior has heard this answer already; the tail step, drawn anew for each answer,
+    has not::
+
+        w = Σ_k p_u(k) E_x[ Σ_t r_kt(x) / v_kt ],   r_kt(x) ∝ tail(t) N(a - b | x, v_kt)
+    """
+    level, tail = level_mixture(result)
+    worker, task = answers.worker[edges], answers.task[edges]
+    d = answers.dimension
+    hard = result.task_difficulty[task] if result.task_difficulty.size else np.ones(len(edges))
+    doubt, bias = np.zeros((len(edges), d)), np.zeros((len(edges), d))
+    if result.worker_bias.size:
+        doubt, bias = result.worker_bias_sd[worker] ** 2, result.worker_bias[worker]
+    factor = hard[:, None] * coordinate_factor(result)
+    share = result.worker_posterior / result.worker_posterior.sum(axis=1, keepdims=True)
+    known = share / level[:, 0]
+    kept = known > _NEGLIGIBLE * known.sum(axis=1, keepdims=True)
+    sd = np.sqrt(seen_variance(result)[task]) / stretch_of(result)
+    residual = answers.value[edges] - bias - result.estimate[task]
+    found = np.zeros((len(edges), d))
+    # Pairs of an answer and a level that its worker may be at.
+    row, k = np.nonzero(kept[worker])
+    step = max(1, _BLOCK_NUMBERS // (len(_NODES) * len(tail) * d))
+    for start in range(0, len(row), step):
+        e, at = row[start : start + step], k[start : start + step]
+        variance = level[at][:, :, None] * factor[e][:, None] + doubt[e][:, None]
+        precise = _given_residual(residual[e], sd[e], variance, tail)
+        np.add.at(found, e, share[worker[e], at][:, None] * precise)
+    return found
+
+
+def _given_residual(residual: Floats, sd: Floats, variance: Floats, tail: Floats) -> Floats:
+    """Expected 1 / variance (P, d) over the tail steps of ``variance`` (P, T, d)."""
+    if len(tail) == 1:
+        return np.asarray(1.0 / variance[:, 0])
+    away = residual[:, None] - _NODES[:, None] * sd[:, None]
+    with np.errstate(divide="ignore"):
+        scale = np.log(tail)[None, :, None] - 0.5 * np.log(variance)
+    log_part = scale[:, :, None] - 0.5 * (away**2)[:, None] / variance[:, :, None]
+    part = np.exp(log_part - log_part.max(axis=1, keepdims=True))
+    part /= part.sum(axis=1, keepdims=True)
+    at = np.einsum("ptqd,ptd->pqd", part, 1.0 / variance)
+    return np.asarray(np.einsum("pqd,q->pd", at, _NODE_WEIGHTS / _NODE_WEIGHTS.sum()))

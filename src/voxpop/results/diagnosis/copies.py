@@ -1,0 +1,206 @@
+"""Pairs of workers who gave the same answers more often than two honest ones would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtrc, chdtri, ndtr
+
+from voxpop.arrays import Floats, Index
+from voxpop.data.answers import Answers
+
+# Pairs of equal answers looked at, and edges of pairs tested, per answer of the table: this keeps
+# the search linear. Ten answers to a task in which seven are equal make two pairs per answer.
+_WORK_PER_ANSWER = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two workers, on how many of their common tasks they gave the same, and the odds of that.
+
+    ``chance`` is the number of equal answers two honest workers would give at most on average,
+    ``p`` the probability that they give as many as these did.
+    """
+
+    first: int
+    second: int
+    shared: int
+    equal: int
+    chance: float
+    p: float
+
+
+def find_copies(answers: Answers, level: float) -> list[Pair]:
+    """Find pairs with ``p`` times the number of all pairs at most ``level``.
+
+    Copies share rare answers. So the search goes through the groups of equal answers to one task
+    from the smallest on, leaves pairs whose meetings could not amount to the level, and tests the
+    others on all the tasks they share; both within a bound on the work.
+    """
+    search = _Search(answers, level / max(answers.n_workers * (answers.n_workers - 1) / 2, 1.0))
+    found = (search.test(u, v) for u, v in search.candidates())
+    return sorted((pair for pair in found if pair.p <= search.threshold), key=lambda pair: pair.p)
+
+
+class _Search:
+    """What is computed once for all pairs."""
+
+    def __init__(self, answers: Answers, threshold: float) -> None:
+        self.answers = answers
+        self.threshold = threshold
+        self.code = _number_values(answers.value)
+        self._n_codes = int(self.code.max()) + 1
+        key = answers.worker.astype(np.int64) * self._n_codes + self.code
+        self._habits, place, times = np.unique(key, return_inverse=True, return_counts=True)
+        self._times = times
+        # How often the edge's worker gives this answer elsewhere, whatever the task; as a chance.
+        self._habit = times[place] / (answers.worker_degree[answers.worker] + 1)
+        self._value = answers.value - answers.value.mean(axis=0)
+        starts = answers.task_ptr[:-1]
+        self._total = np.add.reduceat(self._value, starts, axis=0)
+        self._squares = np.add.reduceat(self._value**2, starts, axis=0)
+
+    def candidates(self) -> list[tuple[int, int]]:
+        """Pairs whose equal answers, had they been foreseen, were rarer than the threshold."""
+        e, f, chance = self._meetings()
+        worker, n = self.answers.worker.astype(np.int64), self.answers.n_workers
+        u, v = np.minimum(worker[e], worker[f]), np.maximum(worker[e], worker[f])
+        chance = np.maximum(chance, np.maximum(self._habit[e], self._habit[f]))
+        key, pair = np.unique(u * n + v, return_inverse=True)
+        evidence = np.bincount(pair, -np.log(chance), minlength=len(key))
+        # All of these tasks equal is one way of as many equal: the tail is at least this likely.
+        rare = np.flatnonzero(evidence >= -np.log(self.threshold))
+        rare = rare[np.argsort(-evidence[rare], kind="stable")]
+        degree = self.answers.worker_degree
+        work = np.cumsum(degree[key[rare] // n] + degree[key[rare] % n])
+        rare = rare[work <= _WORK_PER_ANSWER * self.answers.n_edges]
+        return [(int(k // n), int(k % n)) for k in key[rare]]
+
+    def _meetings(self) -> tuple[Index, Index, Floats]:
+        """Pairs of edges with equal answers to one task, and the share of third workers there."""
+        group = self.answers.task.astype(np.int64) * self._n_codes + self.code
+        order = np.argsort(group, kind="stable")
+        starts = np.flatnonzero(np.append(True, np.diff(group[order]) != 0))
+        size = np.diff(np.append(starts, len(order)))
+        kept = np.flatnonzero(size > 1)
+        kept = kept[np.argsort(size[kept], kind="stable")]
+        work = np.cumsum(size[kept] * (size[kept] - 1) // 2)
+        kept = kept[work <= _WORK_PER_ANSWER * self.answers.n_edges]
+        first, second = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        chance = [np.empty(0)]
+        for s in np.unique(size[kept]):
+            rows = order[starts[kept[size[kept] == s]][:, None] + np.arange(s)]
+            i, j = np.triu_indices(s, 1)
+            first.append(rows[:, i].ravel())
+            second.append(rows[:, j].ravel())
+            degree = self.answers.task_degree[self.answers.task[rows[:, 0]]]
+            chance.append(np.repeat((s - 1) / degree, len(i)))
+        return np.concatenate(first), np.concatenate(second), np.concatenate(chance)
+
+    def test(self, u: int, v: int) -> Pair:
+        """Test all the tasks that two workers share.
+
+        The chance that an honest pair agrees on a task is taken as the largest of: the share of
+        third workers who gave the same answer, how often the other one gives it whatever the
+        task (two straight-liners agree), and what the noise of the two allows.
+        """
+        answers = self.answers
+        mine, theirs = self._edges(u), self._edges(v)
+        tasks, at_u, at_v = np.intersect1d(
+            answers.task[mine], answers.task[theirs], assume_unique=True, return_indices=True
+        )
+        e, f = mine[at_u], theirs[at_v]
+        same = self.code[e] == self.code[f]
+        chance = np.zeros(len(tasks))
+        for one, other, who in ((e, f, v), (f, e, u)):
+            # One more case of either kind (Laplace), so that the unseen is not the impossible.
+            third = self._given_by_third(one, other)
+            chance = np.maximum(chance, (third + 1) / answers.task_degree[tasks])
+            times = self._times_given(who, self.code[one]) - same
+            chance = np.maximum(chance, (times + 1) / (answers.worker_degree[who] + 1))
+        odds = _tail(same, chance)
+        if odds <= self.threshold:  # the noise costs most to find, and can only add to the chance
+            chance = np.maximum(chance, self._by_noise(e, f))
+            odds = _tail(same, chance)
+        return Pair(
+            first=u,
+            second=v,
+            shared=len(tasks),
+            equal=int(same.sum()),
+            chance=float(chance.sum()),
+            p=odds,
+        )
+
+    def _edges(self, worker: int) -> Index:
+        pointer = self.answers.worker_ptr
+        return self.answers.by_worker[pointer[worker] : pointer[worker + 1]]
+
+    def _times_given(self, worker: int, code: Index) -> Index:
+        key = worker * self._n_codes + code
+        at = np.minimum(np.searchsorted(self._habits, key), len(self._habits) - 1)
+        return np.where(self._habits[at] == key, self._times[at], 0)
+
+    def _given_by_third(self, one: Index, other: Index) -> Index:
+        """Count who else gave the answer of ``one`` to its task, ``other`` not counted."""
+        task = self.answers.task[one]
+        degree = self.answers.task_degree[task]
+        starts = np.repeat(self.answers.task_ptr[:-1][task], degree)
+        offset = np.arange(degree.sum()) - np.repeat(np.cumsum(degree) - degree, degree)
+        equal = self.code[starts + offset] == np.repeat(self.code[one], degree)
+        found = np.bincount(np.repeat(np.arange(len(one)), degree), equal, minlength=len(one))
+        return np.asarray(found.astype(np.int64) - 1 - (self.code[other] == self.code[one]))
+
+    def _by_noise(self, e: Index, f: Index) -> float:
+        """Chance that two answers fall on one step of the scale, from the workers' own noise.
+
+        Two precise workers agree often, and more often than the crowd. Their noise is taken from
+        their distance to the mean of third workers, so that agreeing with each other does not
+        make them precise, and at the lower end of what it may be; where nothing is left of it,
+        any agreement is possible.
+        """
+        enough = self.answers.task_degree[self.answers.task[e]] >= 4
+        e, f = e[enough], f[enough]
+        task = self.answers.task[e]
+        n = self.answers.task_degree[task] - 2
+        if len(e) < 2:
+            return 1.0
+        mine, theirs, count = self._value[e], self._value[f], n[:, None]
+        mean = (self._total[task] - mine - theirs) / count
+        squares = self._squares[task] - mine**2 - theirs**2 - count * mean**2
+        of_mean = (np.maximum(squares, 0.0) / (count - 1) / count).mean(axis=0)
+        scatter = sum((len(e) * (value - mean).var(axis=0)) for value in (mine, theirs))
+        highest = chdtri(2 * (len(e) - 1), self.threshold)
+        lowest = 2 * scatter / highest - 2 * of_mean
+        if (lowest <= 0).any():
+            return 1.0
+        workers = (int(self.answers.worker[edge[0]]) for edge in (e, f))
+        step = np.max([_steps(self.answers.value[self._edges(w)]) for w in workers], axis=0)
+        # The coordinates need not be independent: the rarest agreement bounds that of all.
+        return float((1 - 2 * ndtr(-step / 2 / np.sqrt(lowest))).min())
+
+
+def _tail(same: NDArray[np.bool_], chance: Floats) -> float:
+    """Bound the probability of as many equal answers.
+
+    Among tasks with this mean chance, equally likely ones have the longest tail beyond the mean
+    and one (Hoeffding 1956).
+    """
+    n, equal, p = len(same), int(same.sum()), float(chance.mean())
+    return float(bdtrc(equal - 1, n, p)) if equal > n * p + 1 else 1.0
+
+
+def _number_values(value: Floats) -> Index:
+    """Number the distinct answers."""
+    code = np.zeros(len(value), dtype=np.int64)
+    for column in value.T:
+        _, inverse = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * (int(inverse.max()) + 1) + inverse, return_inverse=True)
+    return code
+
+
+def _steps(value: Floats) -> Floats:
+    """The steps of a worker's scales: the median gap between the values it uses."""
+    used = (np.unique(column) for column in value.T)
+    return np.array([np.median(np.diff(u)) if len(u) > 1 else np.inf for u in used])

@@ -1,0 +1,160 @@
+"""What the estimates would be without some workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxpop.arrays import Codes, Floats, Ids
+from voxpop.data.answers import Answers
+from voxpop.data.tables import frame
+from voxpop.errors import ConfigError, shorten
+from voxpop.estimators import Estimator
+from voxpop.results.result import Result
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EffectOfRemoving:
+    """Two fits side by side: with all workers, and without some.
+
+    Attributes
+    ----------
+    removed
+        Ids of the workers left out.
+    before, after
+        The results with all workers and without those.
+    task_ids
+        The tasks that both have, in the order of ``after``.
+    change
+        How far their estimates move, shape (tasks, dimension).
+    change_in_sd
+        The same in units of the sd that the estimate had before.
+    left_without_answers
+        Ids of the tasks that only the removed workers answered; they are in ``before`` alone.
+    """
+
+    removed: Ids
+    before: Result
+    after: Result
+    task_ids: Ids
+    change: Floats
+    change_in_sd: Floats
+    left_without_answers: Ids
+
+    @property
+    def largest(self) -> float:
+        """Largest change of any estimate, in sd."""
+        return float(np.abs(self.change_in_sd).max())
+
+    @property
+    def typical(self) -> float:
+        """Median change of an estimate, in sd."""
+        return float(np.median(np.abs(self.change_in_sd)))
+
+    @property
+    def tasks(self) -> Any:
+        """Data frame: task, and of every value the estimate before, after, and the change in sd."""
+        after, kept = self.after, _places(self.before.task_ids, self.task_ids)
+        columns: dict[str, object] = {"task": self.task_ids}
+        for j, name in enumerate(after.value_names):
+            columns[f"{name}_before"] = self.before.estimate[kept, j]
+            columns[f"{name}_after"] = after.estimate[:, j]
+            columns[f"{name}_change_in_sd"] = self.change_in_sd[:, j]
+        return frame(columns, after.frame_kind)
+
+    def summary(self) -> str:
+        """Say in a sentence what changes."""
+        where = int(np.abs(self.change_in_sd).max(axis=1).argmax())
+        said = (
+            f"without {shorten(self.removed)}, half of the estimates move by less than "
+            f"{self.typical:.2g} sd, and none by more than {self.largest:.2g} sd "
+            f"(task {shorten(self.task_ids[where : where + 1])})"
+        )
+        if len(self.left_without_answers):
+            said += f"; left without any answer: task {shorten(self.left_without_answers)}"
+        return said
+
+    def to_json(self) -> dict[str, Any]:
+        """What changes as plain numbers; a change of what was certain is None."""
+        finite = np.isfinite(self.largest)
+        return {
+            "removed": self.removed.tolist(),
+            "typical_change_in_sd": self.typical if np.isfinite(self.typical) else None,
+            "largest_change_in_sd": self.largest if finite else None,
+            "left_without_answers": self.left_without_answers.tolist(),
+        }
+
+    def __repr__(self) -> str:
+        return f"EffectOfRemoving({self.summary()})"
+
+
+def effect_of_removing(
+    answers: Answers,
+    estimator: Estimator,
+    workers: Iterable[object],
+    *,
+    before: Result | None = None,
+) -> EffectOfRemoving:
+    """Fit again without some workers, given by their ids, and say how far the estimates move.
+
+    Large changes mean that the workers matter, not that the estimates get better: that takes
+    gold, or a look at the tasks that move most. ``before`` is the estimator's result on all the
+    answers, where it is at hand.
+    """
+    known = {identity: u for u, identity in enumerate(answers.worker_ids.tolist())}
+    named = list(dict.fromkeys(workers))
+    unknown = [worker for worker in named if worker not in known]
+    if unknown or not named:
+        raise ConfigError(
+            f"workers must be ids of workers who answered, got {shorten(unknown) or 'none'}"
+        )
+    removed = np.zeros(answers.n_workers, dtype=bool)
+    removed[[known[worker] for worker in named]] = True
+    if removed.all():
+        raise ConfigError("all workers are to be removed; leave some to fit")
+    fewer, kept = _without(answers, removed)
+    before = estimator.fit(answers) if before is None else before
+    after = estimator.fit(fewer)
+    change = after.estimate - before.estimate[kept]
+    sd = before.sd[kept]
+    # A known truth, gold, has no sd and does not move.
+    in_sd = np.divide(change, sd, out=np.where(change == 0, 0.0, np.inf), where=sd > 0)
+    return EffectOfRemoving(
+        removed=answers.worker_ids[removed],
+        before=before,
+        after=after,
+        task_ids=fewer.task_ids,
+        change=change,
+        change_in_sd=in_sd,
+        left_without_answers=np.delete(answers.task_ids, kept),
+    )
+
+
+def _without(answers: Answers, removed: NDArray[np.bool_]) -> tuple[Answers, Codes]:
+    """Answers less those of some workers, and the numbers of the tasks that have any left."""
+    edges = ~removed[answers.worker]
+    task, worker = answers.task[edges], answers.worker[edges]
+    tasks, new_task = np.unique(task, return_inverse=True)
+    workers, new_worker = np.unique(worker, return_inverse=True)
+    gold = None if answers.gold is None else answers.gold[tasks]
+    fewer = Answers.from_codes(
+        new_task.astype(np.int32),
+        answers.task_ids[tasks],
+        new_worker.astype(np.int32),
+        answers.worker_ids[workers],
+        answers.value[edges],
+        value_names=answers.value_names,
+        gold=gold,
+        frame_kind=answers.frame_kind,
+        columns=answers.columns,
+    )
+    return fewer, tasks
+
+
+def _places(ids: Ids, wanted: Ids) -> list[int]:
+    place = {identity: i for i, identity in enumerate(ids.tolist())}
+    return [place[identity] for identity in wanted.tolist()]

@@ -1,0 +1,89 @@
+"""The map of the house: every module with the first line of its docstring, and who may import whom.
+
+The map stands in CONTRIBUTING.md, in the order of the data: a module imports only from modules that
+stand above it. ``python -m tests.floor_plan`` writes the map anew after a module has come or gone;
+where it stands is for the developer to choose.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import voxpop
+
+SOURCE = Path(voxpop.__file__).parent
+PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
+_MAP = re.compile(r"(?<=<!-- map -->\n```text\n).*?(?=```\n<!-- end of map -->)", re.DOTALL)
+_WIDTH = 34
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name without ``voxpop.``, packages as their folder."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if name:
+            found[name] = path
+    return found
+
+
+def imports(path: Path, known: dict[str, Path]) -> set[str]:
+    """Modules that a module imports when it runs; those that only types need do not count."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("voxpop"):
+            module = (node.module or "").removeprefix("voxpop").removeprefix(".")
+            names = {f"{module}.{alias.name}".strip(".") for alias in node.names}
+            inner = names & known.keys()
+            found |= inner
+            if len(inner) < len(names) and module in known:
+                found.add(module)
+        elif isinstance(node, ast.Import):
+            names = {alias.name.removeprefix("voxpop.") for alias in node.names}
+            found |= names & known.keys()
+    return found
+
+
+def drawn() -> list[str]:
+    """Names of the modules in the order of the map."""
+    found: list[str] = []
+    folders: list[str] = []
+    for line in _MAP.findall(PAGE.read_text())[0].splitlines():
+        depth, word = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        folders = [*folders[:depth], word.rstrip("/")]
+        found.append(".".join(folders))
+    return found
+
+
+def draw(order: list[str]) -> str:
+    """The map as it should stand, with modules that are new at the end of their folder."""
+    known = modules()
+    kept = [name for name in order if name in known]
+    for name in known:
+        if name not in kept:
+            parent = name.rpartition(".")[0]
+            near = [i for i, other in enumerate(kept) if f"{other}.".startswith(f"{parent}.")]
+            kept.insert(near[-1] + 1 if near and parent else len(kept), name)
+    lines = []
+    for name in kept:
+        path, indent = known[name], "  " * name.count(".")
+        word = name.rpartition(".")[2] + ("/" if path.name == "__init__.py" else "")
+        title = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+        lines.append(f"{indent + word:<{_WIDTH}}{title}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(_MAP.sub(lambda _: draw(drawn()), PAGE.read_text()))
