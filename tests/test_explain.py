@@ -257,7 +257,7 @@ def test_a_lone_answer_has_no_others() -> None:
         found = explain(answers, estimator.fit(answers), "c", estimator)
         assert found.weight.tolist() == [1.0]
         assert np.isnan(found.without).all()
-        json.dumps(found.to_json(), allow_nan=False)
+        json.dumps(found.to_dict(), allow_nan=False)
         assert "from 1 answer" in str(found)
 
 
@@ -274,7 +274,7 @@ def test_an_unknown_task_is_told_in_one_line(crowd: Simulation) -> None:
 def test_ids_that_are_numbers_are_found_by_their_text() -> None:
     answers = Answers.from_arrays([7, 7, 8, 8], list("uvuv"), [1.0, 2.0, 3.0, 5.0])
     found = Average().fit(answers).explain(answers, "8")
-    assert found.to_json()["task"] == 8
+    assert found.to_dict()["task"] == 8
     assert found.answers["answer"].tolist() == [3.0, 5.0]
 
 

@@ -159,7 +159,7 @@ def test_the_audit_is_the_same_however_many_tasks_are_predicted_at_once(
     apart = BI(support=(4.0, 36.0)).fit(answers).audit
     assert together is not None
     assert apart is not None
-    assert together.summary() == apart.summary()
+    assert together.to_dict() == apart.to_dict()
     for name in ("pit", "predicted", "predicted_sd", "truth", "log_density"):
         np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
 

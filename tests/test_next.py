@@ -344,7 +344,7 @@ def test_tasks_that_are_done_are_left_alone_and_the_campaign_stops() -> None:
     assert not set(batch.task) & set(found.task_ids[half <= target])
     done = campaign.next(5, rules=Rules(half_width=1e3))
     assert (len(done), done.stop) == (0, "every task is done")
-    assert "stop: every task is done" in done.headline()
+    assert "stop: every task is done" in done.summary()
 
 
 def test_the_campaign_stops_for_want_of_money_gain_or_workers() -> None:

@@ -197,7 +197,7 @@ def test_a_learned_crowd_counts_its_workers() -> None:
     assert weights[levels < 10].sum() == pytest.approx(
         (crowd.worker_variance == 1).mean(), abs=0.05
     )
-    assert learned.describe().startswith("200 workers in the pilot; noise sd (share): ")
+    assert learned.summary().startswith("200 workers in the pilot; noise sd (share): ")
     # Four times the workers, half the error.
     few = learn_crowd(part(crowd, 0.25))
     errors = [pilot_error(c, 5, np.random.default_rng(0)) for c in (learned, few)]

@@ -176,7 +176,7 @@ def test_what_cannot_be_told_is_undefined_and_said() -> None:
         found = agreement(answers)
         assert all(np.isnan(getattr(found.overall, name).value) for name in COEFFICIENTS[2:])
         assert "cannot be told" in found.reading
-        assert found.as_dict()["overall"]["alpha"]["value"] is None  # type: ignore[index]
+        assert found.to_dict()["overall"]["alpha"]["value"] is None  # type: ignore[index]
     apart = agreement(Answers.from_arrays([0, 0, 1, 1], [0, 1, 2, 3], [1.0, 1.1, 5.0, 5.2]))
     assert np.isnan(apart.overall.icc_agreement.value)  # every worker answered once
     assert apart.overall.icc1.value > 0.9

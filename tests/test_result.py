@@ -163,6 +163,6 @@ def test_settings_are_plain_and_complete(tmp_path: Path) -> None:
 
 
 def test_json_is_plain(crowd: Simulation) -> None:
-    document = json.loads(json.dumps(Average().fit(crowd.answers).to_json()))
+    document = json.loads(json.dumps(Average().fit(crowd.answers).to_dict()))
     assert document["tasks"][0]["task"] == "t00"
     assert isinstance(document["tasks"][0]["x"], float)

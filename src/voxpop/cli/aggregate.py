@@ -97,11 +97,11 @@ def aggregate(
     with progress(talk) as on_sweep:
         result = estimator.fit(table, on_sweep)
     scored = None if true is None else score(result, true, true_variance)
-    say(result.headline())
+    say(result.summary())
     for note in result.notes:
         say(note)
     if result.audit is not None:
-        say(result.audit.sentence())
+        say(result.audit.summary())
     # Files first: whoever reads the output may hang up on us.
     result.save(folder, file_format)
     report = folder / "report.html"
@@ -114,7 +114,7 @@ def aggregate(
     names = f"tasks.{file_format}, workers.{file_format}"
     names += " and result.json" if no_report else ", result.json and report.html"
     say(f"wrote {names} to {folder}")
-    _print_result(result, scored.as_dict() if scored else None, as_json)
+    _print_result(result, scored.to_dict() if scored else None, as_json)
     if scored and not as_json:
         show_score(scored, talk)
 
@@ -124,7 +124,7 @@ def _print_result(result: Result, scored: dict[str, Any] | None, as_json: bool) 
     from voxpop.present.terminal import show_result
 
     if as_json:
-        document = result.to_json()
+        document = result.to_dict()
         if scored:
             document["score"] = scored
         click.echo(json.dumps(document, indent=2))

@@ -78,9 +78,9 @@ def diagnose(
         write_table(found.columns(), output / "flags.csv")
         say(f"wrote flags.csv to {output}")
     if as_json:
-        document = {"agreement": agreed.as_dict(), **found.to_json()}
+        document = {"agreement": agreed.to_dict(), **found.to_dict()}
         if effect is not None:
-            document["effect_of_removing"] = effect.to_json()
+            document["effect_of_removing"] = effect.to_dict()
         click.echo(json.dumps(document, indent=2))
     elif sys.stdout.isatty():
         show_diagnosis(agreed, found, console())

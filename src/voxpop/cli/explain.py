@@ -47,12 +47,12 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
     find_id(table.task_ids, task_id, "task")
     with progress(console(stderr=True)) as on_sweep:
         result = estimator.fit(table, on_sweep)
-    say(result.headline())
+    say(result.summary())
     for note in result.notes:
         say(note)
     found = explain_task(table, result, task_id, estimator)
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=2))
+        click.echo(json.dumps(found.to_dict(), indent=2))
         return
     if sys.stdout.isatty():
         show_explanation(found, console())

@@ -89,7 +89,7 @@ def next_command(
         forbidden=forbidden,
         rules=Rules(**settings),
     )
-    say(batch.headline())
+    say(batch.summary())
     if output is not None:
         write_table(batch.columns(), output)
         say(f"wrote {output}")

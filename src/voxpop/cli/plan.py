@@ -90,7 +90,7 @@ def plan(
         assert pilot is not None
         with open_input(pilot) as path:
             crowd = learn_crowd(read_answers(path, task, worker, values or None))
-        say(crowd.describe())
+        say(crowd.summary())
     with planning(console(stderr=True)) as on_option:
         found = make_plan(
             crowd,
@@ -104,7 +104,7 @@ def plan(
             prices=Prices(answer=price, worker=price_worker, gold=price_gold),
             on_option=on_option,
         )
-    say(found.headline())
+    say(found.summary())
     if output is not None:
         write_table(found.columns(), output)
         say(f"wrote {output}")
@@ -118,7 +118,7 @@ def _print_plan(found: Plan, as_json: bool) -> None:
     from voxpop.present.terminal import show_plan
 
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=2))
+        click.echo(json.dumps(found.to_dict(), indent=2))
     elif sys.stdout.isatty():
         show_plan(found, console())
     else:

@@ -93,7 +93,7 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
     )
     contestants = compare(crowd, demo_methods(crowd))
     if as_json:
-        scores = {c.label: c.score.as_dict() | {"seconds": c.seconds} for c in contestants}
+        scores = {c.label: c.score.to_dict() | {"seconds": c.seconds} for c in contestants}
         click.echo(json.dumps(scores, indent=2))
         return
     show_contest(contestants, console())

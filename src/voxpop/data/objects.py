@@ -166,7 +166,7 @@ class Objects:
             gold=self.gold,
         )
 
-    def note(self) -> str:
+    def summary(self) -> str:
         """Say in one line how it went."""
         extra = int((self.object < 0).sum())
         gold = f"; {self.gold_missed} known objects were not found" if self.gold_missed else ""

@@ -29,7 +29,7 @@ class GoldCheck:
     coverage_95: float
     stretch: float
 
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """Say what was found, and what follows."""
         found = f"on {self.n_tasks} gold tasks hidden in turn, {self.coverage_95:.0%} fell inside "
         if not np.isfinite(self.stretch):
@@ -80,7 +80,7 @@ def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Re
         variance=wider.variance,
         quantile=wider.quantile,
         settings={**result.settings, **facts, "gold_stretch": factor},
-        notes=(*result.notes, check.sentence()),
+        notes=(*result.notes, check.summary()),
     )
 
 

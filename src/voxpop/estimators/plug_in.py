@@ -72,4 +72,4 @@ def plug_in_audit(
         truth=truth,
         log_density=log_density,
     )
-    return audit if truth.size <= MOST_KEPT else Audit.from_summary(audit.summary())
+    return audit if truth.size <= MOST_KEPT else Audit.from_dict(audit.to_dict())

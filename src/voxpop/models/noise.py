@@ -66,7 +66,7 @@ class Noise:
         """Tell whether this is the paper's noise, and nothing else."""
         return self == Noise()
 
-    def describe(self) -> str:
+    def summary(self) -> str:
         """Name what is on, in a few words."""
         parts = []
         if self.tails == "learn" or np.isfinite(float(self.tails)):

@@ -63,7 +63,7 @@ def show_diagnosis(agreed: Agreement, found: Diagnosis, console: Console) -> Non
 def show_score(score: Score, console: Console) -> None:
     """Print how near the truth a result came."""
     table = Table(title=f"Against the truth of {score.n_tasks} tasks", title_justify="left")
-    rows = {name: value for name, value in score.as_dict().items() if name != "n_tasks"}
+    rows = {name: value for name, value in score.to_dict().items() if name != "n_tasks"}
     for name, value in rows.items():
         if value is not None:
             table.add_column(name.replace("_", " "), justify="right")

@@ -102,7 +102,7 @@ class Agreement:
         names = ("of", "coefficient", "value", "lower_95", "upper_95")
         return {name: [row[j] for row in rows] for j, name in enumerate(names)}
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """Plain numbers and texts, None where a figure is undefined."""
         return {key: _without_nan(item) for key, item in asdict(self).items()}
 

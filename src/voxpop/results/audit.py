@@ -137,7 +137,7 @@ class Audit:
         reach = ndtri(0.5 + 0.5 * np.asarray(nominal, dtype=np.float64))
         return np.asarray(np.searchsorted(distance, reach, side="right") / len(distance))
 
-    def summary(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, float | int | None]:
         """The figures, as JSON can hold them."""
         names = ("stretch", "coverage_90", "coverage_95", "unstretched_95", "rmse", "log_score")
         found = {name: float(getattr(self, name)) for name in names}
@@ -145,14 +145,14 @@ class Audit:
         return {"n_answers": self.n_answers, "exact": self.exact, **plain}
 
     @classmethod
-    def from_summary(cls, summary: dict[str, Any]) -> Audit:
-        """Undo :meth:`summary`."""
+    def from_dict(cls, facts: dict[str, Any]) -> Audit:
+        """Undo :meth:`to_dict`."""
         found: dict[str, Any] = {
-            name: np.nan if item is None else item for name, item in summary.items()
+            name: np.nan if item is None else item for name, item in facts.items()
         }
         return cls(**found)
 
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """Say it in one sentence."""
         if not self.n_answers:
             return "no task has two answers: nothing can be said of how well intervals hold"

@@ -124,7 +124,7 @@ class Explanation:
         shown = [number_text(v, sd) for v, sd in zip(values, self.sd, strict=True)]
         return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything as one document of plain values; NaN is null."""
         lists = {name: _plain(array) for name, array in self.columns().items()}
         return {

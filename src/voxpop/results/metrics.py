@@ -40,7 +40,7 @@ class Score:
     coverage_95: float
     rank_correlation: float | None = None
 
-    def as_dict(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, float | int | None]:
         """Plain numbers by name."""
         return asdict(self)
 

@@ -250,7 +250,7 @@ class Result:
             worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
             worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
             task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
-            audit=None if audit is None else Audit.from_summary(audit),
+            audit=None if audit is None else Audit.from_dict(audit),
             trace=Trace(
                 changes=tuple(facts["trace"]["changes"]),
                 dampings=tuple(facts["trace"]["dampings"]),
@@ -269,7 +269,7 @@ class Result:
             "level_weights": self.level_weights.tolist(),
             "has_bias": bool(self.worker_bias.size),
             "has_difficulty": bool(self.task_difficulty.size),
-            "audit": None if self.audit is None else self.audit.summary(),
+            "audit": None if self.audit is None else self.audit.to_dict(),
             "settings": dict(self.settings),
             "notes": list(self.notes),
             "trace": {
@@ -280,7 +280,7 @@ class Result:
             "versions": versions(),
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything in one document of plain lists, for a program on the other end of a pipe."""
         facts = self._facts("json")
         for name in ("format", "id_kinds", "has_bias", "has_difficulty"):
@@ -291,7 +291,7 @@ class Result:
             **facts,
         }
 
-    def headline(self) -> str:
+    def summary(self) -> str:
         """Say in one line what was done and how it ended."""
         sweeps = ""
         if self.trace.n_sweeps:
@@ -305,11 +305,11 @@ class Result:
     def all_notes(self) -> list[str]:
         """Say which columns were taken for what, and what was decided from the data."""
         taken = columns_taken(self.settings.get("columns", {}))
-        audit = [self.audit.sentence()] if self.audit is not None else []
+        audit = [self.audit.summary()] if self.audit is not None else []
         return [*([f"read {taken}"] if taken else []), *self.notes, *audit]
 
     def __repr__(self) -> str:
-        lines = [f"Result of {self.headline()}", *(f"note: {note}" for note in self.all_notes())]
+        lines = [f"Result of {self.summary()}", *(f"note: {note}" for note in self.all_notes())]
         lines += ["tasks:", _preview(self.task_columns(), 5)]
         lines += ["workers, most trusted first:", _preview(self.trusted_workers(), 5)]
         return "\n".join(lines)
@@ -317,7 +317,7 @@ class Result:
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.all_notes())
         return (
-            f"<p><b>{html.escape(self.headline())}</b></p><ul>{notes}</ul>"
+            f"<p><b>{html.escape(self.summary())}</b></p><ul>{notes}</ul>"
             f"<p>Tasks</p>{_preview_frame(self.task_columns(), 10).to_html(index=False)}"
             "<p>Workers, most trusted first</p>"
             f"{_preview_frame(self.trusted_workers(), 10).to_html(index=False)}"

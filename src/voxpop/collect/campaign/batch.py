@@ -127,7 +127,7 @@ class Batch:
         """The table as a pandas data frame."""
         return frame(self.columns(), "pandas")
 
-    def headline(self) -> str:
+    def summary(self) -> str:
         """Say in a line where the campaign stands and what the batch is for."""
         state = f"{self.n_done} of {self.n_tasks} tasks done"
         if self.n_unanswered:
@@ -142,4 +142,4 @@ class Batch:
         return f"{state}, {after}" + (f"; then stop: {self.stop}" if self.stop else "")
 
     def __repr__(self) -> str:
-        return f"Batch({self.headline()})"
+        return f"Batch({self.summary()})"

@@ -92,7 +92,7 @@ def noise_model(
     if support is None:
         found = learn_crowd(answers)
         model = replace(found.model, prior_mean=prior_mean, prior_variance=flat)
-        said = found.describe()
+        said = found.summary()
         if answers.task_degree.max() == 1 and not answers.is_gold.any():
             said = "no task has two answers, so nothing is known of the noise; state it (support)"
         return replace(found, model=model), said

@@ -68,7 +68,7 @@ class Option:
         drawn = float(getattr(self.prediction, f"{criterion}_error"))
         return float(np.hypot(drawn, self.crowd_error * self.accuracy(criterion)))
 
-    def describe(self) -> str:
+    def summary(self) -> str:
         """Say what to buy, in words."""
         gold = f" and {self.gold} gold questions" if self.gold else ""
         return (
@@ -141,7 +141,7 @@ class Plan:
             "oracle_rmse": [float(np.sqrt(o.prediction.oracle_mse) / root) for o in rows],
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The question, the answer and the frontier in plain numbers."""
         columns = self.columns([*([self.chosen] if self.chosen else []), *self.frontier])
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -157,7 +157,7 @@ class Plan:
             "frontier": rows,
         }
 
-    def headline(self) -> str:
+    def summary(self) -> str:
         """Answer the question in one line."""
         if self.chosen is None:
             return f"{len(self.frontier)} options are worth their money"
@@ -168,7 +168,7 @@ class Plan:
         else:
             asked = f"a budget of {self.budget:,.2f} buys {reached}"
             reached = f"{o.cost:,.2f} spent"
-        return f"{asked}: {o.describe()} ({reached})"
+        return f"{asked}: {o.summary()} ({reached})"
 
     def plot(self, path: str | Path) -> Path:
         """Draw the frontier to a PNG, SVG or PDF file, beside the average and the oracle."""

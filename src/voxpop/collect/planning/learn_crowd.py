@@ -46,7 +46,7 @@ class LearnedCrowd:
     count: Floats
     trust: float = 1.0
 
-    def describe(self) -> str:
+    def summary(self) -> str:
         """Say in one line who was found."""
         weights = np.array(self.model.weights)
         shown = ", ".join(

@@ -126,7 +126,7 @@ class Export:
             if matching is not None or (several and duplicates is None):
                 objects = self.objects(matching or Matching())
                 answers = objects.answers()
-                notes = (*notes, objects.note())
+                notes = (*notes, objects.summary())
                 return replace(answers, notes=notes, columns=fields), objects
             if not several:
                 notes = (*notes, "nobody marked two of one label in one image: each is one object")

@@ -63,7 +63,7 @@ def noisy_result(
     spread = tail_variance(learned.freedom) * float((found.scale**2).mean())
     factor = spread * found.usual_difficulty
     model = Model(support=found.levels * factor, weights=np.exp(learned.log_weights))  # type: ignore[arg-type]
-    audit = None if of_part is None else AnswerAudit.from_summary(of_part.summary())
+    audit = None if of_part is None else AnswerAudit.from_dict(of_part.to_dict())
     if found.audit is not None:
         audit = AnswerAudit.of(
             answers.value,

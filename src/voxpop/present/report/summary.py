@@ -151,7 +151,7 @@ def _error(gain: Gain) -> Card:
 def _intervals(result: Result) -> Card:
     audit, title = result.audit, "95 % intervals"
     if audit is None or not audit.n_answers:
-        why = _sentence("" if audit is None else audit.sentence())
+        why = _sentence("" if audit is None else audit.summary())
         return Card(title=title, figure="?", unit="not audited", text=why)
     text = f"{audit.n_answers:,} answers were each predicted from the others, with an interval. "
     inside = audit.coverage_95

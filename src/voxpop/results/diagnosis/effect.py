@@ -78,7 +78,7 @@ class EffectOfRemoving:
             said += f"; left without any answer: task {shorten(self.left_without_answers)}"
         return said
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What changes as plain numbers; a change of what was certain is None."""
         finite = np.isfinite(self.largest)
         return {

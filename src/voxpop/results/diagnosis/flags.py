@@ -108,7 +108,7 @@ class Diagnosis:
         """The flags as a data frame."""
         return frame(self.columns(), self.frame_kind)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything as plain lists, for a program on the other end of a pipe."""
         return {
             "flags": [asdict(flag) for flag in self.flags],
