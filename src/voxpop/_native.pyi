@@ -1,14 +1,12 @@
-"""The compiled kernels; sources in kernels/native."""
+"""The compiled kernels; sources in inference/native."""
 
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.kernel_set import Workers
 
-class Tables:
-    def __init__(
-        self, levels: list[float], degree: int, dimension: int, prior_precision: float
-    ) -> None: ...
+class Machine:
+    def __init__(self, threads: int = 1, instruction_set: str = "") -> None: ...
     @property
-    def n_configurations(self) -> int: ...
+    def lanes(self) -> int: ...
 
 class SweepState:
     def __init__(
@@ -30,146 +28,121 @@ class Wanted:
         quantile: Floats,
     ) -> None: ...
 
+class Tables:
+    def __init__(
+        self, levels: list[float], degree: int, dimension: int, prior_precision: float
+    ) -> None: ...
+    @property
+    def n_configurations(self) -> int: ...
+
+class Tasks:
+    def __init__(self, tables: Tables, value: Floats, prior_mean: Floats) -> None: ...
+    def enumerate(
+        self,
+        state: SweepState,
+        worker: Workers,
+        message: WorkerSums,
+        new_sums: WorkerSums,
+        factor: Floats | None,
+        fill: bool,
+        machine: Machine,
+    ) -> float: ...
+    def enumerate_posterior(
+        self,
+        state: SweepState,
+        worker: Workers,
+        message: WorkerSums,
+        wanted: Wanted,
+        machine: Machine,
+    ) -> None: ...
+
+class PrunedTasks(Tasks):
+    def __init__(
+        self,
+        tables: Tables,
+        levels: Floats,
+        value: Floats,
+        prior_mean: Floats,
+        prior_precision: float,
+        accuracy: float,
+        most_free: int,
+    ) -> None: ...
+    def prune(
+        self,
+        guess: bool,
+        state: SweepState,
+        worker: Workers,
+        message: WorkerSums,
+        new_sums: WorkerSums,
+        machine: Machine,
+    ) -> float: ...
+    def prune_posterior(
+        self,
+        state: SweepState,
+        worker: Workers,
+        message: WorkerSums,
+        wanted: Wanted,
+        machine: Machine,
+    ) -> None: ...
+
+class Bias:
+    def __init__(
+        self,
+        mean: Floats,
+        precision: Floats,
+        edge_precision: Floats,
+        edge_pull: Floats,
+        damping: float,
+    ) -> None: ...
+
+class Rows:
+    def __init__(
+        self,
+        variance: Floats,
+        mixing: Floats,
+        prior_variance: Floats,
+        prior_weight: Floats,
+        accuracy: float,
+        value: Floats,
+        prior_mean: Floats,
+        low: Floats,
+        high: Floats,
+        known: Floats,
+        log_class: Floats,
+        bias: Bias | None,
+    ) -> None: ...
+    def integrate(
+        self,
+        state: SweepState,
+        worker: Workers,
+        message: WorkerSums,
+        new_sums: WorkerSums,
+        evidence: Floats,
+        counts: Floats | None,
+        machine: Machine,
+    ) -> float: ...
+    def posterior(
+        self,
+        state: SweepState,
+        worker: Workers,
+        message: WorkerSums,
+        wanted: Wanted,
+        classes: Floats,
+        machine: Machine,
+    ) -> None: ...
+    def predict(
+        self,
+        state: SweepState,
+        worker: Workers,
+        message: WorkerSums,
+        out: Floats,
+        machine: Machine,
+    ) -> None: ...
+
 def instruction_sets() -> list[str]: ...
-def lanes(instruction_set: str = "") -> int: ...
-def enumerate_sweep(
-    tables: Tables,
-    value: Floats,
-    prior_mean: Floats,
-    state: SweepState,
-    worker: Workers,
-    message: WorkerSums,
-    new_sums: WorkerSums,
-    factor: Floats | None,
-    fill: bool,
-    n_threads: int,
-    instruction_set: str = "",
-) -> float: ...
-def active_sweep(
-    tables: Tables,
-    levels: Floats,
-    value: Floats,
-    prior_mean: Floats,
-    prior_precision: float,
-    accuracy: float,
-    most_free: int,
-    guess: bool,
-    state: SweepState,
-    worker: Workers,
-    message: WorkerSums,
-    new_sums: WorkerSums,
-    n_threads: int,
-    instruction_set: str = "",
-) -> float: ...
-def active_posterior(
-    tables: Tables,
-    levels: Floats,
-    value: Floats,
-    prior_mean: Floats,
-    prior_precision: float,
-    accuracy: float,
-    most_free: int,
-    state: SweepState,
-    worker: Workers,
-    message: WorkerSums,
-    wanted: Wanted,
-    n_threads: int,
-    instruction_set: str = "",
-) -> None: ...
-def integrate_sweep(
-    value: Floats,
-    prior_mean: Floats,
-    prior_variance: float,
-    levels: Floats,
-    accuracy: float,
-    state: SweepState,
-    worker: Workers,
-    message: WorkerSums,
-    new_sums: WorkerSums,
-    n_threads: int,
-    instruction_set: str = "",
-) -> float: ...
-def enumerate_posterior(
-    tables: Tables,
-    value: Floats,
-    prior_mean: Floats,
-    state: SweepState,
-    worker: Workers,
-    message: WorkerSums,
-    wanted: Wanted,
-    n_threads: int,
-    instruction_set: str = "",
-) -> None: ...
-def integrate_posterior(
-    value: Floats,
-    prior_mean: Floats,
-    prior_variance: float,
-    levels: Floats,
-    accuracy: float,
-    refinement: float,
-    state: SweepState,
-    worker: Workers,
-    message: WorkerSums,
-    wanted: Wanted,
-    n_threads: int,
-    instruction_set: str = "",
-) -> None: ...
 def centre(
-    value: Floats,
-    per_unit: float,
-    away: Floats,
-    origin: Floats,
-    n_threads: int,
-    instruction_set: str = "",
+    value: Floats, per_unit: float, away: Floats, origin: Floats, machine: Machine
 ) -> None: ...
 def exp(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
 def exp2(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
 def log(x: Floats, out: Floats, instruction_set: str = "") -> None: ...
-def mixture_place(
-    centre: Floats,
-    narrow: Floats,
-    wide: Floats,
-    prior_centre: Floats,
-    prior_narrow: float,
-    prior_variance: float,
-    low: Floats,
-    high: Floats,
-    accuracy: float,
-    n_threads: int,
-    instruction_set: str = "",
-) -> tuple[Floats, Floats]: ...
-def mixture_send(
-    variance: Floats,
-    mixing: Floats,
-    centre: Floats,
-    spread: Floats,
-    incoming: Floats,
-    log_class: Floats,
-    x: Floats,
-    log_weight: Floats,
-    message: Floats,
-    evidence: Floats,
-    shift: Floats,
-    shift_variance: Floats,
-    mass: Floats,
-    pairs: Floats,
-    n_threads: int,
-    instruction_set: str = "",
-) -> None: ...
-def mixture_predict(
-    variance: Floats,
-    mixing: Floats,
-    centre: Floats,
-    spread: Floats,
-    incoming: Floats,
-    log_class: Floats,
-    x: Floats,
-    log_weight: Floats,
-    log_density: Floats,
-    pit: Floats,
-    mean: Floats,
-    truth_variance: Floats,
-    answer_variance: Floats,
-    n_threads: int,
-    instruction_set: str = "",
-) -> None: ...

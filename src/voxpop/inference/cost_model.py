@@ -1,4 +1,4 @@
-"""Which way to work out a task: what enumeration and integration cost, as measured."""
+"""Which kernel for which task: what enumeration and integration cost, as measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voxpop.arrays import Floats
 from voxpop.errors import require
 
 Inference = Literal["auto", "enumerate", "active", "integrate"]
-WayName = Literal["enumerate", "active", "integrate"]
+KernelName = Literal["enumerate", "active", "integrate"]
 
 # Most configurations of one task that can be enumerated at all: their tables fill the memory.
 MOST_CONFIGURATIONS = 2**22
@@ -31,15 +31,15 @@ _NODES_AFTER_ZOOM = 100.0
 _SETTLED_NATS = 18.0
 
 
-def choose_way(
+def choose_kernel(
     inference: Inference,
     levels: Floats,
     degree: int,
     dimension: int,
     accuracy: float,
     per_worker: float,
-) -> WayName:
-    """Choose how tasks of that degree are worked out; refuse what cannot be enumerated.
+) -> KernelName:
+    """Choose the kernel of tasks of that degree; refuse what cannot be enumerated.
 
     ``per_worker`` is how many answers a worker gives, as a rule.
     """
@@ -87,7 +87,7 @@ def most_free(n_levels: int, degree: int) -> int:
 
 
 def enumeration_cost(n_levels: int, degree: int, dimension: int) -> float:
-    """Nanoseconds per task and sweep of the native backend, AVX-512, Zen 4 (within 30 %)."""
+    """Nanoseconds per task and sweep of the compiled kernel, AVX-512, Zen 4 (within 30 %)."""
     per_answer = 6.0 + 6.0 * n_levels
     return float(n_levels) ** degree * (0.45 + 0.06 * dimension) + degree * per_answer
 

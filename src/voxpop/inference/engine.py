@@ -1,57 +1,28 @@
-"""Backends own the memory of a fit and run the kernels; estimators see three methods.
-
-A sweep of belief propagation is: tasks speak (local to a task), what they said is summed per
-worker, workers answer (local to an edge). Only the per-worker sums travel, so threads, a GPU or
-a cluster fit behind this seam without touching an estimator.
-"""
+"""Engine: how messages are worked out, by which kernel set, how exactly, how parallel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from voxpop.arrays import Floats, WorkerSums
+import numpy as np
+
 from voxpop.data.answers import Answers
 from voxpop.errors import require
 from voxpop.inference.cost_model import Inference
-from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
 if TYPE_CHECKING:
-    from voxpop.inference.kernel_set import Ways
-    from voxpop.inference.message_passing import Groups
-    from voxpop.inference.mixture_kernels import MixtureKernels
-
-
-class Backend(Protocol):
-    """One data set and one model, ready to pass messages."""
-
-    quantum: float
-    """Size of one unit of the sums, in nats."""
-
-    used: dict[str, int]
-    """How many tasks each way of inference handles."""
-
-    def to_workers(self, damping: float) -> tuple[WorkerSums, float]:
-        """Let every task speak to its workers.
-
-        Returns the sum of the log messages to each worker, (n_workers, n_levels) in units of
-        ``quantum``, and the largest change of a message, as a probability.
-        """
-
-    def to_tasks(self, sums: WorkerSums, log_weights: Floats) -> None:
-        """Let every worker answer: its belief, without what the task itself has told it."""
-
-    def moments(self, probabilities: Floats) -> Posterior:
-        """Return what is known of all truths."""
+    from voxpop.inference.kernel_set import KernelSet
+    from voxpop.inference.message_passing import MessagePassing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """How messages are worked out: by which backend, in which way, how exactly, how parallel.
+    """How messages are worked out: by which kernel set, in which way, how exactly, how parallel.
 
-    ``backend`` "auto" is the best one installed; ``inference`` "auto" is what suits a task.
+    ``backend`` "auto" is the best set installed; ``inference`` "auto" is what suits a task.
     """
 
     backend: str = "auto"
@@ -80,31 +51,29 @@ class Engine:
         )
         require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
 
-    def open(self, answers: Answers, model: Model) -> Groups:
-        """Lay out answers and model for passing messages."""
-        from voxpop.inference.message_passing import Groups
+    def open(self, answers: Answers, model: Model) -> MessagePassing:
+        """Lay out answers and the paper's model for passing messages."""
+        from voxpop.inference.message_passing import MessagePassing, model_in_units, noise_unit
 
-        return Groups(answers, model, self.inference, self.accuracy, self.ways())
+        unit = noise_unit(model)
+        return MessagePassing(
+            answers,
+            model_in_units(model, unit),
+            np.full(answers.dimension, unit),
+            self.inference,
+            self.accuracy,
+            self.kernels(),
+        )
 
-    def ways(self) -> Ways:
-        """Return the kernels of the plain noise model."""
-        if not self._is_native:
-            from voxpop.inference.portable import PortableWays
+    def kernels(self) -> KernelSet:
+        """Return the kernel set."""
+        if self.backend == "portable" or not native_is_installed():
+            from voxpop.inference.numpy_kernels import NumpyKernels
 
-            return PortableWays()
-        from voxpop.inference.compiled import NativeWays
+            return NumpyKernels()
+        from voxpop.inference.native_kernels import NativeKernels
 
-        return NativeWays(self.threads)
-
-    def mixtures(self) -> MixtureKernels:
-        """Return the kernels of a rich noise model."""
-        from voxpop.inference.mixture_kernels import NativeMixture, PortableMixture
-
-        return NativeMixture(self.threads) if self._is_native else PortableMixture()
-
-    @property
-    def _is_native(self) -> bool:
-        return self.backend != "portable" and native_is_installed()
+        return NativeKernels(self.threads)
 
 
 def native_is_installed() -> bool:
@@ -113,7 +82,7 @@ def native_is_installed() -> bool:
 
 
 def backend_in_use() -> str:
-    """Name the backend that ``auto`` stands for on this machine, and its instruction set."""
+    """Name the kernel set that ``auto`` stands for on this machine, and its instruction set."""
     if not native_is_installed():
         return "portable"
     from voxpop._native import instruction_sets

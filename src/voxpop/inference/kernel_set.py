@@ -1,4 +1,9 @@
-"""What every way of inference does with the tasks it is given, whatever the backend."""
+"""Kernel sets: what an implementation of the kernels (numpy, compiled, a GPU's) must offer.
+
+A kernel works out the messages of many tasks with equally many answers at once. A set has two ways
+to sum over the levels of a task's workers, all coordinates together, and one to integrate over the
+truth, coordinate by coordinate; the last carries every noise model, the paper's included.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, WorkerSums
+from voxpop.inference.kernels.integrate import Law
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
@@ -16,8 +22,11 @@ Workers = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
-    """What all groups need to know for one sweep."""
+class SweepState:
+    """What all tasks hear in one sweep: the workers' sums (m, K) and how messages are kept (M16).
+
+    ``floor`` is the lowest log message kept, ``damping`` the share of the old message in the new.
+    """
 
     sums: WorkerSums
     log_weights: Floats
@@ -39,16 +48,143 @@ class Sweep:
         return np.asarray(log_message)
 
 
-class Heard(NamedTuple):
-    """What workers tell some rows: their sums, who they are, and the rows' own part in these."""
+class Edges(NamedTuple):
+    """The workers (n, l) of some tasks, and the messages (n, l, K) to them."""
 
-    sweep: Sweep
     worker: Workers
     message: WorkerSums
 
-    def incoming(self) -> Floats:
-        """Return the workers' beliefs without the rows' own messages (M4)."""
-        return self.sweep.incoming(self.worker, self.message)
+
+@dataclass(frozen=True, eq=False)
+class BiasMessages:
+    """One coordinate of the workers' biases: beliefs (m,), and the messages about them (n, l).
+
+    A belief is a mean and a precision; a message a precision and a precision times a mean. A sweep
+    replaces the messages, with so much ``damping``.
+    """
+
+    mean: Floats
+    precision: Floats
+    edge_precision: Floats
+    edge_pull: Floats
+    damping: float
+
+
+@dataclass(frozen=True, eq=False)
+class RowInputs:
+    """Rows (one coordinate of one task each) to integrate over, as ``kernels.integrate.Rows``.
+
+    ``value`` (n, l) are the answers; what their workers' messages make of them is for the kernel.
+    """
+
+    value: Floats
+    prior_mean: Floats
+    low: Floats
+    high: Floats
+    known: Floats
+    log_class: Floats
+    bias: BiasMessages | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedCounts:
+    """Sums over all rows that learning needs; see ``kernels.integrate.Outgoing``.
+
+    ``components``, ``pull`` and ``precision`` are per coordinate, (d, J), (d,) and (d,).
+    """
+
+    pairs: Floats
+    classes: Floats
+    components: Floats
+    pull: Floats
+    precision: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Every answer as predicted by the others: log density, PIT, and moments.
+
+    ``truth_mean`` and ``truth_variance`` are what the others say of the truth, ``bias`` what is
+    believed of the worker's without this answer, ``variance`` that of the predicted answer.
+    """
+
+    log_density: Floats
+    pit: Floats
+    truth_mean: Floats
+    truth_variance: Floats
+    bias: Floats
+    variance: Floats
+
+
+class TaskKernel(Protocol):
+    """One way to work out the messages of tasks of the same degree, under the paper's noise."""
+
+    kept: int
+    """Numbers kept between sweeps."""
+
+    def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+
+    def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
+        """Return what is known of the truths."""
+
+
+class WarmStartKernel(TaskKernel, Protocol):
+    """A kernel that is slow from flat messages, and can guess better ones to start from.
+
+    Its messages are accurate as probabilities, not in logs: tasks none of whose workers has changed
+    its belief, as a probability, need not be worked out again.
+    """
+
+    def guess(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Do as ``sweep`` does, roughly and quickly (M27)."""
+
+    def some(self, rows: NDArray[np.intp]) -> TaskKernel:
+        """Return the kernel of some of the rows."""
+
+
+class KernelSet(Protocol):
+    """One implementation of all kernels."""
+
+    def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
+        """Return values (n, l, d) in multiples of a unit less an origin, and the origins (n, d).
+
+        The origin is the middle answer of the task, in each coordinate: its difference from any
+        other is exact where that matters. The unit is a power of two.
+        """
+
+    def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> TaskKernel:
+        """Sum over all configurations of the levels; ``room`` is for numbers that are kept."""
+
+    def pruned_enumeration(
+        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float
+    ) -> WarmStartKernel:
+        """Sum over those configurations that can matter."""
+
+    def integrate_sweep(
+        self,
+        law: Law,
+        rows: RowInputs,
+        state: SweepState,
+        edges: Edges,
+        new_sums: WorkerSums,
+        is_counted: bool,
+    ) -> tuple[float, Floats, Floats | None]:
+        """Replace all messages, and add them to the sums.
+
+        Returns the largest change, the evidence for each class (n, C), and if they are wanted the
+        counts in one array: pairs, classes, components, pull, precision.
+        """
+
+    def integrate_posterior(
+        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges, probabilities: Floats
+    ) -> tuple[Posterior, Floats]:
+        """Return what is known of the truths (n, 1) and of the classes (n, C)."""
+
+    def integrate_predict(
+        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges
+    ) -> Predictions:
+        """Predict each answer (n, l) from the others."""
 
 
 def belief(units: WorkerSums, quantum: float, log_weights: Floats) -> Floats:
@@ -65,61 +201,3 @@ def add_to_workers(sums: WorkerSums, worker: Workers, message: WorkerSums) -> No
     n_levels = sums.shape[1]
     flat = worker.astype(np.intp)[:, :, None] * n_levels + np.arange(n_levels)
     np.add.at(sums.reshape(-1), flat.reshape(-1), message.reshape(-1))
-
-
-class Way(Protocol):
-    """One way to work out what tasks of the same degree say."""
-
-    name: str
-    numbers_per_task: int
-    """Numbers in flight while the posterior of one task is worked out in numpy."""
-
-    kept: int
-    """Numbers kept between sweeps."""
-
-    def sweep(
-        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
-    ) -> float:
-        """Replace all messages, add them to the sums, return the largest change."""
-
-    def posterior(self, rows: slice, heard: Heard, probabilities: Floats) -> Posterior:
-        """Return what is known of the truths of some rows that have heard this."""
-
-
-class GuessingWay(Way, Protocol):
-    """A way that is slow from flat messages, and can guess better ones to start from.
-
-    What it says is accurate as probabilities, not in logs: tasks none of whose workers has changed
-    its mind, as a probability, need not speak again.
-    """
-
-    def guess(
-        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
-    ) -> float:
-        """Do as ``sweep`` does, roughly and quickly (M27)."""
-
-    def some(self, rows: NDArray[np.intp]) -> Way:
-        """Return the way of some of the rows."""
-
-
-class Ways(Protocol):
-    """How one backend works out tasks of (n, l, d) values; ``room`` is for what it keeps."""
-
-    def centred(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
-        """Return values (n, l, d) in multiples of a unit less an origin, and the origins (n, d).
-
-        The origin is the middle answer of the task, in each coordinate: its difference from any
-        other is exact where that matters. The unit is a power of two.
-        """
-
-    def gold(self, value: Floats, gold: Floats, model: Model) -> Way:
-        """Take tasks whose truth is known."""
-
-    def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> Way:
-        """Sum over all configurations of the levels."""
-
-    def active(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
-        """Sum over those configurations that can matter."""
-
-    def integration(self, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
-        """Integrate over the truth, in one dimension."""

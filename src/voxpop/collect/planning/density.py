@@ -19,7 +19,8 @@ from voxpop.collect.assignment.random_graphs import assign_degrees
 from voxpop.data.answers import Answers
 from voxpop.errors import require
 from voxpop.estimators import BI
-from voxpop.inference.engine import Backend, Engine
+from voxpop.inference.engine import Engine
+from voxpop.inference.message_passing import MessagePassing
 from voxpop.models.model import Model
 from voxpop.models.simulation import simulate
 from voxpop.models.theory import average_mse, oracle_mse, oracle_variance
@@ -202,7 +203,7 @@ class _Evolution:
                 level, said = self._listen(level, tasks.messages, rng)
         return float(np.mean(measured, axis=0)[0]), float(np.mean(measured, axis=0)[1])
 
-    def open(self, value: Floats) -> Backend:
+    def open(self, value: Floats) -> MessagePassing:
         """Lay out fresh tasks, each answer by a worker of its own."""
         answers = Answers(
             task_ids=np.arange(len(self.first)),
@@ -264,20 +265,22 @@ class _Tasks:
         noise = rng.normal(size=(len(level), model.dimension))
         self._value = truth[evolution.task] + np.sqrt(variance)[:, None] * noise
         self._precision = (1.0 / variance)[:, None]
-        self._backend = backend = evolution.open(self._value)
-        said_units = np.rint(said / backend.quantum).astype(np.int64)
-        backend.to_tasks(said_units, model.log_weights)
-        heard, _ = backend.to_workers(0.0)
-        if model.dimension > 1 and "integrate" in backend.used:
+        self._passing = passing = evolution.open(self._value)
+        said_units = np.rint(said / passing.quantum).astype(np.int64)
+        passing.sums = said_units
+        passing.sweep()
+        if model.dimension > 1 and "integrate" in passing.used:
             for _ in range(_INNER_SWEEPS):
-                backend.to_tasks(said_units + heard, model.log_weights)
-                heard, _ = backend.to_workers(0.0)
-        backend.to_tasks(said_units + heard, model.log_weights)
-        self.messages: Floats = np.asarray(heard * backend.quantum)
+                heard = passing.sums
+                passing.sums = said_units + heard
+                passing.sweep()
+        heard = passing.sums
+        passing.sums = said_units + heard
+        self.messages: Floats = np.asarray(heard * passing.quantum)
 
     def accuracy(self) -> tuple[float, float]:
         """Return what BI has over the strong oracle in squared error and in half-width."""
-        found = self._backend.moments(_UPPER)
+        found = self._passing.posterior(_UPPER)
         first = self._evolution.first
         total = np.add.reduceat(self._precision, first) + self._evolution.model.prior_precision
         oracle = np.add.reduceat(self._precision * self._value, first) / total

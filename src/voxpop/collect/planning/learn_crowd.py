@@ -76,12 +76,12 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
     low, high = found.levels[0] / _MARGIN, found.levels[-1] * _MARGIN
     n_levels = int(np.ceil(np.log(high / low) / np.log(_SPACING))) + 1
     model = Model(support=np.geomspace(low, high, n_levels).tolist(), dimension=answers.dimension)
-    backend = Engine(accuracy=_ACCURACY).open(answers, model)
+    messages = Engine(accuracy=_ACCURACY).open(answers, model)
     weights = np.array(model.weights)
     count = weights * answers.n_workers
     for sweep in range(_MOST_SWEEPS):
-        sums, _ = backend.to_workers(0.0)
-        log_likelihood = sums * backend.quantum
+        messages.sweep()
+        log_likelihood = messages.sums * messages.quantum
         likelihood = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
         before = weights
         for _ in range(_STEPS):
@@ -90,15 +90,15 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
             count = np.sort(belief, axis=0).sum(axis=0)  # sorted: the same in any row order
             weights = (count + 1.0 / n_levels) / (answers.n_workers + 1.0)
         weights = np.maximum(weights, _LEAST_WEIGHT)
-        backend.to_tasks(sums, np.log(weights))
+        messages.log_weights = np.log(weights)
         # The first messages know nothing of each other: two more before the weights may rest.
         if sweep > 2 and np.abs(weights - before).max() < _SETTLED:
             break
     kept = count >= _FEWEST_WORKERS
     learned = model.with_levels(model.levels[kept].tolist(), weights[kept].tolist())
     # What a worker is worth at a task: as his answers to the other tasks have it.
-    elsewhere = sums[answers.worker] - backend.messages(answers.task_ptr).sum(axis=1)
-    belief = softmax(elsewhere * backend.quantum + np.log(weights), axis=1)
+    elsewhere = messages.sums[answers.worker] - messages.messages().sum(axis=1)
+    belief = softmax(elsewhere * messages.quantum + np.log(weights), axis=1)
     trust = trust_in_weights(answers, 1.0 / (belief @ model.levels))
     return LearnedCrowd(learned, count[kept], trust)
 

@@ -25,7 +25,7 @@ from voxpop.estimators.base import (
     sum_by_worker,
 )
 from voxpop.estimators.baselines.averages import Average
-from voxpop.inference.message_passing import blocks
+from voxpop.inference.numpy_kernels import blocks
 from voxpop.results.result import Result
 
 # The dense system that is solved takes 8 bytes times this squared: 128 MB.

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import softmax
 
-from voxpop.arrays import WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_truth
 from voxpop.errors import require
@@ -155,25 +154,21 @@ class BI(Estimator):
     ) -> Result:
         """Aggregate the answers under the paper's noise, with levels that were chosen before."""
         model = chosen.model
-        backend = self._engine().open(answers, model)
+        messages = self._engine().open(answers, model)
         log_weights = model.log_weights
-        sums: WorkerSums = np.zeros((answers.n_workers, len(log_weights)), dtype=np.int64)
 
         def sweep(damping: float) -> float:
-            nonlocal sums
-            sums, change = backend.to_workers(damping)
-            backend.to_tasks(sums, log_weights)
-            return change
+            return messages.sweep(damping)[0]
 
         trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="BI", on_sweep=on_sweep)
-        moments = backend.moments(PROBABILITIES)
-        belief = softmax(sums * backend.quantum + log_weights, axis=1)
+        moments = messages.posterior(PROBABILITIES)
+        belief = softmax(messages.sums * messages.quantum + log_weights, axis=1)
         workers = worker_noise(belief, model, between=self.support == "auto")
         settings = plain_settings(self) | {
             "support_used": list(model.support),
             "weights_used": list(model.weights or ()),
             "learning_sweeps": chosen.n_sweeps,
-            "inference_used": backend.used,
+            "inference_used": messages.used,
         }
         return make_result(answers, settings, moments, workers, trace, chosen.notes)
 

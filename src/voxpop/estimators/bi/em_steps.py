@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats, Index
-from voxpop.inference.kernels.mixture import Grid
-from voxpop.inference.mixture_messages import Counts, Law, Truths
+from voxpop.inference.kernel_set import ExpectedCounts
+from voxpop.inference.kernels.integrate import NoiseGrid
+from voxpop.inference.message_passing import SweepParameters, TruthPrior
 from voxpop.models.noise import STEP, TAIL_STEPS, Noise, tail_shares
 
 _MOST_FREEDOM = 128.0
@@ -45,12 +46,12 @@ class Learned:
     log_class: Floats
     bias_variance: Floats
     exponent: float
-    truths: Truths
+    truths: TruthPrior
 
-    def law(self, accuracy: float) -> Law:
+    def law(self, accuracy: float) -> SweepParameters:
         """What a sweep takes as given."""
         grid = make_grid(tuple(self.levels.tolist()), self.freedom, len(self.log_class))
-        return Law(grid, self.log_class, self.truths, accuracy)
+        return SweepParameters(grid, self.log_class, self.truths, accuracy)
 
     def distance(self, other: Learned) -> float:
         """How far apart two sets of parameters are: largest change of a share or a log size."""
@@ -74,11 +75,11 @@ def begin(noise: Noise, levels: Floats, log_weights: Floats, task_means: Floats)
     freedom = _FIRST_FREEDOM if noise.tails == "learn" else float(noise.tails)
     n_classes = len(_CLASS_STEPS) if noise.difficulty else 1
     middle = float(np.exp(np.exp(log_weights) @ np.log(levels)))
-    truths = Truths(np.zeros(d), np.empty((d, 0)), np.empty((d, 0)))
+    truths = TruthPrior(np.zeros(d), np.empty((d, 0)), np.empty((d, 0)))
     if noise.truths == "learn":
         n_components = len(_TRUTH_VARIANCES)
         spread = np.maximum(task_means.var(axis=0), levels[0])
-        truths = Truths(
+        truths = TruthPrior(
             np.median(task_means, axis=0),
             spread[:, None] * _TRUTH_VARIANCES,
             np.full((d, n_components), 1.0 / n_components),
@@ -95,7 +96,7 @@ def begin(noise: Noise, levels: Floats, log_weights: Floats, task_means: Floats)
 
 
 @lru_cache(maxsize=64)
-def make_grid(levels: tuple[float, ...], freedom: float, n_classes: int) -> Grid:
+def make_grid(levels: tuple[float, ...], freedom: float, n_classes: int) -> NoiseGrid:
     """Lay levels, tails and classes of difficulty out over one grid of variances (M28).
 
     No variance is below the lowest level: rounding, which bounds that, bounds all.
@@ -106,7 +107,7 @@ def make_grid(levels: tuple[float, ...], freedom: float, n_classes: int) -> Grid
     for c in range(n_classes):
         for k in range(len(levels)):
             np.add.at(mixing[c, k], where[c, k], share)
-    return Grid(np.exp(log_variance), mixing)
+    return NoiseGrid(np.exp(log_variance), mixing)
 
 
 @lru_cache(maxsize=64)
@@ -158,7 +159,7 @@ def _moved(learned: Learned, factor: float, best: int, lowest: float) -> Learned
     return replace(learned, levels=learned.levels * factor)
 
 
-def learn_counts(learned: Learned, noise: Noise, counts: Counts, n_tasks: int) -> Learned:
+def learn_counts(learned: Learned, noise: Noise, counts: ExpectedCounts, n_tasks: int) -> Learned:
     """Tails, classes (M33) and the truths' prior (M35) from what the last sweep counted."""
     if noise.tails == "learn":
         learned = replace(learned, freedom=_best_freedom(learned, counts))
@@ -168,14 +169,14 @@ def learn_counts(learned: Learned, noise: Noise, counts: Counts, n_tasks: int) -
         learned = replace(learned, log_class=np.log(shares / shares.sum()))
     if noise.truths == "learn":
         truths = learned.truths
-        weight = counts.truth_component + 1.0 / truths.weight.shape[1]
+        weight = counts.components + 1.0 / truths.weight.shape[1]
         weight /= weight.sum(axis=1, keepdims=True)
-        mean = counts.truth_pull / counts.truth_precision
+        mean = truths.mean + counts.pull / counts.precision
         learned = replace(learned, truths=replace(truths, mean=mean, weight=weight))
     return learned
 
 
-def _best_freedom(learned: Learned, counts: Counts) -> float:
+def _best_freedom(learned: Learned, counts: ExpectedCounts) -> float:
     """The degrees of freedom under which the tail steps that answers took are most likely (M34)."""
     n_classes = len(learned.log_class)
     where, _ = _layout(tuple(learned.levels.tolist()), True, n_classes)

@@ -12,7 +12,7 @@ from voxpop.data.answers import Answers
 from voxpop.estimators.base import make_result, worker_noise
 from voxpop.estimators.bi.em_steps import Learned
 from voxpop.inference.kernels.posterior import Posterior, stretched
-from voxpop.inference.mixture_messages import Audit
+from voxpop.inference.kernel_set import Predictions
 from voxpop.models.model import Model
 from voxpop.models.noise import tail_variance
 from voxpop.results.audit import Audit as AnswerAudit
@@ -31,7 +31,7 @@ class Fitted:
     usual_difficulty: float
     bias: Floats
     bias_variance: Floats
-    audit: Audit | None
+    audit: Predictions | None
     trace: Trace
     learning_sweeps: int
     scale: Floats

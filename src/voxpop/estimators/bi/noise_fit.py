@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import softmax
@@ -40,7 +40,7 @@ from voxpop.estimators.bi.noise_levels import telling_workers
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernels.posterior import Posterior, stretched
-from voxpop.inference.mixture_messages import Audit, Beliefs, Integrals, Law
+from voxpop.inference.message_passing import MessagePassing, WorkerBias
 from voxpop.models.model import Model
 from voxpop.models.noise import STEP, Noise
 from voxpop.results.result import PROBABILITIES, Trace
@@ -86,19 +86,9 @@ class NoisyFit:
         self._scaled = replace(answers, value=answers.value / self._scale)
         self._explicit = support if explicit else None
         gold = np.full(self._origin.shape, np.nan) if answers.gold is None else answers.gold
-        bounds = np.array([[-np.inf], [np.inf]]) * np.ones((2, answers.dimension))
-        if noise.bounds is not None:
-            bounds = np.array(noise.bounds)[:, None] * np.ones((2, answers.dimension))
         self._relative = (answers.value - self._origin[answers.task]) / self._scale
         self._gold = (gold - self._origin) / self._scale
-        self._integrals = Integrals(
-            answers,
-            self._relative,
-            self._origin / self._scale,
-            self._gold,
-            bounds / self._scale,
-            engine.mixtures(),
-        )
+        self._messages: MessagePassing
         self._crowd, self._anchored = crowds(answers)
         if noise.truths == "learn":
             # Truths of one distribution tie all parts of the crowd together.
@@ -118,7 +108,7 @@ class NoisyFit:
         ``levels`` are those to start from, if :func:`starting_levels` was asked before.
         """
         learned = self._start(levels, on_sweep)
-        self._integrals.start(len(learned.levels), len(learned.log_class))
+        self._messages = self._open(learned)
         n_learning, n_learned = min(max_iter, LEARNING_SWEEPS), 0
         lowest = float(learned.levels[0])
 
@@ -130,8 +120,11 @@ class NoisyFit:
             if self._common:
                 learned = learn_common_level(learned, self._common_likelihood(), lowest)
             learned = self._learn_of_workers(learned, beliefs)
-            _, counts = self._integrals.sweep(
-                learned.law(_LEARNING_ACCURACY), beliefs, damping, _BIAS_DAMPING
+            _, counts = self._messages.sweep(
+                damping,
+                parameters=learned.law(_LEARNING_ACCURACY),
+                bias=beliefs.about_bias(_BIAS_DAMPING),
+                is_counted=True,
             )
             assert counts is not None
             learned = learn_counts(learned, self._noise, counts, self._answers.n_tasks)
@@ -154,8 +147,8 @@ class NoisyFit:
             nonlocal learned
             beliefs, bias = self._believe(learned)
             learned = learned if bias is None else shift_truths(learned, bias)
-            law = learned.law(accuracy)
-            return self._integrals.sweep(law, beliefs, damping, max(damping, _BIAS_DAMPING))[0]
+            about = beliefs.about_bias(max(damping, _BIAS_DAMPING))
+            return self._messages.sweep(damping, parameters=learned.law(accuracy), bias=about)[0]
 
         trace = repeat(
             settle,
@@ -179,8 +172,8 @@ class NoisyFit:
         common = int(part.level_posterior[0].argmax()) if self._common else None
         start = start_from(answers, self._relative, self._gold, part.learned, common, on_sweep)
         learned = start.learned
-        self._integrals.start(len(learned.levels), len(learned.log_class))
-        self._integrals.message = start.message
+        self._messages = self._open(learned)
+        self._messages.resume(start.message, 1.0)
         accuracy = max(self._engine.accuracy, _LARGE_ACCURACY)
         moved, before, n_sweeps = np.zeros(answers.n_workers), None, 0
         # What each worker had moved by when the task last spoke to it.
@@ -199,9 +192,10 @@ class NoisyFit:
             stale = np.logical_or.reduceat(now - heard > _STILL * tol, answers.task_ptr[:-1])
             spoken = stale[answers.task]
             heard[spoken] = now[spoken]
-            law = learned.law(accuracy)
-            bias_damping = max(damping, _BIAS_DAMPING)
-            change, _ = self._integrals.sweep(law, beliefs, damping, bias_damping, stale)
+            about = beliefs.about_bias(max(damping, _BIAS_DAMPING))
+            change, _ = self._messages.sweep(
+                damping, parameters=learned.law(accuracy), bias=about, tasks=stale
+            )
             n_sweeps += 1
             # Messages about levels say nothing of whether biases have settled.
             return change if bias is None else max(change, float(np.max(step)))
@@ -211,6 +205,23 @@ class NoisyFit:
             on_sweep("estimates", 1, np.inf, tol)
         audited = answers.value.size <= MOST_KEPT
         return self._sum_up(learned, trace, part.learning_sweeps, accuracy, audited)
+
+    def _open(self, learned: Learned) -> MessagePassing:
+        """Lay out all messages, flat."""
+        answers, bounds = self._answers, self._noise.bounds
+        d = answers.dimension
+        return MessagePassing(
+            answers,
+            Model(support=learned.levels.tolist(), dimension=d),
+            self._scale,
+            "integrate",
+            _LEARNING_ACCURACY,
+            self._engine.kernels(),
+            learned=True,
+            n_classes=len(learned.log_class),
+            bounds=None if bounds is None else np.repeat(np.array(bounds)[:, None], d, axis=1),
+            has_bias=learned.bias_variance.size > 0,
+        )
 
     def _start(self, levels: Floats | None, on_sweep: OnSweep | None) -> Learned:
         means = weighted_means(self._scaled, np.ones(self._answers.n_edges))
@@ -231,21 +242,24 @@ class NoisyFit:
                 learned = learn_shares(learned, level)
                 level = softmax(said + learned.log_weights, axis=1) if step + 1 < steps else level
         if learned.bias_variance.size:
-            precision, pull = (sums[self._telling] for sums in self._integrals.bias_sums())
+            precision, pull = (sums[self._telling] for sums in self._messages.bias_sums())
             log_level = self._log_level(learned, level)
             learned = learn_bias(learned, precision, pull, log_level, 1e-6 * learned.levels[0])
         return learned
 
     def _believe(self, learned: Learned) -> tuple[Beliefs, BiasBelief | None]:
         """What the workers believe of themselves after the last sweep."""
+        messages = self._messages
         if self._common:
-            log_level = self._certain_level()
+            messages.log_weights = self._certain_level()
+            log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
-            log_level = self._integrals.level_sums() + learned.log_weights
+            messages.log_weights = learned.log_weights
+            log_level = messages.sums * messages.quantum + learned.log_weights
         none = np.empty((0, 0))
         if not learned.bias_variance.size:
             return Beliefs(log_level, none, none), None
-        precision, pull = self._integrals.bias_sums()
+        precision, pull = self._messages.bias_sums()
         bias = believe_bias(
             learned,
             precision,
@@ -254,15 +268,15 @@ class NoisyFit:
             self._crowd,
             self._anchored,
         )
-        self._integrals.recentre(bias.shift)
+        self._messages.recentre(bias.shift)
         return Beliefs(log_level, bias.mean, bias.precision), bias
 
     def _common_likelihood(self) -> Floats:
-        """Log likelihood of all answers under each level; sorted, so that no order shows."""
-        return np.asarray(np.sort(self._integrals.level_sums(), axis=0).sum(axis=0))
+        """Log likelihood of all answers under each level."""
+        return np.asarray(self._messages.sums.sum(axis=0) * self._messages.quantum)
 
     def _certain_level(self) -> Floats:
-        """One level for all workers, held for certain once answers have been heard, (m, K).
+        """Log weights (K,) of one level for all workers, certain once answers have been heard.
 
         A belief would be another one for each answer, without what the answer itself says of it;
         and one answer to a task of great size can say more than all others together.
@@ -272,7 +286,7 @@ class NoisyFit:
         if likelihood.any():
             certain[:] = _IMPOSSIBLE
             certain[np.argmax(likelihood)] = 0.0
-        return np.broadcast_to(certain, (self._answers.n_workers, len(certain)))
+        return certain
 
     def _log_level(self, learned: Learned, posterior: Floats) -> Floats:
         """Each worker's expected log level, less the average."""
@@ -290,21 +304,21 @@ class NoisyFit:
         answers, scale = self._answers, self._scale
         law = learned.law(accuracy)
         beliefs, bias = self._believe(learned)
-        found, classes = self._integrals.posterior(law, beliefs, PROBABILITIES)
+        about = beliefs.about_bias(0.0)
+        found, classes = self._messages.posterior_and_classes(PROBABILITIES, law, about)
         shift = np.zeros_like(found.variance)
         if bias is not None:
             # All workers of a task are of one crowd; the first answer's will do.
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
-            shift = np.where(answers.is_gold[:, None], 0.0, shift)
+            shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
         widened = stretched(found, found.variance + shift)
         # To the last bit, the estimate of a gold task is its truth.
         gold = answers.is_gold[:, None]
-        estimate = with_gold(answers, widened.estimate * scale + self._origin)
-        quantile = widened.quantile * scale[:, None] + self._origin[:, :, None]
+        estimate = with_gold(answers, widened.estimate)
         posterior = Posterior(
             estimate,
-            np.where(gold, 0.0, widened.variance * scale**2),
-            np.where(gold[:, :, None], estimate[:, :, None], quantile),
+            np.where(gold, 0.0, widened.variance),
+            np.where(gold[:, :, None], estimate[:, :, None], widened.quantile),
         )
         log_difficulty = classes @ class_steps(classes.shape[1]) * np.log(STEP)
         usual = float(np.sort(log_difficulty).mean())
@@ -318,20 +332,36 @@ class NoisyFit:
             usual_difficulty=float(np.exp(usual)),
             bias=none if bias is None else bias.mean * scale,
             bias_variance=none if bias is None else scale**2 / bias.precision,
-            audit=self._audit(law, beliefs) if audited else None,
+            audit=self._messages.predict(law, about) if audited else None,
             trace=trace,
             learning_sweeps=learning_sweeps,
             scale=scale,
             on_grid=not self._common and self._explicit is None,
         )
 
-    def _audit(self, law: Law, beliefs: Beliefs) -> Audit:
-        found, scale = self._integrals.audit(law, beliefs), self._scale
-        return Audit(
-            found.log_density - np.log(scale),
-            found.pit,
-            found.truth_mean * scale + self._origin[self._answers.task],
-            found.truth_variance * scale**2,
-            found.bias * scale,
-            found.variance * scale**2,
-        )
+
+@dataclass(frozen=True, eq=False)
+class Beliefs:
+    """What is believed of the workers: log levels (m, K), mean and precision of the bias (m, d).
+
+    Without bias the last two are empty.
+    """
+
+    log_level: Floats
+    bias: Floats
+    bias_precision: Floats
+
+    def about_bias(self, damping: float) -> WorkerBias | None:
+        """The biases as messages hear them, and the damping of the answer."""
+        if not self.bias.size:
+            return None
+        return WorkerBias(self.bias, self.bias_precision, damping)
+
+    def distance(self, other: Beliefs) -> Floats:
+        """How far each worker's are from others: in probability, and in sds of the bias (m,)."""
+        found = np.abs(softmax(self.log_level, axis=1) - softmax(other.log_level, axis=1))
+        if not self.bias.size:
+            return np.asarray(found.max(axis=1))
+        bias = np.abs(self.bias - other.bias) * np.sqrt(self.bias_precision)
+        sure = np.abs(np.log(self.bias_precision / other.bias_precision))
+        return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))

@@ -119,7 +119,7 @@ def _learn_weights(
     telling: NDArray[np.bool_],
 ) -> tuple[Model, int]:
     """Run EM on the weights beside the messages, one step a sweep; drop levels nobody uses."""
-    backend = engine.open(answers, model)
+    messages = engine.open(answers, model)
     log_weights = model.log_weights
     n_levels = len(log_weights)
     n_workers = int(telling.sum())
@@ -129,15 +129,14 @@ def _learn_weights(
 
     def sweep(damping: float) -> float:
         nonlocal log_weights, expected, likelihood, sweeps
-        sums, _ = backend.to_workers(damping)
-        likelihood = np.asarray(sums * backend.quantum)
+        messages.sweep(damping)
+        likelihood = np.asarray(messages.sums * messages.quantum)
         posterior = softmax(likelihood[telling] + log_weights, axis=1)
         expected = np.sort(posterior, axis=0).sum(axis=0)  # sorted: the same in any row order
         # One more worker, of unknown level, keeps every weight above zero.
         weights = (expected + 1.0 / n_levels) / (n_workers + 1.0)
         moved = float(np.abs(weights - np.exp(log_weights)).max())
-        log_weights = np.log(weights)
-        backend.to_tasks(sums, log_weights)
+        messages.log_weights = log_weights = np.log(weights)
         sweeps += 1
         # The first messages know nothing of each other: two more before the weights may rest.
         return moved if sweeps > 2 else np.inf

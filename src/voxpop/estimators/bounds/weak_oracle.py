@@ -25,7 +25,8 @@ from voxpop.estimators.base import (
 )
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior, known, log_known
-from voxpop.inference.message_passing import blocks, model_in_units, noise_unit
+from voxpop.inference.message_passing import model_in_units, noise_unit
+from voxpop.inference.numpy_kernels import blocks
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result
 

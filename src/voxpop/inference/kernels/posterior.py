@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,15 @@ class Posterior:
     estimate: Floats
     variance: Floats
     quantile: Floats
+
+    @classmethod
+    def join(cls, parts: Sequence[Posterior]) -> Posterior:
+        """Put those of several blocks together."""
+        return cls(
+            np.concatenate([part.estimate for part in parts]),
+            np.concatenate([part.variance for part in parts]),
+            np.concatenate([part.quantile for part in parts]),
+        )
 
 
 def stretched(found: Posterior, variance: Floats) -> Posterior:

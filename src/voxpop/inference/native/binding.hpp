@@ -33,7 +33,5 @@ inline const Variant& find_variant(const std::string& name) {
     throw std::invalid_argument("no instruction set " + name + " on this machine");
 }
 
-// The kernels of a rich noise model.
-void bind_mixture(nb::module_& module);
 
 }  // namespace voxpop

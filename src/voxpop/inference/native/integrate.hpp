@@ -1,111 +1,311 @@
-// Integration over the truth of one-dimensional tasks: lanes are nodes of one task's integral.
+// The functions of x that every sum over the nodes of one row is made of; lanes are nodes.
+//
+// With v_g the variances, gamma_u the spread of an answer, and the mixing of class c (M29):
+//
+//     N_ug(x) = N(a_u | x, v_g + gamma_u),  F_uc(x) = Σ_kg m_u(k) mixing[c, k, g] N_ug(x)
+//     P_c(x) = prior(x) Π_u F_uc(x),        cavity_uc(x) = P_c(x) / F_uc(x)
 #pragma once
 
 #include "nodes.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// The law of a group, and a block of its tasks with room for what they hear and say.
-struct IntegralBlocks {
-    Law law;
-    vec *value, *prior_mean, *height;
-    double *rate, *log_scale;  // (log2 e) / (2 s_k); (log2 s_k) / 2
+// Linear sums below this may have lost terms to underflow and are done again in logs.
+constexpr double unsafe_sum = 1e-250;
+// Gaussians of a row are kept between the two passes over its answers up to so many vectors, which
+// a processor's cache holds; beyond it they are worked out twice.
+constexpr int64_t most_kept = (int64_t)1 << 17;
 
-    IntegralBlocks(const Integration& g, int64_t degree, int64_t K, Workspace& workspace) {
-        value = (vec*)workspace.slot(0, lanes * (degree + 1 + degree * K) + 2 * K);
-        prior_mean = value + degree, height = prior_mean + 1;
-        rate = (double*)(height + degree * K), log_scale = rate + K;
-        law = Law{degree, K, g.levels, rate, g.levels[0], g.levels[0], 0, 1.0 / g.prior_variance,
-                  g.accuracy, -log2_e * __builtin_log(g.accuracy),
-                  3.14159265358979323846 * __builtin_sqrt(2.0 / __builtin_log(2.0 / g.accuracy))};
-        for (int64_t k = 0; k < K; ++k) {
-            rate[k] = 0.5 * log2_e / g.levels[k];
-            log_scale[k] = 0.5 * log2_e * __builtin_log(g.levels[k]);
-            law.narrow = g.levels[k] < law.narrow ? g.levels[k] : law.narrow;
-            if (g.levels[k] > law.wide) law.wide = g.levels[k], law.widest = k;
-        }
+// The mixing as the loops read it, padded to whole vectors.
+struct Tables {
+    const Law& law;
+    int64_t k_vectors, g_vectors;
+    vec *by_variance, *log_by_level;  // (C, G, K), (C, K, G)
+
+    Tables(const Law& law, Workspace& workspace)
+        : law(law), k_vectors(vectors(law.K)), g_vectors(vectors(law.G)) {
+        const int64_t n_level = law.C * law.K * g_vectors, n_variance = law.C * law.G * k_vectors;
+        by_variance = (vec*)workspace.slot(0, lanes * (n_level + n_variance) + law.C * law.G);
+        log_by_level = by_variance + n_variance;
+        used_ = (double*)(log_by_level + n_level);
+        for (int64_t i = 0; i < law.C * law.G; ++i) used_[i] = 0.0;
+        for (int64_t i = 0; i < n_level; ++i) log_by_level[i] = all(log_nothing);
+        for (int64_t i = 0; i < n_variance; ++i) by_variance[i] = all(0.0);
+        for (int64_t c = 0; c < law.C; ++c)
+            for (int64_t k = 0; k < law.K; ++k)
+                for (int64_t g = 0; g < law.G; ++g) {
+                    const double share = law.mixing(c, k, g);
+                    used_[c * law.G + g] += share;
+                    ((double*)(by_variance + (c * law.G + g) * k_vectors))[k] = share;
+                    if (share > 0.0)
+                        ((double*)(log_by_level + (c * law.K + k) * g_vectors))[g] =
+                            __builtin_log(share);
+                }
     }
 
-    // Take the answers of a block; `height` holds the log messages that it hears.
-    Tasks open(const Integration& g, const Block& block) {
-        gather(g.value, law.degree, block, (double*)value);
-        gather(g.prior_mean, 1, block, (double*)prior_mean);
-        for (int64_t u = 0; u < law.degree; ++u)
-            for (int64_t k = 0; k < law.n_levels; ++k) {
-                vec& mine = height[u * law.n_levels + k];
-                mine = mine * all(log2_e) - all(log_scale[k]);
+    // Whether any level of a class takes a variance.
+    bool is_used(int64_t c, int64_t g) const { return used_[c * law.G + g] > 0.0; }
+
+private:
+    double* used_;
+};
+
+// Nodes from `first` to before `last`, in vectors.
+struct NodeRange {
+    int64_t first, last;
+};
+
+// The Gaussians of one answer at all nodes (G, n); a node out of range has none.
+struct Gaussians {
+    vec* at;
+    NodeRange* range;  // (G)
+};
+
+// One row: its numbers, and its functions at all nodes.
+class Integrand {
+public:
+    const Tables& t;
+    const Law& law;
+    const Functions& f;
+    const int64_t degree;
+    int64_t n_nodes = 0, n = 0;  // nodes, and vectors of them
+    vec *x, *weight, *log_prior;
+    vec *level;                  // (degree, K)
+    double *share, *variance;    // (degree, C, G), (degree, G)
+    vec *log_f, *log_p;          // (C, degree, n), (C, n)
+    vec* scratch;                // (3, C, n)
+
+    Integrand(const Tables& tables, const Functions& functions, Workspace& workspace)
+        : t(tables), law(tables.law), f(functions), degree(functions.degree),
+          workspace_(workspace) {}
+
+    // Take up one row of a block and work out all of its functions.
+    void open(int lane, const Nodes& nodes) {
+        row_ = lane;
+        n_nodes = nodes.n[lane], n = vectors(n_nodes);
+        carve();
+        for (int64_t q = 0; q < n * lanes; ++q) {
+            const int64_t from = q < n_nodes ? q : n_nodes - 1;
+            ((double*)x)[q] = nodes.x[from][lane];
+            ((double*)weight)[q] = q < n_nodes ? nodes.weight[from][lane] : 0.0;
+        }
+        for (int64_t q = 0; q < n; ++q) log_prior[q] = all(0.0);
+        if (law.J > 0)
+            for (int64_t q = 0; q < n; ++q) log_prior[q] = log_of_prior(x[q]);
+        for (int64_t u = 0; u < degree; ++u) {
+            take_answer(u);
+            add_answer(u);
+        }
+        for (int64_t q = 0; q < n; ++q) {
+            // Past the end nodes weigh nothing.
+            const vec start = where_above(
+                weight[q], all(0.0), log(max(weight[q], all(1e-300))), all(-infinite));
+            for (int64_t c = 0; c < law.C; ++c) {
+                vec total = all(0.0);
+                for (int64_t u = 0; u < degree; ++u)
+                    total = total + log_f[(c * degree + u) * n + q];
+                log_p[c * n + q] = start + log_prior[q] + total;
             }
-        return Tasks{law, value, height, *prior_mean};
+        }
+    }
+
+    int lane() const { return row_; }
+    double centre(int64_t u) const { return pick(f.centre, u); }
+    double spread(int64_t u) const { return pick(f.spread, u); }
+    double incoming(int64_t u, int64_t k) const { return pick(f.incoming, u * law.K + k); }
+    double log_class(int64_t c) const { return pick(f.log_class, c); }
+    const double* shares(int64_t u, int64_t c) const { return share + (u * law.C + c) * law.G; }
+
+    vec log_cavity(int64_t c, int64_t u, int64_t q) const {
+        return log_p[c * n + q] - log_f[(c * degree + u) * n + q];
+    }
+
+    // What all others than u say of x, every class weighed in: cavity_uc(x) p(c), largest one 1.
+    void cavities(int64_t u, vec* linear) const {
+        double top = -infinite;
+        for (int64_t c = 0; c < law.C; ++c) {
+            vec highest = all(-infinite);
+            for (int64_t q = 0; q < n; ++q) highest = max(highest, log_cavity(c, u, q));
+            const double found = largest(highest) + log_class(c);
+            top = found > top ? found : top;
+        }
+        for (int64_t c = 0; c < law.C; ++c)
+            for (int64_t q = 0; q < n; ++q)
+                linear[c * n + q] = exp(log_cavity(c, u, q) + all(log_class(c) - top));
+    }
+
+    // The Gaussians of an answer, kept or worked out again.
+    Gaussians gaussians(int64_t u) {
+        Gaussians found = room(u);
+        if (!is_kept_) evaluate(u, found);
+        return found;
+    }
+
+private:
+    Workspace& workspace_;
+    int row_ = 0;
+    bool is_kept_ = true;
+    vec *gauss_, *log_share_, *squared_;
+    NodeRange* range_;
+
+    double pick(const vec* numbers, int64_t i) const { return ((const double*)(numbers + i))[row_]; }
+
+    void carve() {
+        const int64_t l = degree, C = law.C, G = law.G;
+        is_kept_ = l * G * n <= most_kept;
+        const int64_t kept = is_kept_ ? l : 1;
+        const int64_t small = l * t.k_vectors + vectors(l * C * G) + vectors(l * G) + t.g_vectors +
+                              vectors(2 * kept * G);
+        vec* next = (vec*)workspace_.slot(8, lanes * (small + n * (4 + C * l + 4 * C)));
+        auto take = [&next](int64_t size) { return (next += size) - size; };
+        level = take(l * t.k_vectors), share = (double*)take(vectors(l * C * G));
+        variance = (double*)take(vectors(l * G)), log_share_ = take(t.g_vectors);
+        range_ = (NodeRange*)take(vectors(2 * kept * G));
+        x = take(n), weight = take(n), log_prior = take(n), squared_ = take(n);
+        log_f = take(C * l * n), log_p = take(C * n), scratch = take(3 * C * n);
+        gauss_ = (vec*)workspace_.slot(9, lanes * kept * G * n);
+    }
+
+    Gaussians room(int64_t u) const {
+        const int64_t at = is_kept_ ? u * law.G : 0;
+        return Gaussians{gauss_ + at * n, range_ + at};
+    }
+
+    vec log_of_prior(vec at) const {
+        const RowFunctions row{f, row_};
+        const vec away = at - all(row.centre(degree));
+        vec top = all(log_nothing), total = all(0.0);
+        for (int64_t j = 0; j < law.J; ++j)
+            top = max(top, fma(away * away, all(-row.rate(degree, j)), all(row.height(0, degree, j))));
+        for (int64_t j = 0; j < law.J; ++j)
+            total = total + exp2(fma(away * away, all(-row.rate(degree, j)),
+                                     all(row.height(0, degree, j))) - top);
+        return (top + log2(total)) * all(ln_2);
+    }
+
+    void take_answer(int64_t u) {
+        for (int64_t k = 0; k < t.k_vectors * lanes; ++k)
+            ((double*)(level + u * t.k_vectors))[k] =
+                k < law.K ? pick(f.level, u * law.K + k) : 0.0;
+        for (int64_t g = 0; g < law.G; ++g) {
+            variance[u * law.G + g] = pick(f.variance, u * f.M + g);
+            for (int64_t c = 0; c < law.C; ++c)
+                share[(u * law.C + c) * law.G + g] = pick(f.share, (c * f.L + u) * f.M + g);
+        }
+    }
+
+    // N_ug(x) = 2^(-(log2 e)/2 (d²/v + ln v)) where that is not 0.
+    void evaluate(int64_t u, const Gaussians& out) {
+        const RowFunctions row{f, row_};
+        for (int64_t q = 0; q < n; ++q) {
+            const vec d = all(centre(u)) - x[q];
+            squared_[q] = d * d;
+        }
+        NodeRange near{0, n};
+        for (int64_t g = 0; g < law.G; ++g) {
+            const double rate = row.rate(u, g);
+            const double height = -0.5 * log2_e * __builtin_log(variance[u * law.G + g]);
+            const double room = height - lowest_power;
+            near = within(near, centre(u), room > 0.0 ? __builtin_sqrt(room / rate) : 0.0);
+            out.range[g] = near;
+            vec* at = out.at + g * n;
+            for (int64_t q = near.first; q < near.last; ++q)
+                at[q] = exp2(fma(squared_[q], all(-rate), all(height)));
+        }
+    }
+
+    // log F_uc(x) for all classes; in logs throughout where F would underflow.
+    void add_answer(int64_t u) {
+        const Gaussians mine = room(u);
+        evaluate(u, mine);
+        for (int64_t c = 0; c < law.C; ++c) {
+            vec* out = log_f + (c * degree + u) * n;
+            for (int64_t q = 0; q < n; ++q) out[q] = all(0.0);
+            for (int64_t g = 0; g < law.G; ++g) {
+                if (!t.is_used(c, g)) continue;
+                const vec part = all(shares(u, c)[g]), *at = mine.at + g * n;
+                for (int64_t q = mine.range[g].first; q < mine.range[g].last; ++q)
+                    out[q] = fma(part, at[q], out[q]);
+            }
+            bool ready = false;
+            for (int64_t q = 0; q < n; ++q) {
+                const vec sums = out[q];
+                out[q] = log(max(sums, all(unsafe_sum)));
+                if (!any_above(all(unsafe_sum), sums)) continue;
+                if (!ready) take_log_shares(u, c), ready = true;
+                for (int lane = 0; lane < lanes; ++lane)
+                    if (sums[lane] < unsafe_sum)
+                        ((double*)(out + q))[lane] = log_sum(u, q * lanes + lane);
+            }
+        }
+    }
+
+    // Vectors with a node no further than this from an answer; found from the last such range.
+    NodeRange within(NodeRange near, double answer, double away) const {
+        const double *at = (double*)x, low = answer - away, high = answer + away;
+        while (near.first > 0 && at[near.first * lanes - 1] >= low) --near.first;
+        while (near.first < n && at[near.first * lanes + lanes - 1] < low) ++near.first;
+        while (near.last < n && at[near.last * lanes] <= high) ++near.last;
+        while (near.last > 0 && at[(near.last - 1) * lanes] > high) --near.last;
+        if (near.last < near.first) near.last = near.first;
+        return near;
+    }
+
+    // log share_cg = log Σ_k m_u(k) mixing[c, k, g], less half the log of the variance.
+    void take_log_shares(int64_t u, int64_t c) {
+        for (int64_t g = 0; g < t.g_vectors; ++g) {
+            const vec* mixing = t.log_by_level + c * law.K * t.g_vectors + g;
+            vec top = all(log_nothing), total = all(0.0), log_variance = all(0.0);
+            for (int lane = 0; lane < lanes && g * lanes + lane < law.G; ++lane)
+                log_variance[lane] = __builtin_log(variance[u * law.G + g * lanes + lane]);
+            for (int64_t k = 0; k < law.K; ++k)
+                top = max(top, all(incoming(u, k)) + mixing[k * t.g_vectors]);
+            for (int64_t k = 0; k < law.K; ++k)
+                total = total + exp(all(incoming(u, k)) + mixing[k * t.g_vectors] - top);
+            log_share_[g] = top + log(total) - all(0.5) * log_variance;
+        }
+    }
+
+    // log F_uc(x) = log Σ_g exp(log share_cg - (d²/v + ln v) / 2)
+    double log_sum(int64_t u, int64_t q) const {
+        const double d = centre(u) - ((double*)x)[q], *part = (double*)log_share_;
+        double top = log_nothing, total = 0.0;
+        for (int64_t g = 0; g < law.G; ++g) {
+            const double term = part[g] - 0.5 * d * d / variance[u * law.G + g];
+            top = term > top ? term : top;
+        }
+        for (int64_t g = 0; g < law.G; ++g)
+            total += __builtin_exp(part[g] - 0.5 * d * d / variance[u * law.G + g] - top);
+        return top + __builtin_log(total);
     }
 };
 
-// Scratch arrays of the integral of one task, in vectors of nodes.
-struct IntegralArrays {
-    int64_t n, n_nodes;     // vectors of nodes, and nodes
-    vec *x, *total;         // nodes; log2 of weight and prior, in the end of P(x)
-    vec *log_f;             // (degree, n): log2 F_u(x)
-    vec *cavity, *squared;  // log2 P/F_u, (x - A_u)²
-};
-
-// Take one task's nodes out of its block, with the logs of their weights and of the prior.
-inline IntegralArrays open_integral(
-    const Nodes& nodes, int lane, const Workers& workers, Workspace& workspace) {
-    IntegralArrays s;
-    s.n_nodes = nodes.n[lane], s.n = (s.n_nodes + lanes - 1) / lanes;
-    s.x = (vec*)workspace.slot(3, lanes * s.n * (4 + workers.law.degree));
-    s.total = s.x + s.n, s.cavity = s.total + s.n, s.squared = s.cavity + s.n;
-    s.log_f = s.squared + s.n;
-    double *x = (double*)s.x, *total = (double*)s.total;
-    for (int64_t q = 0; q < s.n_nodes; ++q)
-        x[q] = nodes.x[q][lane], total[q] = nodes.weight[q][lane];
-    for (int64_t q = s.n_nodes; q < s.n * lanes; ++q) x[q] = x[q - 1], total[q] = 1.0;
-    for (int64_t q = 0; q < s.n; ++q) {
-        s.total[q] = log2(s.total[q]);
-        if (workers.law.prior_precision > 0.0)
-            s.total[q] = s.total[q] + workers.log_prior(s.x[q]);
-    }
-    for (int64_t q = s.n_nodes; q < s.n * lanes; ++q) total[q] = -1e300;
-    return s;
+// Nodes of a block of rows; of rows whose truth is known, the truth alone.
+inline Nodes nodes_of(
+    const Functions& f, const IntegralRows& rows, const Block& block, double refinement,
+    Workspace& workspace) {
+    if (rows.known[block.row[0]] != rows.known[block.row[0]])
+        return place_nodes(f, rows, block, refinement, workspace);
+    Nodes nodes{(vec*)workspace.slot(1, lanes), (vec*)workspace.slot(2, lanes), {}};
+    gather(rows.known, 1, block, (double*)nodes.x);
+    nodes.weight[0] = all(1.0);
+    for (int lane = 0; lane < lanes; ++lane) nodes.n[lane] = 1;
+    return nodes;
 }
 
-// M12: log2 of each worker's function, and of the product of all with the prior.
-//
-//     P(x) = weight(x) prior(x) Π_u F_u(x)
-inline void multiply_workers(IntegralArrays& s, const Workers& workers) {
-    for (int64_t u = 0; u < workers.law.degree; ++u) {
-        const vec answer = all(workers.answer(u));
-        for (int64_t q = 0; q < s.n; ++q) {
-            vec distance = s.x[q] - answer;
-            vec log_f = workers.log_function(u, distance * distance);
-            s.log_f[u * s.n + q] = log_f;
-            s.total[q] = s.total[q] + log_f;
-        }
-    }
-}
-
-// M13: the message to one worker by the trapezoid rule: log2 of the largest term at each level,
-// and the sum of all over it. Both are of every `lanes`th number, as in a block.
-//
-//     m_{i→u}(k) ∝ ∫ P(x) / F_u(x) N(A_u | x, s_k) dx
-inline void integrate_cavity(
-    IntegralArrays& s, const Workers& workers, int64_t u, double* tops, double* sums) {
-    const vec answer = all(workers.answer(u));
-    for (int64_t q = 0; q < s.n; ++q) {
-        vec distance = s.x[q] - answer;
-        s.squared[q] = distance * distance;
-        s.cavity[q] = s.total[q] - s.log_f[u * s.n + q];
-    }
-    for (int64_t k = 0; k < workers.law.n_levels; ++k) {
-        const vec minus_rate = all(-workers.law.rate[k]);
-        vec highest = all(-1e300), total = all(0.0);
-        for (int64_t q = 0; q < s.n; ++q)
-            highest = max(highest, fma(s.squared[q], minus_rate, s.cavity[q]));
-        const vec top = all(largest(highest));
-        for (int64_t q = 0; q < s.n; ++q) {
-            vec exponent = fma(s.squared[q], minus_rate, s.cavity[q]) - top;
-            if (any_above(exponent, all(negligible))) total = total + exp2(exponent);
-        }
-        tops[k * lanes] = top[0], sums[k * lanes] = sum(total);
+// Call visit(block, functions, nodes) for every block of some chunks of rows, once these have heard
+// their workers; `old` has room for the messages of a block.
+template <typename F>
+inline void for_blocks(
+    const IntegralRows& rows, const Messages& m, Functions& f, int64_t first_chunk,
+    int64_t last_chunk, double refinement, ivec* old, Workspace& workspace, F visit) {
+    const int64_t per_chunk = rows_per_chunk / lanes;
+    for (int64_t number = first_chunk * per_chunk; number < last_chunk * per_chunk; ++number) {
+        if (number * lanes >= rows.n_rows) break;
+        const Block block(number, rows.n_rows);
+        listen<0>(m, m.n_levels, block, old, f.incoming);
+        f.open(rows, m, block);
+        visit(block, nodes_of(f, rows, block, refinement, workspace));
     }
 }
 

@@ -1,9 +1,12 @@
-// What is known of the truth of a one-dimensional task, from the density on its nodes.
+// What is known of the truth of a row, from the density on its nodes.
 #pragma once
 
 #include "integrate.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
+
+// The posterior's quantiles interpolate between nodes, and so want them closer.
+constexpr double quantile_refinement = 3.0;
 
 // Cubic through both ends of the unit interval with the slopes given there.
 inline double hermite(double t, double start, double end, double rise, double fall) {
@@ -11,11 +14,11 @@ inline double hermite(double t, double start, double end, double rise, double fa
            end * t * t * (3 - 2 * t) - fall * t * t * (1 - t);
 }
 
-// The density of one task: share p and weight of every node x, and the mass below each node.
+// The density of one row: share p and weight of every node x, and the mass below each node.
 struct Density {
     int64_t n;
-    const double *x, *weight;
-    double *p, *below;
+    const double *x, *weight, *p;
+    double* below;
 
     // The mass between two nodes, by the cubic that has p as its slopes at both ends.
     void add_up() {
@@ -54,5 +57,57 @@ struct Density {
                        weight[last] * scale);
     }
 };
+
+// Mass of every node in place of log P_0, and the probabilities of the classes.
+inline const vec* posterior_mass(Integrand& r, double* classes) {
+    const Law& law = r.law;
+    vec highest = all(-infinite);
+    for (int64_t c = 0; c < law.C; ++c)
+        for (int64_t q = 0; q < r.n; ++q)
+            highest = max(highest, r.log_p[c * r.n + q] + all(r.log_class(c)));
+    const vec top = all(largest(highest));
+    double whole = 0.0;
+    for (int64_t c = 0; c < law.C; ++c) {
+        vec total = all(0.0);
+        for (int64_t q = 0; q < r.n; ++q) {
+            const vec mass = exp(r.log_p[c * r.n + q] + all(r.log_class(c)) - top);
+            total = total + mass;
+            r.log_p[q] = c == 0 ? mass : r.log_p[q] + mass;
+        }
+        classes[c] = sum(total), whole += classes[c];
+    }
+    for (int64_t c = 0; c < law.C; ++c) classes[c] /= whole;
+    for (int64_t q = 0; q < r.n; ++q) r.log_p[q] = r.log_p[q] * all(1.0 / whole);
+    return r.log_p;
+}
+
+static void integrate_posterior(
+    const IntegralLaw& given, const IntegralRows& rows, const Truths& t, double* classes,
+    int64_t first_chunk, int64_t last_chunk, Workspace& workspace) {
+    const Law law(given);
+    const Tables tables(law, workspace);
+    Functions f(law, rows.degree, workspace);
+    Integrand r(tables, f, workspace);
+    ivec* old = (ivec*)workspace.slot(7, lanes * rows.degree * law.K);
+    for_blocks(rows, t.heard, f, first_chunk, last_chunk, quantile_refinement, old, workspace,
+               [&](const Block& block, const Nodes& nodes) {
+        for (int lane = 0; lane < block.n_rows; ++lane) {
+            const int64_t row = block.row[lane];
+            r.open(lane, nodes);
+            const vec* p = posterior_mass(r, classes + row * law.C);
+            vec mean = all(0.0), square = all(0.0);
+            for (int64_t q = 0; q < r.n; ++q) mean = fma(p[q], r.x[q], mean);
+            const vec centre = all(sum(mean));
+            for (int64_t q = 0; q < r.n; ++q)
+                square = fma(p[q] * (r.x[q] - centre), r.x[q] - centre, square);
+            Density density{r.n_nodes, (double*)r.x, (double*)r.weight, (const double*)p,
+                            (double*)r.scratch};
+            density.add_up();
+            t.estimate[row] = centre[0], t.variance[row] = sum(square);
+            for (int64_t i = 0; i < t.n_probabilities; ++i)
+                t.quantile[row * t.n_probabilities + i] = density.quantile(t.probabilities[i]);
+        }
+    });
+}
 
 }  // namespace voxpop::VOXPOP_VARIANT

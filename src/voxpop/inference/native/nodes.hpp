@@ -1,30 +1,14 @@
-// Nodes of the integrals of a block of one-dimensional tasks, one task per lane; see nodes.py.
+// Nodes of the integrals of a block of rows, one row per lane; see kernels/nodes.py.
 #pragma once
 
 #include "scan.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// Most nodes to spend on the empty space between answers that no level reaches across, and on a
-// range without narrower ones around the answers.
+// The same as in nodes.py, where they are explained.
 constexpr double most_wide_nodes = 6000.0, most_even_nodes = 128.0;
-// Limits to how far nodes stay fine around an answer: nats by which wide levels can be ruled out,
-// and how far a message about an improbable level can draw the truth.
 constexpr double most_ruled_out = 1e4, most_drawn = 225.0;
-// Least sd that nodes try to resolve, as a share of the range of a task's answers.
-constexpr double finest_share = 1e-12;
-
-// The tasks of a block: answers (degree), log2 of m_u(k) / sqrt(s_k) (degree, levels), priors.
-struct Tasks {
-    const Law& law;
-    const vec *value, *height;
-    vec prior_mean;
-
-    Workers workers(int lane) const {
-        return Workers{law, (const double*)value + lane, (const double*)height + lane,
-                       prior_mean[lane]};
-    }
-};
+constexpr double finest_share = 1e-12, bound_reach = 3.0, nearest_share = 1e-5;
 
 // Nodes of a block: x and weight of node q are x[q], weight[q].
 struct Nodes {
@@ -32,157 +16,206 @@ struct Nodes {
     int64_t n[lanes];
 };
 
-// How fast the precision that an integrand can have falls with the distance from each answer, and
-// how far it falls; beside it the mean precision of the levels at the answer itself.
+// How fast the precision that a function can have falls with the distance from its centre, and how
+// far it falls; beside it the mean precision of its components at the centre itself, by class.
 struct LocalScales {
-    vec *peak, *fine, *wide, *behind, *ruled_out;  // of nodes.py, (degree)
-    vec *drop, *decay;                             // (degree)
+    vec *narrow, *fine, *wide, *behind, *widest;   // of nodes.py, (L)
+    vec *drop, *decay, *own_drop, *own_decay;      // (L)
+    vec *peak;                                     // (C, L)
+
+    LocalScales(const Functions& f, Workspace& workspace) {
+        vec* next = (vec*)workspace.slot(5, lanes * (9 + f.law.C) * f.L);
+        auto take = [&next, &f] { return (next += f.L) - f.L; };
+        narrow = take(), fine = take(), wide = take(), behind = take(), widest = take();
+        drop = take(), decay = take(), own_drop = take(), own_decay = take(), peak = next;
+        for (int64_t u = 0; u < f.L; ++u) find_credible(f, u);
+        for (int64_t c = 0; c < f.law.C; ++c)
+            for (int64_t u = 0; u < f.L; ++u) peak[c * f.L + u] = precision_at_centre(f, c, u);
+    }
+
+    // The terms of W that fall with the distance from a centre; of two of which one is as narrow and
+    // reaches as far as the other, one is enough.
+    void reach(const Functions& f, int64_t u, bool is_answer, vec is_even, vec least, vec flat,
+               vec pull) {
+        const vec one = all(1.0), zero = all(0.0), spare = all(f.law.spare * ln_2);
+        const vec away = f.centre[u] - pull / flat, lowest = max(narrow[u], least);
+        const vec drawn = min(all(0.5) * away * away * flat, all(most_drawn) * spare);
+        const vec more = max(one / lowest - one / wide[u], zero);
+        own_decay[u] = one / ((all(4.5) * spare + drawn) * lowest);
+        own_drop[u] = is_answer ? where_above(is_even, all(0.5), zero, more) : zero;
+        decay[u] = one / (all(4.5) * (spare + min(behind[u], all(most_ruled_out))) * fine[u]);
+        drop[u] = one / fine[u] - one / wide[u];
+        const vec is_covered = where_above(own_decay[u], decay[u], zero, one);
+        drop[u] = where_above(own_drop[u] * is_covered, zero, zero, drop[u]);
+        const vec is_needed = where_above(fine[u], lowest, one, zero);
+        own_drop[u] = where_above(drop[u], zero, own_drop[u] * is_needed, own_drop[u]);
+    }
+
+private:
+    // f_u and w_u, and how far w_u is behind the likeliest component, in nats.
+    void find_credible(const Functions& f, int64_t u) {
+        const vec* variance = f.variance + u * f.M;
+        const int64_t n = f.size(u);
+        vec best = f.highest(u, 0);
+        for (int64_t g = 1; g < n; ++g) best = max(best, f.highest(u, g));
+        const double spare = f.law.spare;
+        const vec low = best - all(spare + 3.0 * log2_e), lower = best - all(2.0 * spare);
+        narrow[u] = fine[u] = all(infinite), wide[u] = widest[u] = all(0.0);
+        vec of_wide = best;
+        for (int64_t g = 0; g < n; ++g) {
+            const vec mine = f.highest(u, g), v = variance[g];
+            narrow[u] = min(narrow[u], v);
+            fine[u] = where_above(low, mine, fine[u], min(fine[u], v));
+            const vec wider = where_above(lower, mine, wide[u], max(wide[u], v));
+            of_wide = where_above(wider, wide[u], mine, of_wide), wide[u] = wider;
+            widest[u] = max(widest[u], v);
+        }
+        behind[u] = (best - of_wide) * all(ln_2);
+    }
+
+    static vec precision_at_centre(const Functions& f, int64_t c, int64_t u) {
+        const vec *mine = f.height + (c * f.L + u) * f.M, *v = f.variance + u * f.M;
+        vec best = mine[0], sum = all(0.0), total = all(0.0);
+        for (int64_t g = 1; g < f.size(u); ++g) best = max(best, mine[g]);
+        for (int64_t g = 0; g < f.size(u); ++g) {
+            const vec share = exp2(mine[g] - best);
+            sum = sum + share, total = total + share / v[g];
+        }
+        return total / sum;
+    }
 };
 
-inline LocalScales carve_scales(int64_t degree, Workspace& workspace) {
-    vec* next = (vec*)workspace.slot(5, lanes * 7 * degree);
-    auto take = [&] { return (next += degree) - degree; };
-    LocalScales s;
-    s.peak = take(), s.fine = take(), s.wide = take(), s.behind = take(), s.ruled_out = take();
-    s.drop = take(), s.decay = take();
-    return s;
-}
-
-// f_u and w_u, and how far w_u and the widest level are behind the likeliest (log2).
-inline void find_credible(const Tasks& tasks, LocalScales& s) {
-    const Law& law = tasks.law;
-    const int64_t K = law.n_levels;
-    for (int64_t u = 0; u < law.degree; ++u) {
-        const vec* mine = tasks.height + u * K;
-        vec best = mine[0], sum = all(0.0), total = all(0.0);
-        for (int64_t k = 1; k < K; ++k) best = max(best, mine[k]);
-        const vec low = best - all(law.spare + 3.0 * log2_e), lower = best - all(2.0 * law.spare);
-        vec fine = all(law.wide), wide = all(0.0), of_wide = best;
-        for (int64_t k = 0; k < K; ++k) {
-            const vec level = all(law.levels[k]), share = exp2(mine[k] - best);
-            sum = sum + share, total = fma(share, all(1.0 / law.levels[k]), total);
-            fine = where_above(low, mine[k], fine, min(fine, level));
-            const vec wider = where_above(lower, mine[k], wide, max(wide, level));
-            of_wide = where_above(wider, wide, mine[k], of_wide), wide = wider;
-        }
-        s.peak[u] = total / sum, s.fine[u] = fine, s.wide[u] = wide;
-        s.behind[u] = (best - of_wide) * all(ln_2);
-        s.ruled_out[u] = (best - mine[law.widest]) * all(ln_2);
-    }
-}
-
 // Guess where P is largest, and its precision there: the slope of log F_u is E[1/s] (A_u - x)
-// under the shares of its levels at x. Starts at 0, the middle answer of a task.
-inline void search(const Tasks& tasks, vec& x, vec& total) {
-    const Law& law = tasks.law;
-    const int64_t K = law.n_levels;
+// under the shares of its components at x. Starts at 0, the middle answer of a task.
+inline void search(const Functions& f, vec& x, vec& total) {
     x = all(0.0);
     for (int n = 0; n < 3; ++n) {
         vec pull = all(0.0);
-        total = all(law.prior_precision);
-        if (law.prior_precision > 0.0) pull = total * tasks.prior_mean;
-        for (int64_t u = 0; u < law.degree; ++u) {
-            const vec *mine = tasks.height + u * K, away = x - tasks.value[u];
-            vec top = all(-1e300), sum = all(0.0), of_sum = all(0.0);
-            for (int64_t k = 0; k < K; ++k)
-                top = max(top, fma(away * away, all(-law.rate[k]), mine[k]));
-            for (int64_t k = 0; k < K; ++k) {
-                const vec share = exp2(fma(away * away, all(-law.rate[k]), mine[k]) - top);
-                sum = sum + share, of_sum = fma(share, all(1.0 / law.levels[k]), of_sum);
+        total = all(0.0);
+        for (int64_t u = 0; u < f.L; ++u) {
+            const vec away = x - f.centre[u], *rate = f.rate + u * f.M;
+            vec top = all(log_nothing), sum = all(0.0), of_sum = all(0.0);
+            for (int64_t g = 0; g < f.size(u); ++g)
+                top = max(top, f.highest(u, g) - away * away * rate[g]);
+            for (int64_t g = 0; g < f.size(u); ++g) {
+                const vec share = exp2(f.highest(u, g) - away * away * rate[g] - top);
+                sum = sum + share, of_sum = fma(share, rate[g], of_sum);
             }
-            const vec precision = of_sum / sum;
-            total = total + precision, pull = fma(precision, tasks.value[u], pull);
+            const vec precision = all(2.0 * ln_2) * of_sum / sum;
+            total = total + precision, pull = fma(precision, f.centre[u], pull);
         }
         x = pull / total;
     }
 }
 
-// Where the truths can be at all.
-inline void find_range(const Tasks& tasks, vec& low, vec& high) {
-    const Law& law = tasks.law;
-    const double l = (double)law.degree, others = l > 2.0 ? l - 1.0 : 1.0;
-    low = high = tasks.value[0];
-    for (int64_t u = 1; u < law.degree; ++u)
-        low = min(low, tasks.value[u]), high = max(high, tasks.value[u]);
-    if (law.prior_precision > 0.0) {
-        // However precise the workers, their mean is drawn to the prior's.
-        const vec mean = tasks.prior_mean, zero = all(0.0);
-        const vec pull = all((l / law.narrow) / (l / law.narrow + law.prior_precision));
-        low = mean + min(pull * (low - mean), zero), high = mean + max(pull * (high - mean), zero);
-    }
-    const double flattest = others / law.wide + law.prior_precision;
-    const vec margin = all(__builtin_sqrt(2.0 * ln_2 * law.spare / flattest));
-    low = low - margin, high = high + margin;
-}
+// Where the truths can be at all, and the bounds within reach; one out of reach is as good as none.
+struct Range {
+    vec low, high, low_bound, high_bound, near;
 
-// Where the mass may lie far from every answer: the mean of all answers, and of all others than
-// u, in the widest levels. Returns l + 1 places, or none where the nodes fill the space anyway.
+    Range(const Functions& f, const LocalScales& s, const IntegralRows& rows, const Block& block) {
+        const double l = (double)f.degree, others = l > 2.0 ? l - 1.0 : 1.0;
+        vec wide = s.widest[0], narrow = s.narrow[0];
+        low = high = f.centre[0];
+        for (int64_t u = 1; u < f.L; ++u) {
+            low = min(low, f.centre[u]), high = max(high, f.centre[u]);
+            if (u < f.degree) wide = max(wide, s.widest[u]), narrow = min(narrow, s.narrow[u]);
+        }
+        const vec of_prior = f.L > f.degree ? all(1.0) / s.widest[f.degree] : all(0.0);
+        const vec flattest = all(others) / wide + of_prior;
+        const vec margin = sqrt(all(2.0 * ln_2 * f.law.spare) / flattest);
+        low = low - margin, high = high + margin;
+        near = all(nearest_share) / sqrt(all(l) / narrow + all(l) / wide + of_prior);
+        gather(rows.low, 1, block, (double*)&low_bound);
+        gather(rows.high, 1, block, (double*)&high_bound);
+        low_bound = where_above(low_bound, low, low_bound, all(-infinite));
+        high_bound = where_above(high, high_bound, high_bound, all(infinite));
+        low = max(low, low_bound + near);
+        high = max(min(high, high_bound - near), low);
+    }
+};
+
+// Where the mass may lie far from every answer: the mean of all functions, and of all others than
+// u, in the widest levels. Returns L + 1 places, or none where the nodes fill the space anyway.
 inline const vec* far_centres(
-    const Tasks& tasks, const vec* wide, vec pull, vec flat, vec far, Workspace& workspace) {
+    const Functions& f, const vec* wide, vec pull, vec flat, vec far, Workspace& workspace) {
     if (!any_above(far, all(0.5))) return nullptr;
-    const int64_t degree = tasks.law.degree;
-    vec* centre = (vec*)workspace.slot(6, lanes * (degree + 1));
+    vec* centre = (vec*)workspace.slot(6, lanes * (f.L + 1));
     centre[0] = pull / flat;
-    for (int64_t u = 0; u < degree; ++u) {
+    for (int64_t u = 0; u < f.L; ++u) {
         const vec precision = all(1.0) / wide[u];
         const vec others = max(flat - precision, all(0.5) * precision);
-        centre[1 + u] = (pull - tasks.value[u] / wide[u]) / others;
+        centre[1 + u] = (pull - f.centre[u] / wide[u]) / others;
     }
     return centre;
 }
 
+// Zoom in on the rows of a block, lane by lane.
+inline void zoom_rows(
+    const Functions& f, const LocalScales& s, int n_rows, Range& range, Workspace& workspace) {
+    vec middle, precision, narrow = s.narrow[0], of_prior = all(0.0);
+    search(f, middle, precision);
+    for (int64_t u = 1; u < f.degree; ++u) narrow = min(narrow, s.narrow[u]);
+    if (f.L > f.degree) of_prior = all(1.0) / s.narrow[f.degree];
+    const vec most = all((double)f.degree) / narrow + of_prior, before = range.low;
+    const vec after = range.high;
+    for (int lane = 0; lane < lanes; ++lane) {
+        double from = range.low[lane], to = range.high[lane];
+        if (lane < n_rows)
+            zoom(RowFunctions{f, lane}, s.peak, narrow[lane], most[lane], middle[lane],
+                 precision[lane], from, to, workspace);
+        range.low[lane] = from, range.high[lane] = lane < n_rows ? to : from;
+    }
+    // At a bound that was zoomed away from nothing happens.
+    range.low_bound = where_above(range.low, before, all(-infinite), range.low_bound);
+    range.high_bound = where_above(after, range.high, all(infinite), range.high_bound);
+}
+
+// Distance from a bound, not below `near` on either side.
+inline vec gap_from(vec x, vec bound, vec near) {
+    const vec gap = x - bound;
+    const vec kept = where_above(all(0.0), gap, -near, near);
+    return where_above(near, absolute(gap), kept, gap);
+}
+
 // Walk from the lowest place with mass to the highest in steps that follow the local scale (M14).
 //
-//     W(x) = Σ_u [1/w_u + (1/f_u - 1/w_u) / (1 + (x - A_u)² / (c_u² f_u))] + 1/s_min + 1/tau²
+//     W(x) = Σ_u [1/w_u + (1/f_u - 1/w_u) / (1 + (x - A_u)² / (c_u² f_u))] + 1/s_min
+//            + Σ_b (3 / (x - b))²
 //     x' = x + alpha / sqrt(W(x)),   weight' = weight dx'/dx
 inline Nodes place_nodes(
-    const Tasks& tasks, int n_tasks, double refinement, Workspace& workspace) {
-    const Law& law = tasks.law;
-    const int64_t degree = law.degree;
+    const Functions& f, const IntegralRows& rows, const Block& block, double refinement,
+    Workspace& workspace) {
+    const Law& law = f.law;
     const vec one = all(1.0), zero = all(0.0);
-    LocalScales s = carve_scales(degree, workspace);
-    vec low, high;
-    find_range(tasks, low, high);
+    LocalScales s(f, workspace);
+    Range range(f, s, rows, block);
     // A step that the spacing of floating-point numbers would swallow leads nowhere.
-    const vec finest_sd = all(finest_share) * (high - low);
-    const vec finest = max(all(law.narrow), finest_sd * finest_sd);
-    find_credible(tasks, s);
-    vec centre_guess, precision;
-    search(tasks, centre_guess, precision);
-    for (int lane = 0; lane < lanes; ++lane) {
-        double from = low[lane], to = high[lane];
-        if (lane < n_tasks)
-            zoom(tasks.workers(lane), (double*)s.peak + lane, centre_guess[lane],
-                 precision[lane], from, to, workspace);
-        low[lane] = from, high[lane] = lane < n_tasks ? to : from;
+    const vec least_sd = all(finest_share) * (range.high - range.low), least = least_sd * least_sd;
+    vec finest = s.narrow[0];
+    for (int64_t u = 1; u < f.degree; ++u) finest = min(finest, s.narrow[u]);
+    finest = max(finest, least);
+    zoom_rows(f, s, block.n_rows, range, workspace);
+    const vec low = range.low, high = range.high;
+    vec flat = zero, pull = zero;
+    for (int64_t u = 0; u < f.L; ++u) {
+        s.fine[u] = max(s.fine[u], least), s.wide[u] = max(s.wide[u], s.fine[u]);
+        flat = flat + one / s.wide[u], pull = pull + f.centre[u] / s.wide[u];
     }
-    vec even = all(law.prior_precision) + one / finest;
-    for (int64_t u = 0; u < degree; ++u) even = even + one / s.wide[u];
+    // Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
     const vec limit = all(law.alpha * most_even_nodes);
-    const vec is_even = where_above((high - low) * sqrt(even), limit, zero, one);
-    vec flat = all(law.prior_precision), pull = zero;
-    if (law.prior_precision > 0.0) pull = flat * tasks.prior_mean;
-    for (int64_t u = 0; u < degree; ++u) {
-        s.fine[u] = max(where_above(is_even, all(0.5), s.fine[u], zero), finest);
-        s.wide[u] = max(where_above(is_even, all(0.5), s.wide[u], all(law.wide)), s.fine[u]);
-        flat = flat + one / s.wide[u], pull = pull + tasks.value[u] / s.wide[u];
-    }
-    for (int64_t u = 0; u < degree; ++u) {
-        const vec away = tasks.value[u] - pull / flat, spare = all(law.spare * ln_2);
-        const vec drawn = min(all(0.5) * away * away * flat, all(most_drawn) * spare);
-        const vec reach_squared = where_above(
-            is_even, all(0.5), all(4.5) * (spare + s.behind[u]),
-            all(4.5) * (spare + min(s.ruled_out[u], all(most_ruled_out))) + drawn);
-        s.drop[u] = one / s.fine[u] - one / s.wide[u];
-        s.decay[u] = one / (reach_squared * s.fine[u]);
-    }
+    const vec is_even =
+        where_above((high - low) * sqrt(flat + one / finest), limit, zero, one);
+    for (int64_t u = 0; u < f.L; ++u) s.reach(f, u, u < f.degree, is_even, least, flat, pull);
     const vec fewest = all(law.alpha * most_wide_nodes) / max(high - low, all(1e-300));
     const vec flattest = min(flat, fewest * fewest), own = is_even / finest;
     const vec far = where_above(flat, flattest, one, zero);
-    const vec* centre = far_centres(tasks, s.wide, pull, flat, far, workspace);
+    const vec* centre = far_centres(f, s.wide, pull, flat, far, workspace);
     const vec flat_width = max(one / flat, finest), near = all(1.0 / (4.5 * ln_2 * law.spare));
     const vec alpha = all(law.alpha / refinement);
     const vec shortest = all(1e-15) * max(absolute(low), absolute(high));
+    const bool is_bounded =
+        any_above(range.low_bound, all(-infinite)) || any_above(all(infinite), range.high_bound);
+    const bool all_even = !any_above(all(0.5), is_even);
     Nodes nodes;
     int64_t capacity = 0, n = 0;
     vec x = low, weight = one, count = zero;
@@ -197,21 +230,30 @@ inline Nodes place_nodes(
         nodes.x[n] = x, nodes.weight[n] = weight;
         count = count + inside;
         vec total = flattest + own, slope = zero;
-        for (int64_t u = 0; u < degree; ++u) {
-            const vec distance = x - tasks.value[u];
-            const vec fall = one / fma(distance * distance, s.decay[u], one);
-            const vec part = s.drop[u] * fall;
-            total = total + part;
-            slope = fma(part * fall, distance * s.decay[u], slope);
+        for (int64_t u = 0; u < f.L; ++u) {
+            const vec distance = x - f.centre[u], squared = distance * distance;
+            const vec fall = one / fma(squared, s.decay[u], one), part = s.drop[u] * fall;
+            total = total + part, slope = fma(part * fall, distance * s.decay[u], slope);
+            if (all_even) continue;
+            const vec own_fall = one / fma(squared, s.own_decay[u], one);
+            const vec own_part = s.own_drop[u] * own_fall;
+            total = total + own_part;
+            slope = fma(own_part * own_fall, distance * s.own_decay[u], slope);
         }
-        for (int64_t c = 0; centre && c <= degree; ++c) {
+        for (int64_t c = 0; centre && c <= f.L; ++c) {
             const vec distance = x - centre[c];
             const vec fall = far / fma(distance * distance, near, flat_width);
             total = total + fall;
             slope = fma(near * distance * fall, fall, slope);
         }
+        for (int side = 0; is_bounded && side < 2; ++side) {
+            const vec bound = side ? range.high_bound : range.low_bound;
+            const vec per_gap = one / gap_from(x, bound, range.near);
+            const vec square = all(bound_reach * bound_reach) * per_gap * per_gap;
+            total = total + square, slope = fma(square, per_gap, slope);
+        }
         const vec step = max(alpha / sqrt(total), shortest);
-        weight = weight * (one + step * slope / total);
+        weight = weight * max(one + step * slope / total, all(1e-12));
         x = x + step;
     }
     for (int lane = 0; lane < lanes; ++lane) nodes.n[lane] = (int64_t)count[lane];

@@ -57,14 +57,43 @@ struct Active {
     int64_t most_free;        // workers that may have any level; with more a task is enumerated
 };
 
-// Integration of a group of one-dimensional tasks.
-struct Integration {
-    const double* levels;
-    double prior_variance;     // may be infinite
-    double accuracy;
-    double refinement;         // nodes are so many times closer than the accuracy asks for
-    const double* value;       // (n_tasks, degree)
-    const double* prior_mean;  // (n_tasks,)
+// Sums over rows are taken in chunks of so many rows and then over the chunks in their order, so
+// that no number of threads changes a bit.
+constexpr int64_t rows_per_chunk = 16;
+
+// What the integrals of a group have in common: see Law of kernels/integrate.py.
+struct IntegralLaw {
+    int64_t n_classes, n_levels, n_variances, n_prior;
+    const double *variance, *mixing;              // (variances), (classes, levels, variances)
+    const double *prior_variance, *prior_weight;  // (prior)
+    double accuracy, bias_damping;
+};
+
+// Rows (one coordinate of one task each) with equally many answers. Either all truths are known or
+// none. Without bias the last four are null.
+struct IntegralRows {
+    int64_t n_rows, degree;
+    const double* value;                         // (rows, degree)
+    const double *prior_mean, *low, *high;       // (rows): centre of the prior, bounds of the truth
+    const double* known;                         // (rows): the truth, or not a number
+    const double* log_class;                     // (rows, classes)
+    const double *bias, *bias_precision;         // (workers): what is believed of them
+    double *edge_precision, *edge_pull;          // (rows, degree): messages about them, in and out
+};
+
+// What a sweep over rows finds beside the messages: see Outgoing of kernels/integrate.py.
+struct IntegralFound {
+    double* evidence;  // (rows, classes)
+    double* counts;    // (chunks, n_counts) or null: pairs, classes, components, pull, precision
+};
+
+inline int64_t n_counts(const IntegralLaw& law) {
+    return law.n_classes * law.n_levels * law.n_variances + law.n_classes + law.n_prior + 2;
+}
+
+// Each answer as predicted by the others: see LeftOut of kernels/integrate.py.
+struct LeftOut {
+    double *log_density, *pit, *mean, *truth_variance, *bias, *variance;  // (rows, degree)
 };
 
 // Answers of a group, to be expressed as distances from the middle one of their task (origin), in
@@ -98,12 +127,10 @@ public:
     double* slot(int number, size_t n_doubles);
 
 private:
-    static constexpr int n_slots = 8;
+    static constexpr int n_slots = 11;
     double* memory_[n_slots] = {};
     size_t size_[n_slots] = {};
 };
-
-struct MixtureKernels;  // mixtures.hpp
 
 // One instruction set's version of the kernels. Sweeps work on blocks of `lanes` tasks and
 // return the largest change of a message, as a probability.
@@ -112,8 +139,14 @@ struct Variant {
     int lanes;
     double (*enumerate)(const Enumeration&, const Messages&, int64_t first_block,
                         int64_t last_block, int64_t* new_sums, Workspace&);
-    double (*integrate)(const Integration&, const Messages&, int64_t first_block,
-                        int64_t last_block, int64_t* new_sums, Workspace&);
+    double (*integrate)(const IntegralLaw&, const IntegralRows&, const Messages&,
+                        const IntegralFound&, int64_t first_chunk, int64_t last_chunk,
+                        int64_t* new_sums, Workspace&);
+    void (*integrate_posterior)(const IntegralLaw&, const IntegralRows&, const Truths&,
+                                double* classes, int64_t first_chunk, int64_t last_chunk,
+                                Workspace&);
+    void (*integrate_predict)(const IntegralLaw&, const IntegralRows&, const Messages&,
+                              const LeftOut&, int64_t first_chunk, int64_t last_chunk, Workspace&);
     double (*active)(const Active&, const Messages&, int64_t first_block, int64_t last_block,
                      int64_t* new_sums, Workspace&);
     double (*guess)(const Active&, const Messages&, int64_t first_block, int64_t last_block,
@@ -122,13 +155,10 @@ struct Variant {
                              int64_t last_block, Workspace&);
     void (*enumerate_posterior)(const Enumeration&, const Truths&, int64_t first_block,
                                 int64_t last_block, Workspace&);
-    void (*integrate_posterior)(const Integration&, const Truths&, int64_t first_block,
-                                int64_t last_block, Workspace&);
     void (*centre)(const Centring&, int64_t first_block, int64_t last_block, Workspace&);
     void (*exp)(const double* x, double* out, int64_t n);
     void (*exp2)(const double* x, double* out, int64_t n);
     void (*log)(const double* x, double* out, int64_t n);
-    const MixtureKernels* mixture;
 };
 
 }  // namespace voxpop

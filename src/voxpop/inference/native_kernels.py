@@ -1,0 +1,221 @@
+"""The compiled kernels: the same as in numpy, several tasks per instruction, and threads.
+
+A message does not depend on the number of threads, on the place of its task among the others, or on
+whether its factor is kept, to the last bit.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from voxpop import _native
+from voxpop.arrays import Floats, WorkerSums
+from voxpop.inference.cost_model import most_free
+from voxpop.inference.kernel_set import Edges, Predictions, RowInputs, SweepState
+from voxpop.inference.kernels.integrate import Law
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.inference.numpy_kernels import NumpyKernels
+from voxpop.models.model import Model
+
+# Most answers of a task whose middle is found by comparing each with each.
+_FEW_ANSWERS = 64
+# Numbers that stay in the processor's cache between sweeps, and configurations from which the
+# factor is most of a task's work.
+_IN_CACHE, _MOSTLY_FACTOR = 2**20, 2000
+
+
+@lru_cache(maxsize=16)
+def _tables(
+    levels: tuple[float, ...], degree: int, dimension: int, prior_precision: float
+) -> _native.Tables:
+    """Tables depend on the model and the degree only."""
+    return _native.Tables(list(levels), degree, dimension, prior_precision)
+
+
+class Enumeration:
+    """Tasks whose levels are summed over jointly, all coordinates together."""
+
+    def __init__(
+        self, value: Floats, prior_mean: Floats, model: Model, room: int, machine: _native.Machine
+    ) -> None:
+        tables = _tables(
+            tuple(model.support), value.shape[1], value.shape[2], model.prior_precision
+        )
+        self._tasks = _native.Tasks(tables, _ready(value), _ready(prior_mean))
+        self._machine, self._dimension = machine, value.shape[2]
+        # Whole blocks of tasks are kept, one task per lane.
+        lanes, n_configurations = machine.lanes, tables.n_configurations
+        needed = -(-len(value) // lanes) * lanes * n_configurations
+        # With eight lanes a factor is made as fast as it is read, unless it stays in the cache or
+        # the task has little else to do; see benchmarks/sweep.py.
+        pays = lanes < 8 or needed <= _IN_CACHE or n_configurations >= _MOSTLY_FACTOR
+        self.kept = needed if pays and needed <= room else 0
+        self._factor: Floats | None = None
+
+    def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        first = self.kept > 0 and self._factor is None
+        if first:
+            self._factor = _aligned(self.kept)
+        return self._tasks.enumerate(
+            _state(state), *edges, new_sums, self._factor, first, self._machine
+        )
+
+    def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
+        """Return the mixture over configurations."""
+        found, wanted = _room_for(len(edges.worker), self._dimension, probabilities)
+        self._tasks.enumerate_posterior(_state(state), *edges, wanted, self._machine)
+        return found
+
+
+class PrunedEnumeration:
+    """Tasks of which only those configurations are summed over that can matter."""
+
+    kept = 0
+
+    def __init__(
+        self,
+        value: Floats,
+        prior_mean: Floats,
+        model: Model,
+        accuracy: float,
+        machine: _native.Machine,
+    ) -> None:
+        self._given = value, prior_mean, model, accuracy
+        self._machine = machine
+        degree, dimension = value.shape[1:]
+        self._tasks = _native.PrunedTasks(
+            _tables(tuple(model.support), degree, dimension, model.prior_precision),
+            model.levels,
+            _ready(value),
+            _ready(prior_mean),
+            model.prior_precision,
+            accuracy,
+            most_free(len(model.support), degree),
+        )
+
+    def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        return self._tasks.prune(False, _state(state), *edges, new_sums, self._machine)
+
+    def guess(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Do as ``sweep`` does, roughly and quickly."""
+        return self._tasks.prune(True, _state(state), *edges, new_sums, self._machine)
+
+    def some(self, rows: NDArray[np.intp]) -> PrunedEnumeration:
+        """Return the kernel of some of the rows."""
+        value, prior_mean, model, accuracy = self._given
+        return PrunedEnumeration(value[rows], prior_mean[rows], model, accuracy, self._machine)
+
+    def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
+        """Return the mixture over those configurations."""
+        found, wanted = _room_for(len(edges.worker), self._given[0].shape[2], probabilities)
+        self._tasks.prune_posterior(_state(state), *edges, wanted, self._machine)
+        return found
+
+
+class NativeKernels:
+    """All kernels, compiled."""
+
+    def __init__(self, threads: int = 1, instruction_set: str = "") -> None:
+        self._machine = _native.Machine(threads, instruction_set)
+
+    def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
+        """Return values less an origin of their task, and the origins."""
+        n, degree, dimension = value.shape
+        if degree > _FEW_ANSWERS:
+            return NumpyKernels().centre(value, unit)
+        away, origin = np.empty(value.shape), np.empty((n, dimension))
+        _native.centre(_ready(value), 1.0 / unit, away, origin, self._machine)
+        return away, origin
+
+    def enumeration(
+        self, value: Floats, prior_mean: Floats, model: Model, room: int
+    ) -> Enumeration:
+        """Sum over all configurations of the levels."""
+        return Enumeration(value, prior_mean, model, room, self._machine)
+
+    def pruned_enumeration(
+        self, value: Floats, prior_mean: Floats, model: Model, accuracy: float
+    ) -> PrunedEnumeration:
+        """Sum over those configurations that can matter."""
+        return PrunedEnumeration(value, prior_mean, model, accuracy, self._machine)
+
+    def integrate_sweep(
+        self,
+        law: Law,
+        rows: RowInputs,
+        state: SweepState,
+        edges: Edges,
+        new_sums: WorkerSums,
+        is_counted: bool,
+    ) -> tuple[float, Floats, Floats | None]:
+        """Integrate where there is mass."""
+        evidence, counts = np.empty(rows.log_class.shape), None
+        if is_counted:
+            n_classes, n_prior = len(law.grid.mixing), len(law.prior_variance)
+            counts = np.empty(law.grid.mixing.size + n_classes + n_prior + 2)
+        change = _rows(law, rows).integrate(
+            _state(state), *edges, new_sums, evidence, counts, self._machine
+        )
+        return change, evidence, counts
+
+    def integrate_posterior(
+        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges, probabilities: Floats
+    ) -> tuple[Posterior, Floats]:
+        """Return the density on finer nodes."""
+        found, wanted = _room_for(len(edges.worker), 1, probabilities)
+        classes = np.empty(rows.log_class.shape)
+        _rows(law, rows).posterior(_state(state), *edges, wanted, classes, self._machine)
+        return found, classes
+
+    def integrate_predict(
+        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges
+    ) -> Predictions:
+        """Predict each answer from the others."""
+        out = np.empty((6, *rows.value.shape))
+        _rows(law, rows).predict(_state(state), *edges, out, self._machine)
+        return Predictions(*out)
+
+
+def _ready(array: Floats) -> Floats:
+    """Return an array as the compiled kernels want it in memory."""
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _state(state: SweepState) -> _native.SweepState:
+    return _native.SweepState(
+        state.sums, state.log_weights, state.quantum, state.floor, state.damping
+    )
+
+
+def _rows(law: Law, rows: RowInputs) -> _native.Rows:
+    bias = None
+    if rows.bias is not None:
+        b = rows.bias
+        belief = _ready(b.mean), _ready(b.precision)
+        bias = _native.Bias(*belief, b.edge_precision, b.edge_pull, b.damping)
+    per_law = law.grid.variance, law.grid.mixing, law.prior_variance, law.prior_weight
+    per_row = rows.prior_mean, rows.low, rows.high, rows.known, rows.log_class
+    return _native.Rows(
+        *map(_ready, per_law), law.accuracy, _ready(rows.value), *map(_ready, per_row), bias
+    )
+
+
+def _room_for(n: int, dimension: int, probabilities: Floats) -> tuple[Posterior, _native.Wanted]:
+    """Return arrays for a posterior, to be filled, and the same as the kernels want them."""
+    room = np.empty((n, dimension)), np.empty((n, dimension))
+    quantile = np.empty((n, dimension, len(probabilities)))
+    wanted = _native.Wanted(probabilities, ndtri(probabilities), *room, quantile)
+    return Posterior(*room, quantile), wanted
+
+
+def _aligned(n: int) -> Floats:
+    """Return room for n numbers on a 64-byte boundary, as whole vectors want it."""
+    memory = np.empty(n + 8)
+    start = (-memory.ctypes.data % 64) // 8
+    return memory[start : start + n]
