@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tests.floor_plan import SOURCE
+from tests.floor_plan import SOURCE, tree
 
 DOCS = Path(__file__).parent.parent / "docs"
 INDEX = DOCS / "model.md"
@@ -90,7 +90,7 @@ def _python(path: Path) -> Iterator[tuple[int, str]]:
                 yield child.lineno, f"{name}: {child.value.value}"
             yield from strings(child, name)
 
-    yield from strings(ast.parse(source), path.stem)
+    yield from strings(tree(path), path.stem)
     comments = [
         (token.start[0], token.string)
         for token in tokenize.generate_tokens(io.StringIO(source).readline)

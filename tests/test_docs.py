@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests import exports, formulas
-from tests.floor_plan import SOURCE
+from tests.floor_plan import SOURCE, tree
 from tests.pages import Session, blocks_of, differences
 from voxpop import ESTIMATORS, FORMATS, WRITERS
 from voxpop.cli import main
@@ -37,6 +37,7 @@ def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert mse["strong-oracle"] < mse["bi"] < mse["nbi"] < mse["average"]
 
 
+@pytest.mark.slow
 def test_the_readmes_table_is_what_the_demo_prints() -> None:
     text = (ROOT / "README.md").read_text().replace("*", "")
     table = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| (\d+) % \|$", text, re.MULTILINE)
@@ -66,6 +67,7 @@ def prepare(page: Path, folder: Path) -> None:
         exports.write_all(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", TOLD_TO_RUN, ids=lambda page: page.stem)
 def test_a_page_runs_and_shows_what_it_prints(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,6 +89,7 @@ def test_a_page_runs_and_shows_what_it_prints(
     assert ran > 0
 
 
+@pytest.mark.slow
 def test_the_examples_of_report_and_plots_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +186,7 @@ def constants_of_the_code() -> dict[str, list[object]]:
     """Literals that names of modules and fields of classes are set to; a name may have several."""
     found: dict[str, list[object]] = {}
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 with contextlib.suppress(ValueError):

@@ -98,6 +98,7 @@ def test_send_is_the_twin_of_numpys(case: Case) -> None:
         assert_heard_alike(NativeMixture(1, instruction_set).send(block, grid), theirs, block)
 
 
+@pytest.mark.slow
 @given(case=crowds)
 def test_predict_is_the_twin_of_numpys(case: Case) -> None:
     block, grid, _ = draw(case)

@@ -33,6 +33,7 @@ from voxpop import (
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LEVELS = (4.0, 40.0, 400.0)
 
