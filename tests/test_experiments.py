@@ -189,6 +189,7 @@ def test_absent_packages_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
 
 
+@pytest.mark.slow
 def test_the_command_prints_verdicts(
     whole: tuple[Reproduction, Path], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

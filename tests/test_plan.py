@@ -278,6 +278,7 @@ def test_a_plan_can_be_drawn(tmp_path: Path) -> None:
         made.plot(tmp_path / "plan.gif")
 
 
+@pytest.mark.slow
 def test_the_command_plans_and_draws(tmp_path: Path) -> None:
     crowd = ("--support", "10,1000", "--tasks", 100, "--price", "0.1", "--capacity", 8)
     picture, table = tmp_path / "plan.svg", tmp_path / "plan.csv"
