@@ -87,7 +87,7 @@ def _python(path: Path) -> Iterator[tuple[int, str]]:
         name = getattr(node, "name", name)
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                yield child.lineno, f"{name}: {child.value.value}"
+                yield child.lineno, f"{name}: {child.value.value!s}"
             yield from strings(child, name)
 
     yield from strings(tree(path), path.stem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -34,6 +35,13 @@ TOO_LONG = {
 def test_the_map_is_that_of_the_house() -> None:
     assert draw(drawn()) in PAGE.read_text(), "run python -m tests.floor_plan"
     assert sorted(drawn()) == sorted(modules())
+
+
+def test_the_walk_from_a_csv_to_the_report_names_modules() -> None:
+    steps = re.findall(r"^\| \d+\. .* \| (`.*`) \|$", PAGE.read_text(), re.MULTILINE)
+    assert len(steps) > 8
+    for step in steps:
+        assert set(re.findall(r"`([^`]+)`", step)) <= modules().keys(), step
 
 
 def test_imports_go_one_way() -> None:

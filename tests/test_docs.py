@@ -191,9 +191,11 @@ def constants_of_the_code() -> dict[str, list[object]]:
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 with contextlib.suppress(ValueError):
                     value = ast.literal_eval(node.value)
-                    pairs = isinstance(target, ast.Tuple) and isinstance(value, tuple)
-                    names = target.elts if pairs else [target]
-                    for name, one in zip(names, value if pairs else [value], strict=True):
+                    if isinstance(target, ast.Tuple) and isinstance(value, tuple):
+                        pairs = list(zip(target.elts, value, strict=True))
+                    else:
+                        pairs = [(target, value)]
+                    for name, one in pairs:
                         found.setdefault(ast.unparse(name), []).append(one)
     return found
 
