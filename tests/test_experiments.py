@@ -210,6 +210,14 @@ def test_the_command_prints_verdicts(
     assert CliRunner().invoke(main, command).exit_code == 0  # open claims have not failed
 
 
+def test_the_command_leaves_claims_open_where_data_are_absent(tmp_path: Path) -> None:
+    nothing = str(tmp_path / "nothing")
+    command = ["reproduce", "table2", "--data", nothing, "-o", str(tmp_path), "--jobs", "1"]
+    shown = CliRunner().invoke(main, command)
+    assert shown.exit_code == 0, shown.output
+    assert {line.split("\t")[0] for line in shown.stdout.splitlines()} == {"OPEN"}
+
+
 def test_the_command_offers_every_part() -> None:
     assert set(_PARTS) == set(PARTS)
 
