@@ -1,16 +1,29 @@
-# Two targets matter: `make demo` shows what voxpop is for, `make test` checks everything.
-# Both set up .venv by themselves; all they need is python3 (3.11 or newer) and make.
+# `make demo` shows what voxpop is for, `make check` is the quick check while you work, and
+# `make test` checks everything. All set up .venv by themselves; they need python3 (3.11 or newer)
+# and make. A C++ compiler, where there is one, builds the compiled kernels.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The compiled kernels are built again when their sources change.
-NATIVE := CMakeLists.txt $(wildcard src/voxpop/inference/native/*)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Builds share one folder and the tools in .venv, so that only what changed is compiled again.
+BUILD := --no-build-isolation --config-settings=build-dir=build/cmake
 
-.PHONY: demo test lint types docs smoke clean
+# An editable install knows the modules that were there when it was made, and the kernels as they
+# were compiled: it is made again when a file comes or goes, or when a C++ source changes.
+NATIVE := CMakeLists.txt $(sort $(wildcard src/voxpop/inference/native/*))
+FILES := $(shell find src/voxpop -name '*.py' | LC_ALL=C sort) $(NATIVE)
+
+.PHONY: demo check test lint types docs smoke clean
+ifneq ($(FILES),$(shell cat $(VENV)/.files 2> /dev/null))
+.PHONY: $(VENV)/.installed $(VENV)/.developer
+endif
 
 demo: $(VENV)/.installed
 	$(BIN)/voxpop demo
+
+check: lint types
+	$(BIN)/pytest -m "not slow"
 
 test: lint types docs
 	$(BIN)/pytest
@@ -27,10 +40,10 @@ types: $(VENV)/.developer
 docs: $(VENV)/.developer
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-# What a stranger gets: the wheel, in an environment that holds nothing else.
+# What a user gets: the wheel, in an environment that holds nothing else.
 smoke: $(VENV)/.developer
 	rm -rf build/smoke && mkdir -p build/smoke
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/smoke .
+	$(PIP) wheel --no-deps $(BUILD) --wheel-dir build/smoke .
 	$(BIN)/python -m venv build/smoke/venv
 	build/smoke/venv/bin/pip install --quiet build/smoke/*.whl
 	cd build/smoke && venv/bin/voxpop --help > /dev/null
@@ -42,14 +55,23 @@ smoke: $(VENV)/.developer
 $(VENV)/bin/python:
 	$(PYTHON) -c "import sys; sys.exit('voxpop needs Python 3.11 or newer, this is ' + sys.version.split()[0] if sys.version_info < (3, 11) else 0)"
 	$(PYTHON) -m venv $(VENV) || (echo "python3 lacks the venv module; on Debian: apt install python3-venv" && false)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(PIP) install --upgrade pip
 
-$(VENV)/.installed: pyproject.toml $(NATIVE) | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable .
+# What builds the package: as pyproject.toml says, and cmake and ninja where the system has none.
+# If the kernels cannot be compiled, the package is installed without them.
+$(VENV)/.build: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'])")
+	for tool in cmake ninja; do command -v $$tool > /dev/null || $(PIP) install $$tool; done
 	touch $@
 
-$(VENV)/.developer: pyproject.toml $(NATIVE) | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
+$(VENV)/.installed: $(VENV)/.build $(NATIVE)
+	$(PIP) install $(BUILD) --editable .
+	@echo "$(FILES)" > $(VENV)/.files
+	touch $@
+
+$(VENV)/.developer: $(VENV)/.build $(NATIVE)
+	$(PIP) install $(BUILD) --editable ".[dev,docs]"
+	@echo "$(FILES)" > $(VENV)/.files
 	touch $@ $(VENV)/.installed
 
 clean:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import NoReturn
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +24,16 @@ settings.load_profile("voxpop")
 
 
 BACKENDS = ["portable", *(["native"] if native_is_installed() else [])]
+
+
+def skip_without(program: str, reason: str) -> NoReturn:
+    """Skip a test that needs a program; fail it where ``VOXPOP_REQUIRE`` names that program.
+
+    ``.ci/run`` sets the variable, so that a browser or a database that is there is also used.
+    """
+    if program in os.environ.get("VOXPOP_REQUIRE", "").split(","):
+        pytest.fail(f"VOXPOP_REQUIRE names {program}, but: {reason}")
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

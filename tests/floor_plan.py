@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import voxpop
@@ -30,17 +31,22 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file, parsed once."""
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, known: dict[str, Path]) -> set[str]:
     """Modules that a module imports when it runs; those that only types need do not count."""
-    tree = ast.parse(path.read_text())
     for_types = {
         inner
-        for node in ast.walk(tree)
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree(path)):
         if node in for_types:
             continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("voxpop"):
@@ -80,7 +86,7 @@ def draw(order: list[str]) -> str:
     for name in kept:
         path, indent = known[name], "  " * name.count(".")
         word = name.rpartition(".")[2] + ("/" if path.name == "__init__.py" else "")
-        title = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+        title = (ast.get_docstring(tree(path)) or "").splitlines()[0]
         lines.append(f"{indent + word:<{_WIDTH}}{title}".rstrip())
     return "\n".join(lines) + "\n"
 

@@ -64,6 +64,7 @@ def test_any_possible_degrees(seed: int, n_tasks: int, n_workers: int) -> None:
     np.testing.assert_array_equal(np.bincount(a.worker), graph.sum(0))
 
 
+@pytest.mark.slow
 def test_all_graphs_are_equally_likely() -> None:
     """The 90 simple (2, 2)-regular graphs of four and four; a fair draw fails once in 10,000."""
     rng = np.random.default_rng(0)
@@ -233,6 +234,7 @@ def test_without_rules_both_sides_differ_by_one_at_most(seed: int, tenths: int) 
         assert np.ptp(np.bincount(side, minlength=n)) <= 1
 
 
+@pytest.mark.slow
 def test_assignments_under_rules_are_random() -> None:
     """Teams of two grade two essays of others: each of 4 graders comes equally often."""
     rng = np.random.default_rng(0)

@@ -61,6 +61,7 @@ def alike(seed: int) -> tuple[Answers, Floats]:
     return Answers.from_arrays(task, worker, truth[task] + rng.normal(0, 5, 500)), truth[:, None]
 
 
+@pytest.mark.slow
 def test_simple_crowds_get_simple_models() -> None:
     """Of six crowds of equal workers at most one may be taken for more (each: 5 % by design)."""
     richer = 0
@@ -72,6 +73,7 @@ def test_simple_crowds_get_simple_models() -> None:
     assert richer <= 1
 
 
+@pytest.mark.slow
 def test_what_a_crowd_does_is_found() -> None:
     biased, truth, _, _ = crowd(20, bias_sd=10.0)
     assert "bias" in fit(biased).settings["chosen"]
@@ -120,6 +122,7 @@ def reticent(seed: int) -> tuple[Answers, Floats]:
     return Answers.from_arrays(task, worker, rng.normal(0, 8, 30)[worker] + value), truth[:, None]
 
 
+@pytest.mark.slow
 @compiled
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", [straight_liners, mostly_zeros, copies, reticent])
@@ -127,6 +130,7 @@ def test_odd_crowds_do_no_harm(kind, seed: int) -> None:  # type: ignore[no-unty
     assert against_the_better(*kind(seed)) <= 1.03
 
 
+@pytest.mark.slow
 def test_of_few_judges_with_gold_the_bias_is_found() -> None:
     """Three judges, one 1.5 too high: twenty known truths show it (by 0.69 v 0.42 on average)."""
     rng = np.random.default_rng(0)
@@ -190,6 +194,7 @@ def test_the_papers_noise_is_fitted_as_bi_does_with_levels_learned_once() -> Non
     assert len(learning) == plain.settings["learning_sweeps"]
 
 
+@pytest.mark.slow
 def test_units_names_and_rows_do_not_matter() -> None:
     answers = straight_liners(5)[0]
     order = np.random.default_rng(0).permutation(answers.n_edges)
@@ -224,6 +229,7 @@ def test_others_are_what_is_left() -> None:
         np.testing.assert_allclose(median[edge], np.median(answers.value[same], axis=0))
 
 
+@pytest.mark.slow
 def test_a_large_crowd_is_compared_on_a_part() -> None:
     answers = crowd(2, n_tasks=400)[0]
     part = neighbourhood(answers, 600)

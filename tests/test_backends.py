@@ -87,6 +87,7 @@ def hard_crowds() -> Iterator[tuple[str, Floats, Workers]]:
         yield f"noise {scale:g} times what the model knows", *crowd(20, 200, scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("value", "worker"), [pytest.param(v, w, id=name) for name, v, w in hard_crowds()]
@@ -116,6 +117,7 @@ def test_integration_gets_no_task_wrong_on_hard_crowds(
         sums = new_sums
 
 
+@pytest.mark.slow
 def test_the_portable_backend_takes_many_answers_of_one_level_and_huge_ones() -> None:
     """Neither is left to the compiled kernels: where they are, nothing else would try them."""
     rng = np.random.default_rng(0)

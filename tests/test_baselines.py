@@ -148,6 +148,7 @@ def test_weighted_medians_leave_half_the_weight_on_either_side(seed: int) -> Non
         assert (heavy <= 0.5 + 1e-9).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", DISCOVERERS, ids=lambda method: str(method)[:14])
 def test_truth_discovery_beats_the_average(method: Estimator) -> None:
     """Ten crowds with spammers: none of the methods loses to the plain average on any."""
@@ -239,6 +240,7 @@ def test_raykar_finds_the_variances_of_busy_workers() -> None:
     assert result.worker_variance[0] < 2
 
 
+@pytest.mark.slow
 def test_bins_decide_what_quantising_finds() -> None:
     """As the table of the docs shows: too few bins are coarse, too many share no votes."""
     crowd = make_crowd(8, dimension=1, n_tasks=120)

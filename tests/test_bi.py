@@ -47,6 +47,7 @@ def assert_equals_brute_force(result: Result, answers: Answers, model: Model, at
     assert truth.cdf(0, 0, low[0, 0]) == pytest.approx(0.025, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**31),
     n_workers=st.integers(2, 6),
@@ -80,6 +81,7 @@ def test_exact_on_trees(
     assert_equals_brute_force(bi.fit(answers), answers, model, 1e-9)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**31), dimension=st.sampled_from([1, 2]), gold=st.booleans())
 def test_exact_is_brute_force_on_any_graph(seed: int, dimension: int, gold: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -108,6 +110,7 @@ def test_exact_is_brute_force_on_any_graph(seed: int, dimension: int, gold: bool
     np.testing.assert_allclose(ours.worker_posterior, exact.worker_posterior, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_papers_figures_at_five_answers_per_task_and_worker() -> None:
     """20 crowds of 200 tasks, as in Figure 1; the means' standard errors are near 3 %."""
     model = Model(support=SMALL, dimension=2)
@@ -129,6 +132,7 @@ def test_the_papers_figures_at_five_answers_per_task_and_worker() -> None:
     assert mse["average"] == pytest.approx(2 * 370 / 5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_three_answers_per_task_bring_the_error_under_100() -> None:
     """The paper's statement on S_small with r = 5; 20 crowds, standard error near 2."""
     model = Model(support=SMALL, dimension=2)
@@ -184,6 +188,7 @@ def test_a_thousand_answers_per_task() -> None:
     assert (np.abs(result.estimate) < 5 / np.sqrt(300)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("spread", [1e2, 1e4, 1e6])
 def test_answers_far_apart_leave_the_mass_between_them(backend: str, spread: float) -> None:
@@ -311,6 +316,7 @@ def test_a_known_answer_teaches_who_to_trust() -> None:
     assert (told.estimate[:10, 0] == truth[:10]).all()
 
 
+@pytest.mark.slow
 def test_auto_support_comes_close_to_the_known_one() -> None:
     """Three crowds with 20 answers per worker; the learned grid loses at most 10 %."""
     known, learned = [], []
@@ -456,6 +462,7 @@ def test_sums_of_messages_fit_62_bits(n: int) -> None:
     assert quantum < 1e-3
 
 
+@pytest.mark.slow
 def test_intervals_of_noise_hold_between_the_levels() -> None:
     """Sds from 2 to 30, 25 answers each: the level is a grid's, what it stands for is not.
 

@@ -88,6 +88,7 @@ def test_aggregate_as_json_with_a_score(files: Path) -> None:
     assert Path("out/tasks.parquet").exists()
 
 
+@pytest.mark.slow
 def test_every_method_that_fits_can_be_asked_for(files: Path) -> None:
     answers = files / "answers.csv"
     for method in ("auto", "average", "median", "nbi", "bi"):
@@ -246,6 +247,7 @@ def test_simulate_then_aggregate(files: Path) -> None:  # noqa: ARG001
     ok("aggregate", "a/answers.csv", "--truth", "a/truth.csv")
 
 
+@pytest.mark.slow
 def test_demo_shows_that_learning_pays(files: Path) -> None:  # noqa: ARG001
     scores = json.loads(ok("demo", "--tasks", "100", "--json").stdout)
     assert scores["strong oracle"]["mse"] <= scores["bi, levels learned"]["mse"]

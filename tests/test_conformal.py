@@ -34,6 +34,7 @@ def covered(result: Result, truth: object, answers: Answers) -> float:
     return score(result, known).coverage_95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dimension", "highest"), [(1, 0.976), (2, 0.99)])
 def test_gold_restores_coverage_under_a_shared_error(dimension: int, highest: float) -> None:
     """40 crowds of 80 open tasks: 0.951 expected with 40 gold tasks, for numbers.
@@ -52,6 +53,7 @@ def test_gold_restores_coverage_under_a_shared_error(dimension: int, highest: fl
     assert 0.926 < np.mean(after) < highest
 
 
+@pytest.mark.slow
 def test_an_honest_model_is_hardly_stretched() -> None:
     """20 crowds without a shared error: the mean stretch is below 1.2; 1.14 was seen."""
     factors = []

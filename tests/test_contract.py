@@ -112,6 +112,13 @@ LEARNED_TOLERANCE = {"bi-auto": 1e-9, "bi-common": 1e-6, "bi-noise": 1e-6}
 # Drawn at random: what is equal for the others is equal up to the error of the draws.
 DRAWN = {"pg1"}
 every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind_many_times = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow) if kind in ("bi-noise", "bi-common") else kind
+        for kind in KINDS
+    ],
+)
 
 
 def fit(kind: str, answers: Answers, scale: float = 1.0) -> Result:
@@ -134,7 +141,7 @@ def test_every_estimator_is_under_test() -> None:
     assert isinstance(Exact(support=(1.0,)), Estimator)
 
 
-@every_kind
+@every_kind_many_times
 @given(
     seed=st.integers(0, 20),
     shift=st.sampled_from([-1000.0, 3.5, 1e6, 1e9]),
@@ -175,6 +182,7 @@ def test_a_power_of_two_changes_no_bit(kind: str) -> None:
     )
 
 
+@pytest.mark.slow
 @every_kind
 @given(seed=st.integers(0, 2**31))
 def test_row_order_does_not_matter(kind: str, seed: int) -> None:

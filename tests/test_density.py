@@ -40,6 +40,7 @@ GRID = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_task", "per_worker", "support", "dimension", "gold"), GRID)
 def test_large_crowds_have_the_error_predicted(
     per_task: float, per_worker: int, support: tuple[float, ...], dimension: int, gold: int
@@ -59,6 +60,7 @@ def test_large_crowds_have_the_error_predicted(
     assert_agree(predict(model, **how), measured, bias=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_task", "per_worker", "dimension"), [(3, 5, 1), (5, 5, 2)])
 def test_200_tasks_are_nearly_many(per_task: int, per_worker: int, dimension: int) -> None:
     model = Model(support=(10, 100, 1000), dimension=dimension)
@@ -131,6 +133,7 @@ def test_a_worker_with_one_answer_is_never_known() -> None:
     assert abs(found.mse - squared.mean()) <= 4 * error
 
 
+@pytest.mark.slow
 def test_more_is_better_and_the_oracle_bounds_it() -> None:
     """More answers per task, more per worker, gold, a prior: each lowers the error clearly."""
     model = Model(support=(10, 100, 1000))
@@ -152,6 +155,7 @@ def test_with_much_gold_the_oracle_is_reached() -> None:
     assert found.mse == pytest.approx(found.oracle_mse, rel=1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(scale=st.sampled_from([0.25, 4.0, 1e6]), seed=st.integers(0, 3))
 def test_units_do_not_matter(scale: float, seed: int) -> None:
@@ -186,6 +190,7 @@ def test_the_backend_does_not_matter() -> None:
     assert found[0].mse == pytest.approx(found[1].mse, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_error_bars_are_honest() -> None:
     """Of 15 small predictions, about 5 % miss the large one by two errors (7 degrees: 9 %)."""
     model = Model(support=(10, 100, 1000))

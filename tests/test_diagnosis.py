@@ -98,6 +98,7 @@ def find(task: object, worker: object, value: object, **settings: float) -> Diag
     return diagnose(answers, Average().fit(answers), **settings)
 
 
+@pytest.mark.slow
 def test_honest_crowds_are_left_alone() -> None:
     # 20 crowds of each kind, 180 in all: 9 false flags promised at most.
     flags = [
@@ -109,6 +110,7 @@ def test_honest_crowds_are_left_alone() -> None:
     assert len(flags) <= 9, flags
 
 
+@pytest.mark.slow
 def test_small_and_large_honest_crowds_are_left_alone() -> None:
     # 40 of 10 workers and 8 of 100: 2.4 false flags promised, more than 6 by chance in 1 of 80.
     flags = [
@@ -153,6 +155,7 @@ def plant(kind: str, offence: str, seed: int = 0) -> tuple[Table, set[int]]:
     return (task, worker, value), offenders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "offence"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 import shutil
 from pathlib import Path
@@ -9,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests import exports
+from tests import exports, formulas
+from tests.floor_plan import SOURCE, tree
 from tests.pages import Session, blocks_of, differences
 from voxpop import ESTIMATORS, FORMATS, WRITERS
 from voxpop.cli import main
@@ -34,6 +37,7 @@ def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert mse["strong-oracle"] < mse["bi"] < mse["nbi"] < mse["average"]
 
 
+@pytest.mark.slow
 def test_the_readmes_table_is_what_the_demo_prints() -> None:
     text = (ROOT / "README.md").read_text().replace("*", "")
     table = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| (\d+) % \|$", text, re.MULTILINE)
@@ -63,6 +67,7 @@ def prepare(page: Path, folder: Path) -> None:
         exports.write_all(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", TOLD_TO_RUN, ids=lambda page: page.stem)
 def test_a_page_runs_and_shows_what_it_prints(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +89,7 @@ def test_a_page_runs_and_shows_what_it_prints(
     assert ran > 0
 
 
+@pytest.mark.slow
 def test_the_examples_of_report_and_plots_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,15 +154,67 @@ def test_every_command_option_and_method_is_documented() -> None:
         assert f"| `{name}` | {estimator.summary} |" in text
 
 
-def test_every_formula_that_the_code_cites_exists() -> None:
-    defined = set(re.findall(r"\\tag\{(M\d+)\}", (ROOT / "docs/model.md").read_text()))
-    cited = set()
-    for path in (ROOT / "src").rglob("*.py"):
-        cited |= set(re.findall(r"\bM\d+\b", path.read_text()))
-    assert cited <= defined
+def test_every_formula_has_a_number_and_a_name() -> None:
+    assert sorted(formulas.index()) == sorted(formulas.defined())
+    assert all(formulas.words(name) for name, _ in formulas.index().values())
     # Sphinx wraps a formula with line breaks in an environment that allows no tag.
     assert not re.search(r"\\\\\s", (ROOT / "docs/model.md").read_text())
-    assert defined - cited <= {"M7", "M8"}  # named as part of a range
+
+
+def test_the_code_cites_formulas_by_the_right_number() -> None:
+    named = {number: formulas.words(name) for number, (name, _) in formulas.index().items()}
+    cited = set()
+    for citation in formulas.citations():
+        where = f"{citation.path}, line {citation.line}"
+        assert set(citation.numbers) <= named.keys(), f"{where}: no formula {citation.numbers}"
+        words = [word.lower() for number in citation.numbers for word in named[number]]
+        assert any(word in citation.text.lower() for word in words), (
+            f"{where} cites {citation.numbers} but says none of {words}: another formula?"
+        )
+        cited |= set(citation.numbers)
+    assert named.keys() - cited <= {"N1", "N2"}, "formulas that no code cites"
+
+
+def test_the_index_of_formulas_is_current() -> None:
+    assert formulas.drawn() == formulas.INDEX.read_text(), "run python -m tests.formulas"
+
+
+QUOTED = re.compile(r"<!-- constant: (\w+) = (.+?)(?:, here (.+?))? -->")
+
+
+def constants_of_the_code() -> dict[str, list[object]]:
+    """Literals that names of modules and fields of classes are set to; a name may have several."""
+    found: dict[str, list[object]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                with contextlib.suppress(ValueError):
+                    value = ast.literal_eval(node.value)
+                    if isinstance(target, ast.Tuple) and isinstance(value, tuple):
+                        pairs = list(zip(target.elts, value, strict=True))
+                    else:
+                        pairs = [(target, value)]
+                    for name, one in pairs:
+                        found.setdefault(ast.unparse(name), []).append(one)
+    return found
+
+
+def test_constants_in_the_docs_are_the_codes() -> None:
+    """A comment below a paragraph, ``constant: NAME = value, here words``, ties the two."""
+    known, checked = constants_of_the_code(), 0
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        paragraph = ""
+        for block in re.split(r"\n\n|\n(?=<!-- constant)", page.read_text()):
+            quoted = QUOTED.match(block)
+            if quoted is None:
+                paragraph = " ".join(block.split())
+                continue
+            name, value, words = quoted[1], ast.literal_eval(quoted[2]), quoted[3] or quoted[2]
+            assert value in known.get(name, []), f"{page.name}: {name} is {known.get(name)}"
+            assert words in paragraph, f"{page.name}: no {words!r} above {quoted[0]}"
+            checked += 1
+    assert checked > 15
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -43,6 +43,7 @@ def test_a_tree_of_many_workers_is_what_bi_says() -> None:
     np.testing.assert_allclose(ours.worker_posterior, bi.worker_posterior, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_nobody_beats_it_on_rings() -> None:
     """Rings of 30 tasks and workers in all, 30 times: the error of BI is no smaller in expectation
     (within 3 standard errors of the difference: a false alarm in 1 of 700), and near."""
@@ -63,6 +64,7 @@ def test_nobody_beats_it_on_rings() -> None:
     assert abs(np.mean(difference)) < 0.02 * np.mean(reference)
 
 
+@pytest.mark.slow
 def test_bi_is_near_it_where_loops_are_many_and_short() -> None:
     """12 tasks, 12 workers, 3 answers each: nearly everybody shares a loop of four. BI's beliefs
     about the workers are the exact ones within 0.1 on average (0.03 over 200 crowds), and no

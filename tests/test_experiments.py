@@ -83,6 +83,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Reprodu
     return reproduce(["all"], TINY, folder, data), folder
 
 
+@pytest.mark.slow
 def test_everything_runs_and_every_claim_is_judged(whole: tuple[Reproduction, Path]) -> None:
     found, folder = whole
     # Blood cells are not among the data sets made up here: tests/test_detector.py has them.
@@ -106,6 +107,7 @@ def test_everything_runs_and_every_claim_is_judged(whole: tuple[Reproduction, Pa
     assert all(sheet.title in summary for sheet in found.sheets)
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_run_again(
     whole: tuple[Reproduction, Path], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def test_what_is_there_is_not_run_again(
     assert reproduce(["claims"], TINY, whole[1], data).verdicts == whole[0].verdicts
 
 
+@pytest.mark.slow
 def test_a_part_gives_the_numbers_of_the_whole(
     whole: tuple[Reproduction, Path], data: Path, tmp_path: Path
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_part_gives_the_numbers_of_the_whole(
         pd.testing.assert_frame_equal(rows, first, check_exact=False, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_the_numbers(
     whole: tuple[Reproduction, Path], data: Path, tmp_path: Path
 ) -> None:
@@ -137,6 +141,7 @@ def test_processes_do_not_change_the_numbers(
     assert rows == again
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     """Kill it outright once something is finished; what was kept stays, the rest is added."""
     code = (
@@ -184,6 +189,7 @@ def test_absent_packages_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
 
 
+@pytest.mark.slow
 def test_the_command_prints_verdicts(
     whole: tuple[Reproduction, Path], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,10 +210,19 @@ def test_the_command_prints_verdicts(
     assert CliRunner().invoke(main, command).exit_code == 0  # open claims have not failed
 
 
+def test_the_command_leaves_claims_open_where_data_are_absent(tmp_path: Path) -> None:
+    nothing = str(tmp_path / "nothing")
+    command = ["reproduce", "table2", "--data", nothing, "-o", str(tmp_path), "--jobs", "1"]
+    shown = CliRunner().invoke(main, command)
+    assert shown.exit_code == 0, shown.output
+    assert {line.split("\t")[0] for line in shown.stdout.splitlines()} == {"OPEN"}
+
+
 def test_the_command_offers_every_part() -> None:
     assert set(_PARTS) == set(PARTS)
 
 
+@pytest.mark.slow
 def test_claims_can_fail(whole: tuple[Reproduction, Path]) -> None:
     """With the names of the methods exchanged, nothing that compares them may pass."""
     with_oracle = [e.name for e in PARTS["all"] if e.name not in ("reviews", "detector")]

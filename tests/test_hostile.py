@@ -158,6 +158,7 @@ def test_a_broken_table_or_database_is_told_in_one_line(
     assert not Path("o").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.csv", "a.json", "a.jsonl", "a.xml", "a.py", "a.tsv"])
 def test_ten_megabytes_in_one_line_are_told_or_read_quickly(tmp_path: Path, name: str) -> None:
     size = 10_000_000
@@ -212,6 +213,7 @@ def test_formulas_in_ids_are_marked_and_come_back(tmp_path: Path, format: str) -
         assert rows[0][1] == "'=x"
 
 
+@pytest.mark.slow
 def test_every_csv_of_every_command_marks_formulas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +258,7 @@ def test_every_csv_of_every_command_marks_formulas(
             assert not any(cell.startswith(("=", "+", "@", "\t")) for cell in row), (name, row)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=20, unique=True))
 def test_the_mark_can_always_be_taken_away(texts: list[str]) -> None:
     marked = [with_apostrophe(text) for text in texts]

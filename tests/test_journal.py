@@ -224,6 +224,7 @@ def kill_after(script: str, path: Path, seconds: float) -> list[int]:
     return [int(line) for line in (first + rest).split("\n")[:-1]]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
 @pytest.mark.filterwarnings("ignore:.*torn")
 def test_killed_while_adding_nothing_that_was_acknowledged_is_lost(tmp_path: Path) -> None:
@@ -244,6 +245,7 @@ def test_killed_while_adding_nothing_that_was_acknowledged_is_lost(tmp_path: Pat
         expected = there
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
 def test_killed_while_saving_the_file_is_the_old_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "c.campaign"

@@ -112,6 +112,7 @@ def test_the_asked_accuracy_is_kept(accuracy: float) -> None:
     assert np.abs(ours - theirs).max() < 10 * accuracy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [20, 40])
 @pytest.mark.parametrize("strength", [0.0, 3.0, 300.0])
 def test_zooming_in_leaves_nothing_out(degree: int, strength: float) -> None:

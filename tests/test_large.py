@@ -37,6 +37,7 @@ def mse(fitted: Fitted, truth: Floats) -> float:
     return float(np.mean((fitted.posterior.estimate - truth) ** 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "drawn", "support"),
     [
@@ -102,6 +103,7 @@ def large(answers: Answers) -> Result:
         return Auto(contest_answers=700).fit(answers)
 
 
+@pytest.mark.slow
 def test_neither_names_nor_rows_nor_units_matter_to_a_large_crowd() -> None:
     answers = crowd(8, n_tasks=300)[0]
     rows = np.random.default_rng(0).permutation(answers.n_edges)
@@ -119,6 +121,7 @@ def test_neither_names_nor_rows_nor_units_matter_to_a_large_crowd() -> None:
     np.testing.assert_allclose(theirs.sd[order], 4.0 * ours.sd, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_too_many_answers_have_the_audit_of_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = crowd(9, n_tasks=300)[0]
     audited = large(answers)

@@ -98,6 +98,7 @@ def test_send_is_the_twin_of_numpys(case: Case) -> None:
         assert_heard_alike(NativeMixture(1, instruction_set).send(block, grid), theirs, block)
 
 
+@pytest.mark.slow
 @given(case=crowds)
 def test_predict_is_the_twin_of_numpys(case: Case) -> None:
     block, grid, _ = draw(case)
@@ -114,6 +115,7 @@ def test_predict_is_the_twin_of_numpys(case: Case) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10 + lost)
 
 
+@pytest.mark.slow
 @given(case=crowds)
 def test_place_is_the_twin_of_numpys(case: Case) -> None:
     _, _, where = draw(case)

@@ -379,6 +379,7 @@ def test_what_is_refused() -> None:
         campaign.next(1, pd.DataFrame({"worker": ["a"], "price": [-1.0]}))
 
 
+@pytest.mark.slow
 def test_adaptive_buying_is_no_worse_than_even_buying() -> None:
     # Six crowds of 60 tasks with 4 answers each: the mean squared error falls to about a fifth
     # of that of even buying (benchmarks/adaptive.py), where chance alone makes 0.3 more or less.

@@ -183,6 +183,7 @@ def test_truths_drawn_to_the_usual_are_better_where_answers_are_few() -> None:
     assert errors[0] < 1.25 * best < errors[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_task", "per_worker"), [(3, 6), (5, 5), (10, 50)])
 def test_intervals_keep_their_word(per_task: int, per_worker: int) -> None:
     """95 % intervals of the truth on crowds from the model itself, all parts on.

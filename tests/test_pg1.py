@@ -70,6 +70,7 @@ def test_known_posterior_of_a_precision() -> None:
     np.testing.assert_array_equal(result.estimate[:, 0], truth)
 
 
+@pytest.mark.slow
 def test_two_answers_by_quadrature() -> None:
     """One task, two workers: the posterior of the truth by a grid over all that is unknown."""
     value = np.array([0.0, 4.0])

@@ -75,6 +75,7 @@ def test_target_and_budget_are_two_sides_of_one_plan() -> None:
     assert back.prediction.rmse == pytest.approx(4.0, rel=0.03)
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     budget=st.floats(150, 400),
@@ -106,6 +107,7 @@ def test_a_budget_is_kept_to_the_last_answer(
     assert found.per_worker == min(capacity + gold - found.gold, 20)
 
 
+@pytest.mark.slow
 def test_the_frontier_falls() -> None:
     found = plan_for(Model(support=(10, 1000)), capacity=5, max_gold=1)
     cost = [o.cost for o in found.frontier]
@@ -168,6 +170,7 @@ def part(crowd: Simulation, share: float) -> Answers:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("support", "per_task", "per_worker", "dimension"),
     [((10, 100, 1000), 5, 20, 1), ((1, 4, 16, 64), 4, 10, 1)],
@@ -275,6 +278,7 @@ def test_a_plan_can_be_drawn(tmp_path: Path) -> None:
         made.plot(tmp_path / "plan.gif")
 
 
+@pytest.mark.slow
 def test_the_command_plans_and_draws(tmp_path: Path) -> None:
     crowd = ("--support", "10,1000", "--tasks", 100, "--price", "0.1", "--capacity", 8)
     picture, table = tmp_path / "plan.svg", tmp_path / "plan.csv"

@@ -141,6 +141,7 @@ def test_flags_are_those_of_the_diagnosis(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimension", [1, 4])
 def test_ten_thousand_tasks_stay_below_three_megabytes(dimension: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

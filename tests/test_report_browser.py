@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.conftest import skip_without
 from tests.test_report import HOSTILE, hostile_answers
 from voxpop import (
     BI,
@@ -32,17 +33,22 @@ from voxpop import (
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LEVELS = (4.0, 40.0, 400.0)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
-        pytest.skip(f"no Chromium on this machine: none of {', '.join(BROWSERS)} is on the path")
-    with driver.sync_playwright() as started:
+        names = ", ".join(BROWSERS)
+        skip_without("chromium", f"no Chromium on this machine: none of {names} is on the path")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        skip_without("chromium", "playwright is not installed")
+    with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield opened
         opened.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import shutil
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.conftest import skip_without
 from voxpop import ConfigError, DataError, Simulation, aggregate, read_answers, write_result
 from voxpop.cli import main
 from voxpop.data.formats.sql import read_query, safe_url
@@ -39,8 +41,9 @@ def postgres() -> Iterator[str]:
     """Start a server of our own on a free port, in a folder of its own, and stop it again."""
     programs = _server_programs()
     if programs is None:
-        pytest.skip("no PostgreSQL server here (Debian: apt install postgresql)")
-    pytest.importorskip("adbc_driver_postgresql")
+        skip_without("postgresql", "no PostgreSQL server here (Debian: apt install postgresql)")
+    if importlib.util.find_spec("adbc_driver_postgresql") is None:
+        skip_without("postgresql", "adbc-driver-postgresql is not installed")
     who: dict[str, Any] = {}
     # A server refuses to run as root; /tmp because the other user must reach the folder.
     folder = Path(tempfile.mkdtemp(prefix="voxpop-postgres-", dir="/tmp"))
@@ -48,7 +51,9 @@ def postgres() -> Iterator[str]:
         try:
             account = pwd.getpwnam("postgres")
         except KeyError:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+            skip_without(
+                "postgresql", "PostgreSQL does not run as root, and there is no user postgres"
+            )
         os.chown(folder, account.pw_uid, account.pw_gid)
         who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     with socket.socket() as free:

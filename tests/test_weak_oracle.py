@@ -122,6 +122,7 @@ def test_gold_cuts_loops() -> None:
     np.testing.assert_allclose(ours.estimate, exact.estimate, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_task", "per_worker"), [(5, 5), (3, 5), (5, 2)])
 def test_it_lies_between_bi_and_the_strong_oracle(per_task: int, per_worker: int) -> None:
     """In expectation; here over 12 crowds of 200 tasks, within 3 standard errors of the
