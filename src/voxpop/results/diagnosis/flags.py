@@ -14,7 +14,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import DataError, require, shorten
 from voxpop.results.diagnosis.copies import Pair, find_copies
-from voxpop.results.diagnosis.crowd import (
+from voxpop.results.diagnosis.worker_tests import (
     Comparison,
     Standing,
     bias,
