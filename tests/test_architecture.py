@@ -14,7 +14,6 @@ DOORS = {
     ("results.result", "results.explaining"),
     ("results.result", "results.explanation"),
     ("results.result", "results.prediction"),
-    ("results.diagnosis.removing", "estimators"),
     ("collect.planning.frontier", "present.drawing"),
 }
 

@@ -69,7 +69,7 @@ def diagnose(
     effect = None
     if 0 < len(found.workers) < table.n_workers:
         effect = effect_of_removing(table, estimator, found.workers, before=result)
-    say(agreed.reading)
+    say(agreed.summary())
     say(found.summary())
     if effect is not None:
         say(effect.summary())
