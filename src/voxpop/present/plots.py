@@ -191,7 +191,7 @@ def plot_budget(plan: Plan, ax: Axes | None = None) -> Axes:
 def plot_box(answers: Answers, result: Result, task: object, ax: Axes | None = None) -> Axes:
     """A box or point in the image: the answers, their mean and the estimate.
 
-    Values must be named ``xmin, ymin, xmax, ymax``, or ``x, y`` for a point. Answers are darker
+    Values must be named ``xmin, ymin, xmax, ymax``, or ``x, y`` for a point. Answers are bolder
     with more weight, and y runs downwards as in an image.
     """
     from matplotlib.patches import Rectangle

@@ -130,7 +130,7 @@ def _error(gain: Gain) -> Card:
     if gain.measured:
         text = f"{size}, {against}."
     else:
-        text = f"{size}, if the noise is as learned: no truth is known to measure it."
+        text = f"{size}, if the noise is as learned: no truth is known to check it."
     if np.isfinite(gain.distance):
         text += (
             f" Half of the left-out answers lie within {number_text(gain.distance)} of what the "
