@@ -29,7 +29,7 @@ from voxpop.cli.common import (
     type=float,
     default=0.05,
     show_default=True,
-    help="Honest workers flagged per crowd, on average, at most.",
+    help="Expected number of honest workers flagged per crowd, at most.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for flags.csv.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
