@@ -139,7 +139,7 @@ def plot_pit(result: Result, ax: Axes | None = None, *, bins: int = 20) -> Axes:
     ax = ax or new_axes(5.0, 3.5)
     ax.bar(np.arange(bins) / bins, shares, 1 / bins, align="edge", color=BLUE, edgecolor="white")
     ax.axhline(1.0, color=GREY, linestyle=":", label="calibrated")
-    ax.set(xlabel="share of the prediction below the answer (PIT)", ylabel="answers / expected")
+    ax.set(xlabel="PIT of left-out answers", ylabel="answers / expected")
     ax.set(xlim=(0, 1))
     return _legend(ax)
 
@@ -157,8 +157,8 @@ def plot_coverage(result: Result, ax: Axes | None = None) -> Axes:
     if stretched:
         before = audit.coverage_at(nominal)
         ax.plot(nominal, before, color=ORANGE, linestyle="--", label="before stretching")
-    held = audit.coverage_at(nominal, stretched)
-    ax.plot(nominal, held, color=BLUE, marker="o", ms=4, label="left-out answers inside")
+    observed = audit.coverage_at(nominal, stretched)
+    ax.plot(nominal, observed, color=BLUE, marker="o", ms=4, label="left-out answers inside")
     limits: dict[str, Any] = {"xlim": (0, 1), "ylim": (0, 1), "aspect": "equal"}
     ax.set(xlabel="nominal coverage", ylabel="observed coverage", **limits)
     return _legend(ax)
@@ -241,7 +241,7 @@ def _audit(result: Result) -> Audit:
     if result.audit is None or not result.audit.has_pit:
         raise DataError(
             "the result has no PIT values: no task has two answers, or it was loaded from files, "
-            "which hold a summary only; aggregate the answers again"
+            "which contain only a summary; aggregate the answers again"
         )
     return result.audit
 

@@ -171,11 +171,12 @@ class _Evidence:
         self._crowd, self._result = crowd, result
         self._tests, self._error_rate = tests, error_rate
         self._ends = np.append(0, np.cumsum(crowd.count))
+        self._ids = result.worker_ids.tolist()
 
     def _flag(self, u: int, j: int, kind: str, evidence: str, test: WorkerTest) -> Flag:
         names = self._crowd.answers.value_names
         return Flag(
-            worker=_plain(self._result.worker_ids[u]),
+            worker=self._ids[u],
             kind=kind,
             evidence=f"{names[j]}: {evidence}" if len(names) > 1 else evidence,
             false_alarms=float(test.p[u]) * self._tests,
@@ -251,10 +252,10 @@ class _Evidence:
 
     def of_copies(self, pair: Pair) -> list[Flag]:
         """One flag for each of the two: the answers do not show who copied from whom."""
-        ids, n = self._result.worker_ids, len(self._result.worker_ids)
+        ids, n = self._ids, len(self._ids)
         return [
             Flag(
-                worker=_plain(ids[u]),
+                worker=ids[u],
                 kind="copy",
                 evidence=(
                     f"gave the same answer as worker {shorten([ids[v]])} on {pair.equal} of "
@@ -264,12 +265,7 @@ class _Evidence:
                 false_alarms=pair.p * n * (n - 1) / 2 * _TESTS,
                 n_answers=pair.shared,
                 weight=float(self._result.worker_weight[u]),
-                other=_plain(ids[v]),
+                other=ids[v],
             )
             for u, v in ((pair.first, pair.second), (pair.second, pair.first))
         ]
-
-
-def _plain(identity: Any) -> object:
-    """Unwrap a numpy scalar."""
-    return identity.item() if isinstance(identity, np.generic) else identity
