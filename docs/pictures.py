@@ -1,7 +1,6 @@
 """Make the pictures of the docs from simulated crowds: python docs/pictures.py
 
-The screenshots of the report need playwright and a Chromium of the system; without them only the
-plots are made.
+The screenshots of the report need playwright and the system's Chromium.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ def save(figure: Figure, name: str) -> None:
 
 
 def shrink(path: Path) -> None:
-    """Few colours are enough for a picture of lines and letters."""
+    """Reduce a picture of lines and letters to a few colours."""
     with Image.open(path) as image:
-        # Of the colours farthest apart: a single orange dot must stay orange.
+        # Maximum coverage keeps rare colours: a single orange dot must stay orange.
         few = image.convert("RGB").quantize(
             128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
         )

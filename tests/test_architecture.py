@@ -18,7 +18,6 @@ from tests.floor_plan import PAGE, SOURCE, draw, drawn, imports, modules, tree
 DOORS = {
     ("results.result", "results.explaining"),
     ("results.result", "results.prediction"),
-    ("results.diagnosis.effect", "estimators"),
     ("collect.planning.frontier", "present.drawing"),
 }
 

@@ -133,7 +133,7 @@ def test_calibration_is_that_of_the_audit(result: Result) -> None:
 
 
 def test_convergence_is_the_trace(result: Result) -> None:
-    sweep, change = line(plot_convergence(result), "settled")
+    sweep, change = line(plot_convergence(result), "converged")
     np.testing.assert_allclose(sweep, 1 + np.arange(result.trace.n_sweeps))
     np.testing.assert_allclose(change, result.trace.changes)
     damped = replace(result.trace, dampings=(0.0,) + (0.3,) * (result.trace.n_sweeps - 1))

@@ -177,9 +177,9 @@ def test_search_finds_by_id_and_by_flag(case: Case, read: Any) -> None:
     wanted = [t for t in case.answers.task_ids.tolist() if "11" in t]
     reader.page.get_by_label("Search tasks").fill("11")
     assert sorted(reader.column("tasks", 1)) == sorted(wanted)
-    assert reader.page.locator("#tasks .told").inner_text() == f"{len(wanted)} of 120 tasks"
+    assert reader.page.locator("#tasks .status").inner_text() == f"{len(wanted)} of 120 tasks"
     reader.page.get_by_label("Search tasks").fill("nothing like it")
-    assert "No task is like that" in reader.page.locator("#tasks tbody").inner_text()
+    assert "No matching tasks." in reader.page.locator("#tasks tbody").inner_text()
     flagged = {str(worker) for worker in diagnose(case.answers, case.result).workers}
     assert flagged
     reader.page.get_by_label("flagged only").check()

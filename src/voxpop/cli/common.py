@@ -101,7 +101,7 @@ def _together(*options: Decorator) -> Decorator:
 
 reading_options = _together(
     click.option(
-        "--from", "format", help="Format of the input; see `voxpop formats`.  [default: found out]"
+        "--from", "format", help="Format of the input; see `voxpop formats`.  [default: detected]"
     ),
     click.option("--task", help="Column of the task ids.  [default: guessed]"),
     click.option("--worker", help="Column of the worker ids.  [default: guessed]"),

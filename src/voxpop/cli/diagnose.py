@@ -29,7 +29,7 @@ from voxpop.cli.common import (
     type=float,
     default=0.05,
     show_default=True,
-    help="Honest workers flagged per crowd, on average, at most.",
+    help="Expected number of honest workers flagged per crowd, at most.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for flags.csv.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
@@ -69,7 +69,7 @@ def diagnose(
     effect = None
     if 0 < len(found.workers) < table.n_workers:
         effect = effect_of_removing(table, estimator, found.workers, before=result)
-    say(agreed.reading)
+    say(agreed.summary())
     say(found.summary())
     if effect is not None:
         say(effect.summary())

@@ -220,17 +220,20 @@ class Answers:
 
     def part(self, kept: NDArray[np.bool_]) -> Answers:
         """Return the answers to some of the tasks, with those workers who gave them."""
-        edge = kept[self.task]
-        workers, worker = np.unique(self.worker[edge], return_inverse=True)
-        task = (np.cumsum(kept) - 1)[self.task[edge]]
+        return self.select(kept[self.task])
+
+    def select(self, edges: NDArray[np.bool_]) -> Answers:
+        """Return some of the answers, with the tasks and the workers that they are of."""
+        tasks, task = np.unique(self.task[edges], return_inverse=True)
+        workers, worker = np.unique(self.worker[edges], return_inverse=True)
         return replace(
             self,
-            task_ids=self.task_ids[kept],
+            task_ids=self.task_ids[tasks],
             worker_ids=self.worker_ids[workers],
             task=task.astype(np.int32),
             worker=worker.astype(np.int32),
-            value=self.value[edge],
-            gold=None if self.gold is None else self.gold[kept],
+            value=self.value[edges],
+            gold=None if self.gold is None else self.gold[tasks],
         )
 
     def __repr__(self) -> str:

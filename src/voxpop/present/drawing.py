@@ -1,4 +1,4 @@
-"""Drawing: axes to draw on and files to draw to, without anything global; matplotlib on demand."""
+"""Drawing: new axes and saved figures, without pyplot's global state; matplotlib on demand."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREY = "#1f5fa8", "#d9480f", "0.55"
-"""What was found, what to look at, and what it is held against."""
+"""Results, highlights, and references to compare with."""
 
 
 def new_axes(width: float = 7.0, height: float = 4.5) -> Axes:
-    """Axes of a figure of their own.
+    """Axes in a new figure.
 
-    Figure and not pyplot: no window, no backend chosen by the machine, nothing to close.
+    Made by Figure, not pyplot: there is no window, no backend to choose, nothing to close.
     """
     try:
         from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def new_axes(width: float = 7.0, height: float = 4.5) -> Axes:
 
 
 def save_figure(figure: Figure | Any, path: str | Path) -> Path:
-    """Write a figure as PNG, SVG or PDF, whole or not at all."""
+    """Write a figure as PNG, SVG or PDF; an older file is replaced only when it is complete."""
     place = Path(path)
     require(
         place.suffix in (".png", ".svg", ".pdf"),

@@ -7,7 +7,7 @@ Every function returns the matplotlib Axes it drew on. New axes belong to a figu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,10 +25,10 @@ from voxpop.results.result import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# So many names can be read below each other, and so many tasks seen at once.
+# The most rows whose names are readable, and the number of tasks shown by default.
 _MOST_NAMES = 40
 _FEW_TASKS = 25
-# Area of a dot with no weight at all and of one with all of it, in points squared.
+# Area of a dot of weight 0 and of weight 1, in points squared.
 _LEAST_DOT, _LARGEST_DOT = 12.0, 120.0
 _NORMAL_95 = 1.959964
 
@@ -41,9 +41,9 @@ def plot_task(
     *,
     coordinate: str | None = None,
 ) -> Axes:
-    """Who said what of a task: answers, heaviest first, beside estimate, interval and mean.
+    """Who answered what on a task: answers, heaviest first, with estimate, interval and mean.
 
-    Dots are larger with more weight. Of vectors the first coordinate, or the one named.
+    Dots are larger with more weight. For vectors, the first coordinate or the one named.
     """
     require_match(answers, result)
     i, j = find_id(result.task_ids, task, "task"), _coordinate(result, coordinate)
@@ -51,16 +51,14 @@ def plot_task(
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     order = np.argsort(-weight, kind="stable")
     value, row = answers.value[edges[order], j], np.arange(len(edges))
-    ax = ax or new_axes(6.0, 1.4 + 0.25 * min(len(edges), _MOST_NAMES))
+    ax = _rows(ax, 0.25, answers.worker_ids[answers.worker[edges[order]]].tolist(), margin=1.4)
     low, high = result.interval(0.95)
     ax.axvspan(low[i, j], high[i, j], color=BLUE, alpha=0.15, linewidth=0, label="95 % interval")
     ax.axvline(result.estimate[i, j], color=BLUE, label="estimate")
     ax.axvline(value.mean(), color=GREY, linestyle="--", label="mean of the answers")
     ax.scatter(value, row, _dot(weight[order]), color=BLUE, alpha=0.7, zorder=3, label="answers")
-    _name_rows(ax, answers.worker_ids[answers.worker[edges[order]]].tolist())
     ax.set(xlabel=result.value_names[j], title=f"task {_text(result.task_ids[i])}")
-    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return ax
+    return _legend(ax, beside=True)
 
 
 def plot_tasks(
@@ -71,9 +69,9 @@ def plot_tasks(
     *,
     coordinate: str | None = None,
 ) -> Axes:
-    """Estimates of several tasks with 95 % intervals, over their answers and their means.
+    """Estimates of several tasks with 95 % intervals, over their answers and the answers' means.
 
-    Without ``tasks`` the most uncertain ones. Dots are larger with more weight.
+    Without ``tasks``, the most uncertain ones. Dots are larger with more weight.
     """
     require_match(answers, result)
     j = _coordinate(result, coordinate)
@@ -87,116 +85,114 @@ def plot_tasks(
     value = answers.value[np.concatenate(spans), j]
     row = np.repeat(np.arange(len(chosen)), answers.task_degree[chosen])
     mean = [answers.value[span, j].mean() for span in spans]
-    ax = ax or new_axes(6.0, 1.2 + 0.25 * min(len(chosen), _MOST_NAMES))
+    ax = _rows(ax, 0.25, result.task_ids[chosen].tolist())
     ax.scatter(value, row, _dot(weight), color=GREY, alpha=0.5, linewidth=0, label="answers")
     ax.plot(mean, np.arange(len(chosen)), "D", color="0.3", fillstyle="none", ms=5, label="mean")
     low, high = (bound[chosen, j] for bound in result.interval(0.95))
     _intervals(ax, result.estimate[chosen, j], low, high, "estimate, 95 % interval")
-    _name_rows(ax, result.task_ids[chosen].tolist())
     ax.set(xlabel=result.value_names[j])
-    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return ax
+    return _legend(ax, beside=True)
 
 
 def plot_noise(result: Result, ax: Axes | None = None) -> Axes:
-    """How noisy every worker is: noise sd with its 95 % interval, least noisy first."""
+    """Noise sd of every worker with its 95 % interval, least noisy first."""
     order = np.argsort(result.worker_variance, kind="stable")
     sd, bounds = np.sqrt(result.worker_variance), np.sqrt(np.maximum(result.worker_interval, 0.0))
-    ax = ax or new_axes(6.0, 1.2 + 0.2 * min(len(order), _MOST_NAMES))
+    ax = _rows(ax, 0.2, result.worker_ids[order].tolist())
     _intervals(ax, sd[order], bounds[order, 0], bounds[order, 1], "noise sd, 95 % interval")
-    _name_rows(ax, result.worker_ids[order].tolist())
     ax.set(xlabel="noise sd of the worker")
     if (sd > 0).all() and (bounds > 0).all() and np.isfinite(bounds).all():
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         ax.set_xscale("log")
-        _plain_ticks(ax)
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
     return ax
 
 
 def plot_bias(result: Result, ax: Axes | None = None, *, coordinate: str | None = None) -> Axes:
-    """How far every worker is off on average: bias with its 95 % interval, lowest first."""
+    """Bias of every worker with its 95 % interval, lowest first."""
     j = _coordinate(result, coordinate)
     if not result.worker_bias.size:
         raise DataError(
-            f"the result has no worker bias: {_method(result)} does not learn any; try "
+            f"the result has no worker bias: {_method(result)} does not learn it; try "
             "BI(noise=Noise(bias=True))"
         )
     bias, reach = result.worker_bias[:, j], _NORMAL_95 * result.worker_bias_sd[:, j]
     order = np.argsort(bias, kind="stable")
-    ax = ax or new_axes(6.0, 1.2 + 0.2 * min(len(order), _MOST_NAMES))
+    ax = _rows(ax, 0.2, result.worker_ids[order].tolist())
     ax.axvline(0.0, color=GREY, linewidth=0.8)
     _intervals(ax, bias[order], (bias - reach)[order], (bias + reach)[order], "bias")
-    _name_rows(ax, result.worker_ids[order].tolist())
     ax.set(xlabel=f"bias of the worker in {result.value_names[j]}")
     return ax
 
 
 def plot_pit(result: Result, ax: Axes | None = None, *, bins: int = 20) -> Axes:
-    """Where left-out answers fall in their predictions: even, where predictions are honest.
+    """PIT histogram of left-out answers: uniform where predictions are calibrated.
 
-    High at both ends: predictions are too narrow; in the middle: too wide; on one side: off.
+    It is high at both ends where predictions are too narrow, in the middle where they are too wide,
+    and on one side where they are biased.
     """
     require(bins >= 2, f"bins must be at least 2, got {bins}")
     shares = _audit(result).pit_shares(bins)
     ax = ax or new_axes(5.0, 3.5)
     ax.bar(np.arange(bins) / bins, shares, 1 / bins, align="edge", color=BLUE, edgecolor="white")
-    ax.axhline(1.0, color=GREY, linestyle=":", label="honest predictions")
-    ax.set(xlabel="share of the prediction below the answer", ylabel="answers, against even")
+    ax.axhline(1.0, color=GREY, linestyle=":", label="calibrated")
+    ax.set(xlabel="PIT of left-out answers", ylabel="answers / expected")
     ax.set(xlim=(0, 1))
-    ax.legend(fontsize=8, frameon=False)
-    return ax
+    return _legend(ax)
 
 
 def plot_coverage(result: Result, ax: Axes | None = None) -> Axes:
-    """Whether intervals keep their word: share of left-out answers inside, against that promised.
+    """Coverage of prediction intervals: share of left-out answers inside, against the nominal one.
 
-    Where the audit called for wider intervals, also before they were stretched.
+    If the intervals were stretched, also the coverage before that.
     """
     audit = _audit(result)
     nominal = np.arange(1, 20) / 20
     ax = ax or new_axes(4.2, 4.0)
-    ax.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="as promised")
+    ax.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="nominal")
     stretched = audit.exact and audit.stretch > 1
     if stretched:
         before = audit.coverage_at(nominal)
         ax.plot(nominal, before, color=ORANGE, linestyle="--", label="before stretching")
-    held = audit.coverage_at(nominal, stretched)
-    ax.plot(nominal, held, color=BLUE, marker="o", ms=4, label="left-out answers inside")
-    ax.set(xlabel="promised", ylabel="held", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    ax.legend(fontsize=8, frameon=False)
-    return ax
+    observed = audit.coverage_at(nominal, stretched)
+    ax.plot(nominal, observed, color=BLUE, marker="o", ms=4, label="left-out answers inside")
+    limits: dict[str, Any] = {"xlim": (0, 1), "ylim": (0, 1), "aspect": "equal"}
+    ax.set(xlabel="nominal coverage", ylabel="observed coverage", **limits)
+    return _legend(ax)
 
 
 def plot_convergence(result: Result, ax: Axes | None = None) -> Axes:
-    """How the iteration went: the largest change of every sweep; rings are damped sweeps."""
+    """Largest change in every sweep; rings mark damped sweeps."""
     trace = result.trace
     if not trace.n_sweeps:
         raise DataError(f"the result has no sweeps: {_method(result)} does not iterate")
     sweep, change = np.arange(1, trace.n_sweeps + 1), np.array(trace.changes)
     ax = ax or new_axes(5.0, 3.5)
-    end = "settled" if trace.converged else "not settled"
+    end = "converged" if trace.converged else "not converged"
     ax.plot(sweep, change, color=BLUE, marker=".", label=f"{end} after {trace.n_sweeps} sweeps")
     damped = np.array(trace.dampings) > 0
     if damped.any():
         ax.plot(sweep[damped], change[damped], "o", color=ORANGE, fillstyle="none", label="damped")
-    ax.set(
-        xlabel="sweep", ylabel="largest change", yscale="log" if (change > 0).all() else "linear"
-    )
-    ax.legend(fontsize=8, frameon=False)
-    return ax
+    ax.set(xlabel="sweep", ylabel="largest change")
+    ax.set_yscale("log" if (change > 0).all() else "linear")
+    return _legend(ax)
 
 
 def plot_budget(plan: Plan, ax: Axes | None = None) -> Axes:
-    """What money buys: error against budget, beside the plain average and the oracle."""
+    """Predicted error against budget, with the plain average and the oracle."""
     ax = ax or new_axes()
     draw_frontier(plan, ax)
     return ax
 
 
 def plot_box(answers: Answers, result: Result, task: object, ax: Axes | None = None) -> Axes:
-    """A box before and after, in the image: the answers, their mean, and the estimate.
+    """A box or point in the image: the answers, their mean and the estimate.
 
-    For values ``xmin, ymin, xmax, ymax``, or ``x, y`` for a point. Answers are stronger with more
-    weight, and y runs downwards as in an image.
+    Values must be named ``xmin, ymin, xmax, ymax``, or ``x, y`` for a point. Answers are bolder
+    with more weight, and y runs downwards as in an image.
     """
     from matplotlib.patches import Rectangle
 
@@ -230,8 +226,7 @@ def plot_box(answers: Answers, result: Result, task: object, ax: Axes | None = N
     ax.set(xlabel="x", ylabel="y", aspect="equal", title=f"task {_text(result.task_ids[i])}")
     if not ax.yaxis_inverted():
         ax.invert_yaxis()
-    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return ax
+    return _legend(ax, beside=True)
 
 
 def _coordinate(result: Result, name: str | None) -> int:
@@ -246,7 +241,7 @@ def _audit(result: Result) -> Audit:
     if result.audit is None or not result.audit.has_pit:
         raise DataError(
             "the result has no PIT values: no task has two answers, or it was loaded from files, "
-            "which hold a summary only; aggregate the answers again"
+            "which contain only a summary; aggregate the answers again"
         )
     return result.audit
 
@@ -260,30 +255,30 @@ def _dot(weight: Floats) -> Floats:
 
 
 def _intervals(ax: Axes, middle: Floats, low: Floats, high: Floats, label: str) -> None:
-    """Rows with a dot each and a line from low to high, whichever side of them the dot is on."""
+    """A dot in each row and a line from low to high, which need not contain the dot."""
     row: Index = np.arange(len(middle))
     ax.hlines(row, low, high, color=BLUE, linewidth=1.5, alpha=0.6)
     ax.plot(middle, row, "o", color=BLUE, markersize=4, label=label)
 
 
-def _name_rows(ax: Axes, names: list[object]) -> None:
-    """Name rows from the top down; too many to read are only counted."""
+def _rows(ax: Axes | None, height: float, names: list[object], margin: float = 1.2) -> Axes:
+    """Axes with named rows from the top down; too many names to read are only counted."""
+    ax = ax or new_axes(6.0, margin + height * min(len(names), _MOST_NAMES))
     ax.set_ylim(len(names) - 0.5, -0.5)
     if len(names) <= _MOST_NAMES:
         ax.set_yticks(range(len(names)), [_text(name) for name in names], fontsize=8)
     else:
         ax.set_ylabel(f"{len(names):,} rows")
+    return ax
 
 
-def _plain_ticks(ax: Axes) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.xaxis.set_minor_formatter(NullFormatter())
+def _legend(ax: Axes, beside: bool = False) -> Axes:
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if beside else {}
+    ax.legend(fontsize=8, frameon=False, **place)
+    return ax
 
 
 def _text(identity: object) -> str:
-    """An id as it is: not cut into a formula by a dollar, and not as wide as the picture."""
+    """An id as text: a dollar does not start a formula, and a long id is cut."""
     text = str(identity).replace("$", r"\$")
     return text if len(text) <= 40 else f"{text[:40]}…"

@@ -1,4 +1,4 @@
-"""What the command line shows: tables for people, and a progress bar, both by rich."""
+"""What a terminal shows: tables for people and progress bars, both by rich."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:  # a table of estimates needs none of the heavier ones
+if TYPE_CHECKING:  # a table of estimates needs none of these at run time
     from voxpop.collect.campaign import Batch
     from voxpop.collect.planning.frontier import Option, Plan
     from voxpop.estimators.base import OnSweep
@@ -28,58 +28,42 @@ _FEW = 8
 
 
 def show_result(result: Result, console: Console) -> None:
-    """Print the first tasks, and the most and least trusted workers."""
-    left_out: tuple[str, ...] = ("sd_", "lower_90", "upper_90")
-    if len(result.value_names) > 2:  # a screen is too narrow for the bounds of a box
-        left_out += ("lower_95", "upper_95")
-    tasks = {
-        name: column
-        for name, column in result.task_columns().items()
-        if not name.startswith(left_out)
-    }
-    console.print(_table("Tasks", tasks, np.arange(len(result.task_ids))[:_FEW]))
-    _say_more(console, len(result.task_ids) - _FEW, "tasks")
-    workers = {
-        name: column
-        for name, column in result.trusted_workers().items()
-        if not name.startswith("p_")
-    }
-    n = len(result.worker_ids)
-    ends = np.arange(n) if n <= _FEW else np.r_[0 : _FEW // 2, n - _FEW // 2 : n]
-    console.print(_table("Workers, most trusted first", workers, ends))
+    """Print the first tasks, and the workers with most and least weight."""
+    hidden: tuple[str, ...] = ("sd_", "lower_90", "upper_90")
+    if len(result.value_names) > 2:  # a terminal is too narrow for the bounds of a box
+        hidden += ("lower_95", "upper_95")
+    n_tasks, n = len(result.task_ids), len(result.worker_ids)
+    show_rows("Tasks", _without(result.task_columns(), hidden), console, range(min(n_tasks, _FEW)))
+    _say_more(console, n_tasks - _FEW, "tasks")
+    ends = range(n) if n <= _FEW else [*range(_FEW // 2), *range(n - _FEW // 2, n)]
+    workers = _without(result.trusted_workers(), ("p_",))
+    show_rows("Workers, most trusted first", workers, console, ends)
     _say_more(console, n - len(ends), "workers in between")
 
 
 def show_diagnosis(agreed: Agreement, found: Diagnosis, console: Console) -> None:
-    """Print the figures of agreement and, where there are any, the flags."""
-    figures = agreed.columns()
-    console.print(_table("Agreement", figures, np.arange(len(figures["of"]))))
+    """Print the coefficients of agreement and, where there are any, the flags."""
+    show_rows("Agreement", agreed.columns(), console)
     if found.flags:
-        shown = ("worker", "kind", "evidence", "false_alarms", "weight")
-        flags = {name: column for name, column in found.columns().items() if name in shown}
-        console.print(_table("Flags", flags, np.arange(len(found.flags))))
+        show_rows("Flags", _without(found.columns(), ("n_answers", "other")), console)
 
 
 def show_score(score: Score, console: Console) -> None:
-    """Print how near the truth a result came."""
-    table = Table(title=f"Against the truth of {score.n_tasks} tasks", title_justify="left")
-    rows = {name: value for name, value in score.to_dict().items() if name != "n_tasks"}
-    for name, value in rows.items():
-        if value is not None:
-            table.add_column(name.replace("_", " "), justify="right")
-    table.add_row(*(f"{value:.4g}" for value in rows.values() if value is not None))
-    console.print(table)
+    """Print the error of a result against the truth."""
+    known = {name: value for name, value in score.to_dict().items() if value is not None}
+    title = f"Against the truth of {known.pop('n_tasks')} tasks"
+    show_rows(title, {name.replace("_", " "): [value] for name, value in known.items()}, console)
 
 
 def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
-    """Print every method's error, with a bar as long as the error against the average's."""
+    """Print every method's error, with a bar in proportion to the largest."""
+    worst = max(c.score.mse for c in contestants)
+    oracle = contestants[-1].score.mse
     table = Table(title_justify="left")
     table.add_column("method", no_wrap=True)
     for title in ("MSE", "v oracle", "95 % covers", "seconds"):
         table.add_column(title, justify="right")
     table.add_column("error")
-    worst = max(c.score.mse for c in contestants)
-    oracle = contestants[-1].score.mse
     for c in contestants:
         table.add_row(
             c.label,
@@ -92,9 +76,19 @@ def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
     console.print(table)
 
 
-def show_rows(title: str, columns: Mapping[str, Sequence[Any]], console: Console) -> None:
-    """Print a table of texts."""
-    console.print(_table(title, columns, np.arange(len(next(iter(columns.values()))))))
+def show_rows(
+    title: str, columns: Mapping[str, Any], console: Console, rows: Sequence[int] | None = None
+) -> None:
+    """Print some rows of a table, or all."""
+    table = Table(title=title, title_justify="left")
+    arrays = {name: np.asarray(column, dtype=object) for name, column in columns.items()}
+    for name, array in arrays.items():
+        numeric = len(array) > 0 and not isinstance(array[0], str)
+        table.add_column(Text(name), justify="right" if numeric else "left")
+    for row in range(len(next(iter(arrays.values())))) if rows is None else rows:
+        # Text, not markup: an id may hold square brackets.
+        table.add_row(*(Text(_cell(array[row])) for array in arrays.values()))
+    console.print(table)
 
 
 def show_plan(plan: Plan, console: Console) -> None:
@@ -114,7 +108,7 @@ def show_plan(plan: Plan, console: Console) -> None:
 
 
 def show_batch(batch: Batch, console: Console) -> None:
-    """Print the answers to ask for next, those of whoever comes without a name."""
+    """Print the answers to ask for next; without the workers where anybody may answer."""
     columns: dict[str, Sequence[Any]] = {"task": batch.task.tolist()}
     if any(worker is not None for worker in batch.worker):
         columns["worker"] = batch.worker.tolist()
@@ -126,13 +120,8 @@ def show_batch(batch: Batch, console: Console) -> None:
 
 def show_explanation(explanation: Explanation, console: Console) -> None:
     """Print the answers of an explained task."""
-    columns = {
-        name: column
-        for name, column in explanation.columns().items()
-        if not name.startswith("predicted_sd")
-    }
-    rows = np.arange(len(explanation.worker))
-    console.print(_table("Answers, heaviest first", columns, rows))
+    columns = _without(explanation.columns(), ("predicted_sd",))
+    show_rows("Answers, heaviest first", columns, console)
 
 
 @contextmanager
@@ -141,8 +130,7 @@ def progress(console: Console) -> Iterator[OnSweep | None]:
     if not console.is_terminal:
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with _bar(console) as bar:
         shown = bar.add_task("aggregating", total=1.0)
         highest = 0.0
 
@@ -153,11 +141,11 @@ def progress(console: Console) -> Iterator[OnSweep | None]:
                 bar.reset(shown)
             if np.isfinite(change):
                 highest = max(highest, change)
-            # Changes fall by about the same factor every sweep: the way to go is in logs.
-            way = np.log(highest / tol) if highest > tol else 1.0
-            done = np.log(highest / max(change, tol)) / way if 0 < change < np.inf else 0.0
-            said = f", change {change:.1e}" if np.isfinite(change) else ""
-            bar.update(shown, completed=done, description=f"{what}: sweep {number}{said}")
+            # Changes fall by about the same factor every sweep, so progress is linear in the log.
+            total = np.log(highest / tol) if highest > tol else 1.0
+            done = np.log(highest / max(change, tol)) / total if 0 < change < np.inf else 0.0
+            text = f", change {change:.1e}" if np.isfinite(change) else ""
+            bar.update(shown, completed=done, description=f"{what}: sweep {number}{text}")
 
         yield on_sweep
 
@@ -179,7 +167,7 @@ def planning(console: Console) -> Iterator[Callable[[Option], None] | None]:
 
 @contextmanager
 def counting(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Show how many of many are done: a bar on a terminal, a line when all are elsewhere."""
+    """Show how many instances are done: a bar on a terminal, elsewhere one line at the end."""
     if not console.is_terminal:
 
         def line(what: str, done: int, total: int) -> None:
@@ -188,8 +176,7 @@ def counting(console: Console) -> Iterator[Callable[[str, int, int], None]]:
 
         yield line
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with _bar(console) as bar:
         shown = bar.add_task("starting", total=1)
 
         def update(what: str, done: int, total: int) -> None:
@@ -198,21 +185,19 @@ def counting(console: Console) -> Iterator[Callable[[str, int, int], None]]:
         yield update
 
 
-def _table(title: str, columns: Mapping[str, Any], rows: Any) -> Table:
-    table = Table(title=title, title_justify="left")
-    arrays = {name: np.asarray(column, dtype=object) for name, column in columns.items()}
-    for name, array in arrays.items():
-        numeric = not isinstance(array[0], str) if len(array) else False
-        table.add_column(Text(name), justify="right" if numeric else "left")
-    for row in rows:
-        # Text, not markup: an id may hold square brackets.
-        table.add_row(*(Text(_cell(array[row])) for array in arrays.values()))
-    return table
+def _bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
+def _without(columns: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:
+    """Leave out the columns whose names begin like this."""
+    return {name: column for name, column in columns.items() if not name.startswith(prefixes)}
 
 
 def _cell(item: object) -> str:
     text = f"{item:.4g}" if isinstance(item, float) else str(item)
-    # Ids are the user's data: what would steer the terminal is shown as a replacement.
+    # Ids are the user's data: control characters would steer the terminal, so they are replaced.
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 

@@ -1,9 +1,8 @@
-"""Reliability: how much the answers of a crowd say of the tasks, and how much of the workers."""
+"""Agreement: how much of the variance of the answers comes from the tasks and the workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +11,9 @@ from scipy.special import stdtrit
 from voxpop.arrays import Codes, Floats
 from voxpop.data.answers import Answers
 
-OVERALL = "overall"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class Coefficient:
     """A coefficient of agreement, 1 at best, with its 95 % interval; NaN where undefined."""
 
     value: float
@@ -32,28 +29,28 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class Coefficients:
     """The coefficients of one coordinate, or of all together.
 
     Attributes
     ----------
     icc1
-        ICC(1): the tasks' share in the variance of one answer. Who gave it does not matter.
+        ICC(1): the tasks' share in the variance of one answer, whoever gave it.
     icck
-        ICC(k): the same of the mean of a task's answers, of which there are k on average.
+        ICC(k): the same for the mean of a task's answers, of which there are k on average.
     icc_agreement
-        ICC(A,1): like ICC(1), when every worker may have a bias of its own that counts as error.
+        ICC(A,1): like ICC(1), with a bias of every worker that counts as error.
     icc_consistency
         ICC(C,1): the same when such a bias does not count.
     alpha
-        Krippendorff's alpha for interval data; of vectors, with squared Euclidean distance.
+        Krippendorff's alpha for interval data; for vectors, with squared Euclidean distance.
     """
 
-    icc1: Figure
-    icck: Figure
-    icc_agreement: Figure
-    icc_consistency: Figure
-    alpha: Figure
+    icc1: Coefficient
+    icck: Coefficient
+    icc_agreement: Coefficient
+    icc_consistency: Coefficient
+    alpha: Coefficient
 
 
 NAMES = {
@@ -67,9 +64,9 @@ NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How far the workers agree, over all coordinates and for each of several.
+    """How far the workers agree, over all coordinates and for each of them.
 
-    The intervals are for other tasks put to the same crowd (jackknife over tasks).
+    The intervals are for other tasks given to the same crowd (jackknife over tasks).
 
     Attributes
     ----------
@@ -78,43 +75,68 @@ class Agreement:
     coordinates
         The coefficients of each coordinate, by its name.
     answers_per_task
-        The k of ICC(k): the mean number of answers of a task, less what their spread costs.
-    reading
-        What the figures say, in words.
+        The k of ICC(k): the mean number of answers of a task, corrected for unequal numbers.
     """
 
     n_tasks: int
     n_workers: int
     n_answers: int
     answers_per_task: float
-    overall: Figures
-    coordinates: dict[str, Figures]
-    reading: str
+    overall: Coefficients
+    coordinates: dict[str, Coefficients]
 
     def columns(self) -> dict[str, list[Any]]:
         """One row per coordinate and coefficient: of, coefficient, value, lower_95, upper_95."""
-        parts = {OVERALL: self.overall} | (self.coordinates if len(self.coordinates) > 1 else {})
+        parts = {"overall": self.overall} | (self.coordinates if len(self.coordinates) > 1 else {})
         rows = [
-            (of, NAMES[part.name], *_numbers(getattr(figures, part.name)))
-            for of, figures in parts.items()
-            for part in fields(figures)
+            (of, title, *asdict(getattr(found, name)).values())
+            for of, found in parts.items()
+            for name, title in NAMES.items()
         ]
         names = ("of", "coefficient", "value", "lower_95", "upper_95")
-        return {name: [row[j] for row in rows] for j, name in enumerate(names)}
+        return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain numbers and texts, None where a figure is undefined."""
-        return {key: _without_nan(item) for key, item in asdict(self).items()}
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and texts, None where a coefficient is undefined."""
+        return _without_nan(asdict(self) | {"reading": self.summary()})  # type: ignore[return-value]
+
+    def summary(self) -> str:
+        """Say what the coefficients mean."""
+        one, mean = self.overall.icc1.value, self.overall.icck.value
+        if np.isnan(one):
+            return "Agreement is undefined: no task has two answers, or all answers are equal."
+        if one <= 0:
+            return (
+                "Answers to one task differ as much as answers to different tasks: the crowd says "
+                "no more about the tasks than chance would."
+            )
+        lines = [
+            f"{one:.0%} of the variance of one answer comes from the tasks; the mean of "
+            f"{self.answers_per_task:.3g} answers has a reliability of {mean:.2f}."
+        ]
+        agreed, consistent = self.overall.icc_agreement.value, self.overall.icc_consistency.value
+        if 0 < agreed < consistent <= 1:
+            # Without the biases the share would be ICC(C,1), and the error smaller by as much.
+            error, less = (1 - agreed) / agreed, (1 - consistent) / consistent
+            lines.append(f"Worker biases make up {1 - less / error:.0%} of the error.")
+        alpha = self.overall.alpha.value
+        if alpha < 0.667:
+            use = "below .667, the least he accepts for tentative conclusions from single answers"
+        else:
+            use = "fit for tentative use by his rule" if alpha < 0.8 else "reliable by his rule"
+        if not np.isnan(alpha):
+            lines.append(f"Krippendorff's alpha is {alpha:.2f}: {use}.")
+        return " ".join(lines)
 
     def __str__(self) -> str:
-        return self.reading
+        return self.summary()
 
 
 def agreement(answers: Answers) -> Agreement:
     """Measure how far the workers agree, in time and memory linear in the answers.
 
-    With ``a_i`` the variance of the tasks, ``b_u`` of the workers' biases and ``e`` of the rest,
-    the coefficients are shares of variance; tables with missing answers are welcome::
+    With the variances ``a`` of the tasks, ``b`` of the workers' biases and ``e`` of the rest, the
+    coefficients are shares of variance; not every worker need answer every task::
 
         ICC(1) = a / (a + w),  a and w from the sums of squares between and within tasks
         ICC(A,1) = a / (a + b + e),   ICC(C,1) = a / (a + e)
@@ -123,28 +145,27 @@ def agreement(answers: Answers) -> Agreement:
     The components of the two-way coefficients equate the sums of squares within tasks, within
     workers and in all with their expectations (Henderson's first method), which on a complete
     table is the analysis of variance, so that ICC(A,1) and ICC(C,1) are those of McGraw and Wong
-    (1996). Negative components are left as they are, as there: noise then scatters about 0.
+    (1996). Negative components are kept, as there, so that the coefficients of pure noise scatter
+    about 0.
     """
     # Shift and scale change nothing but the rounding.
     value = answers.value - answers.value.mean(axis=0)
     value = value / (np.abs(value).max() or 1.0)
-    parts = [_sums(answers, value[:, j]) for j in range(answers.dimension)]
-    whole = _Sums(*(np.sum(parts_of, axis=0) for parts_of in zip(*parts, strict=True)))
-    overall, k = _figures(answers, whole)
-    names = answers.value_names
-    each = {name: _figures(answers, part)[0] for name, part in zip(names, parts, strict=True)}
+    parts = [_square_sums(answers, column) for column in value.T]
+    whole = _SquareSums(*(np.sum(part, axis=0) for part in zip(*parts, strict=True)))
+    counts = _counts(answers)
+    each = [_coefficients(part, counts) for part in parts]
     return Agreement(
         n_tasks=answers.n_tasks,
         n_workers=answers.n_workers,
         n_answers=answers.n_edges,
-        answers_per_task=k,
-        overall=overall,
-        coordinates=each,
-        reading=_reading(overall, k),
+        answers_per_task=float(counts.per_task[0]),
+        overall=_coefficients(whole, counts),
+        coordinates=dict(zip(answers.value_names, each, strict=True)),
     )
 
 
-class _Sums(NamedTuple):
+class _SquareSums(NamedTuple):
     """Sums of squares of all answers (first entry) and without each task (the others)."""
 
     total: Floats
@@ -155,17 +176,22 @@ class _Sums(NamedTuple):
 
 
 class _Counts(NamedTuple):
-    """The counts that go with :class:`_Sums`."""
+    """The counts that go with :class:`_SquareSums`.
+
+    ``spare_tasks`` is what the tasks' variance counts for in the total sum of squares, n - sum of
+    n_i^2 / n, ``spare_workers`` the workers'; ``per_task`` is the k of ICC(k).
+    """
 
     n: Floats
     tasks: Floats
     workers: Floats
-    task_squares: Floats
-    worker_squares: Floats
+    spare_tasks: Floats
+    spare_workers: Floats
+    per_task: Floats
     paired: Floats
 
 
-def _sums(answers: Answers, y: Floats) -> _Sums:
+def _square_sums(answers: Answers, y: Floats) -> _SquareSums:
     n_tasks, n_i = answers.n_tasks, answers.task_degree.astype(np.float64)
     n_u = answers.worker_degree.astype(np.float64)[answers.worker]
     mean_i, within = _within(y, answers.task, n_tasks)
@@ -175,7 +201,7 @@ def _sums(answers: Answers, y: Floats) -> _Sums:
     lost_i = _sum_by(answers.task, lost, n_tasks)
     pairs = n_i > 1
     weighted = np.where(pairs, n_i / np.maximum(n_i - 1, 1), 0.0) * within
-    return _Sums(
+    return _SquareSums(
         total=_without_each(n_i, mean_i, within),
         within_tasks=np.append(within.sum(), within.sum() - within),
         within_workers=np.append(within_u.sum(), within_u.sum() - lost_i),
@@ -215,102 +241,68 @@ def _counts(answers: Answers) -> _Counts:
     def less(whole: float, part: Floats | float) -> Floats:
         return np.append(whole, whole - part * np.ones(answers.n_tasks))
 
-    return _Counts(
-        n=less(answers.n_edges, n_i),
-        tasks=less(answers.n_tasks, 1.0),
-        workers=less(answers.n_workers, last),
-        task_squares=less(float(n_i @ n_i), n_i**2),
-        worker_squares=less(float(n_u @ n_u), squares),
-        paired=less(float(paired.sum()), paired),
-    )
-
-
-def _figures(answers: Answers, sums: _Sums) -> tuple[Figures, float]:
-    c = _counts(answers)
+    n, tasks = less(answers.n_edges, n_i), less(answers.n_tasks, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # What is left of a sum after much was taken away may be rounding below zero.
+        spare_tasks = n - less(float(n_i @ n_i), n_i**2) / n
+        return _Counts(
+            n=n,
+            tasks=tasks,
+            workers=less(answers.n_workers, last),
+            spare_tasks=spare_tasks,
+            spare_workers=n - less(float(n_u @ n_u), squares) / n,
+            per_task=spare_tasks / (tasks - 1),
+            paired=less(float(paired.sum()), paired),
+        )
+
+
+def _coefficients(sums: _SquareSums, c: _Counts) -> Coefficients:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Rounding may leave a sum from which much was subtracted below zero.
         total, within, of_workers = (np.maximum(part, 0.0) for part in sums[:3])
-        varies = total > 1e-24 * max(total[0], 1e-300)
+        least = 1e-24 * max(total[0], 1e-300)
         ms_within = within / (c.n - c.tasks)
         ms_between = np.maximum(total - within, 0.0) / (c.tasks - 1)
-        k = (c.n - c.task_squares / c.n) / (c.tasks - 1)
-        icc1 = (ms_between - ms_within) / (ms_between + (k - 1) * ms_within)
+        icc1 = (ms_between - ms_within) / (ms_between + (c.per_task - 1) * ms_within)
         icck = (ms_between - ms_within) / ms_between
         # a + e from within workers, b + e from within tasks, all three from the total.
         a_e, b_e = of_workers / (c.n - c.workers), ms_within
-        spare = c.n - c.task_squares / c.n, c.n - c.worker_squares / c.n
-        crossed = spare[0] + spare[1] - (c.n - 1)
-        e = (spare[0] * a_e + spare[1] * b_e - total) / crossed
-        a = a_e - e
-        defined = varies & (crossed > 0) & (c.n > c.tasks) & (c.n > c.workers)
-        two_way = [np.where(defined, a / part, np.nan) for part in (a + b_e, a_e)]
+        crossed = c.spare_tasks + c.spare_workers - (c.n - 1)
+        a = a_e - (c.spare_tasks * a_e + c.spare_workers * b_e - total) / crossed
         expected = np.maximum(sums.paired_total, 0.0) / (c.paired - 1)
         alpha = 1 - np.maximum(sums.paired_within, 0.0) / c.paired / expected
-        alpha = np.where(sums.paired_total > 1e-24 * max(total[0], 1e-300), alpha, np.nan)
-    one_way = [np.where(varies & (c.n > c.tasks), icc, np.nan) for icc in (icc1, icck)]
-    named = zip((part.name for part in fields(Figures)), (*one_way, *two_way, alpha), strict=True)
-    return Figures(**{name: _jackknife(found) for name, found in named}), float(k[0])
+        one_way = (total > least) & (c.n > c.tasks)
+        two_way = one_way & (crossed > 0) & (c.n > c.workers)
+        found = {
+            "icc1": np.where(one_way, icc1, np.nan),
+            "icck": np.where(one_way, icck, np.nan),
+            "icc_agreement": np.where(two_way, a / (a + b_e), np.nan),
+            "icc_consistency": np.where(two_way, a / a_e, np.nan),
+            "alpha": np.where(sums.paired_total > least, alpha, np.nan),
+        }
+    return Coefficients(**{name: _jackknife(part) for name, part in found.items()})
 
 
-def _jackknife(found: Floats) -> Figure:
-    """Interval from the figures without each task, on the scale of log(1 - figure).
+def _jackknife(found: Floats) -> Coefficient:
+    """Interval from the coefficients without each task, on the scale of log(1 - coefficient).
 
-    On that scale, of the share of error, a bound above 1 cannot come out.
+    On that scale, the log of the share of error, no bound exceeds 1.
     """
     value = float(found[0]) if np.isfinite(found[0]) else np.nan
     without, n = found[1:], len(found) - 1
     if np.isnan(value) or n < 3 or not np.isfinite(without).all():
-        return Figure(value=value, lower=np.nan, upper=np.nan)
+        return Coefficient(value=value, lower=np.nan, upper=np.nan)
     if value >= 1.0 or (without >= 1.0).any():
         same = bool((without >= 1.0 - 1e-12).all())
         bound = value if same else np.nan
-        return Figure(value=min(value, 1.0), lower=bound, upper=bound)
+        return Coefficient(value=min(value, 1.0), lower=bound, upper=bound)
     error = np.log1p(-without)
     se = np.sqrt((n - 1) / n * ((error - error.mean()) ** 2).sum())
     reach = float(stdtrit(n - 1, 0.975) * se)
     ends = [float(1 - (1 - value) * np.exp(sign * reach)) for sign in (1, -1)]
-    return Figure(value=value, lower=ends[0], upper=ends[1])
-
-
-def _numbers(figure: Figure) -> Iterator[float]:
-    return iter((figure.value, figure.lower, figure.upper))
+    return Coefficient(value=value, lower=ends[0], upper=ends[1])
 
 
 def _without_nan(item: object) -> object:
     if isinstance(item, dict):
         return {key: _without_nan(part) for key, part in item.items()}
     return None if isinstance(item, float) and np.isnan(item) else item
-
-
-def _reading(figures: Figures, k: float) -> str:
-    one, mean = figures.icc1.value, figures.icck.value
-    if np.isnan(one):
-        return "Agreement cannot be told: no task has two answers, or all answers are equal."
-    if one <= 0:
-        return (
-            "Answers to one task differ as much as answers to different tasks: the crowd says "
-            "nothing of the tasks that chance would not."
-        )
-    said = [
-        f"{one:.0%} of the variance of one answer comes from the tasks; the mean of {k:.3g} "
-        f"answers is reliable to {mean:.2f}."
-    ]
-    agreed, consistent = figures.icc_agreement.value, figures.icc_consistency.value
-    if 0 < agreed < consistent <= 1:
-        # Without the biases the share would be ICC(C,1): by so much less the error would be.
-        error, less = (1 - agreed) / agreed, (1 - consistent) / consistent
-        said.append(
-            f"Lasting differences between workers (biases) make up {1 - less / error:.0%} of the "
-            "error."
-        )
-    alpha = figures.alpha.value
-    if alpha < 0.667:
-        said.append(
-            f"Krippendorff's alpha is {alpha:.2f}: below the .667 that he asks for even tentative "
-            "conclusions from single answers."
-        )
-    elif alpha < 0.8:
-        said.append(f"Krippendorff's alpha is {alpha:.2f}: by his measure fit for tentative use.")
-    else:
-        said.append(f"Krippendorff's alpha is {alpha:.2f}: by his measure, reliable.")
-    return " ".join(said)

@@ -56,13 +56,7 @@ def score(
     with one vector per task; tasks without a truth are left out. ``worker_variance`` is likewise
     an array, or a mapping, data frame or path with columns ``worker`` and ``variance``.
     """
-    if isinstance(truth, np.ndarray | list | tuple):
-        true = np.array(truth, dtype=np.float64)
-        true = true[:, None] if true.ndim == 1 else true
-    else:
-        true = read_truth(truth, result.task_ids, result.value_names)
-    if true.shape != result.estimate.shape:
-        raise DataError(f"truth must have shape {result.estimate.shape}, got {true.shape}")
+    true = align_truth(truth, result)
     known = np.isfinite(true).all(axis=1)
     if not known.any():
         raise DataError("truth: no task has a finite one")
@@ -88,6 +82,19 @@ def score(
         coverage_95=coverage(*result.interval(0.95), true),
         rank_correlation=correlation,
     )
+
+
+def align_truth(truth: object, result: Result) -> Floats:
+    """Truths as an array of the shape of the estimates, NaN where unknown; see :func:`score`."""
+    if isinstance(truth, np.ndarray | list | tuple):
+        true = np.array(truth, dtype=np.float64)
+    else:
+        true = read_truth(truth, result.task_ids, result.value_names)
+    shape = true.shape
+    true = true[:, None] if true.ndim == 1 else true
+    if true.shape != result.estimate.shape:
+        raise DataError(f"truth must have shape {result.estimate.shape}, got {shape}")
+    return true
 
 
 def coverage(lower: Floats, upper: Floats, truth: Floats) -> float:

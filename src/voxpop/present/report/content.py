@@ -1,32 +1,33 @@
-"""What the page shows of tasks, answers and workers: columns of plain numbers, rounded and capped.
+"""The numbers of the report: tasks, answers and workers as columns, rounded and capped.
 
-Every list here is as long as the tasks, answers or workers shown. Numbers are rounded to what the
-uncertainty makes worth showing, so that a report of ten thousand tasks stays a file to be mailed.
+Every list here is as long as the tasks, answers or workers shown. Numbers are rounded to the digits
+that their uncertainty supports, so that a report of ten thousand tasks can still be mailed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
-from voxpop.present.report.summary import task_means
+from voxpop.estimators.base import weighted_means
 from voxpop.results.answer_weights import answer_weights
 from voxpop.results.diagnosis import Diagnosis
 from voxpop.results.prediction import stretch_of
 from voxpop.results.result import Result
 
-# No one reads more answers of one task than this; the heaviest are shown.
+# Nobody reads more answers of one task than this; those of the heaviest workers are shown.
 _MOST_ANSWERS = 1000
 # Longer ids lose their middle.
 _LONGEST_ID = 120
-# Bars of the histogram of sds; its last is for all above this quantile.
+# Bars of the histogram of sds; the last one holds all sds above this quantile.
 _BARS, _TOP = 24, 0.99
-# Sds that differ by less than this share are one, and make no histogram.
-_SAME = 1e-3
+# Sds that differ by a smaller share than this are equal, and make no histogram.
+_EQUAL = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,23 +41,23 @@ class Shown:
 
 
 def choose(answers: Answers, result: Result, found: Diagnosis | None, budget: int) -> Shown:
-    """Take all there is, or the most uncertain tasks that so many numbers suffice for.
+    """Take everything, or the most uncertain tasks that fit into a ``budget`` of numbers.
 
-    With them come the workers who answered them, the flagged ones, and as many others, most
-    active first, as there are tasks.
+    With them come the workers who answered them, the flagged ones, and the most active others, up
+    to as many workers as tasks.
     """
     d = answers.dimension
-    per_task = np.minimum(answers.task_degree, _MOST_ANSWERS)
-    cost = 4 + 5 * d + per_task * (3 + d)
+    cost = 4 + 5 * d + np.minimum(answers.task_degree, _MOST_ANSWERS) * (3 + d)
     by_doubt = np.argsort(-result.variance.mean(axis=1), kind="stable")
     n_tasks = max(1, int(np.searchsorted(np.cumsum(cost[by_doubt]), budget, side="right")))
     tasks = np.sort(by_doubt[:n_tasks])
-    first = answers.task_ptr[tasks]
-    degree, kept = answers.task_degree[tasks], per_task[tasks]
-    if (degree == kept).all():
-        edges = np.repeat(first - np.append(0, np.cumsum(kept)[:-1]), kept) + np.arange(kept.sum())
-    else:
-        edges = np.concatenate([_heaviest(answers, result, i) for i in tasks.tolist()])
+    edges = _edges_of(answers, tasks)
+    # Of very many answers to one task, those of the workers with most weight.
+    weight = result.worker_weight[answers.worker[edges]]
+    by_weight = edges[np.lexsort((-weight, answers.task[edges]))]
+    degree = answers.task_degree[tasks]
+    rank = np.arange(len(edges)) - np.repeat(np.cumsum(degree) - degree, degree)
+    edges = np.sort(by_weight[rank < _MOST_ANSWERS])
     wanted = np.zeros(answers.n_workers, dtype=np.int64)
     wanted[answers.worker[edges]] = 1
     if found is not None and found.flags:
@@ -64,16 +65,14 @@ def choose(answers: Answers, result: Result, found: Diagnosis | None, budget: in
         wanted[[ids[worker] for worker in found.workers]] = 1
     most = max(int(wanted.sum()), n_tasks)
     order = np.lexsort((-answers.worker_degree, -wanted))
-    return Shown(tasks, edges, kept, np.sort(order[:most]))
+    return Shown(tasks, edges, np.minimum(degree, _MOST_ANSWERS), np.sort(order[:most]))
 
 
-def _heaviest(answers: Answers, result: Result, i: int) -> Index:
-    """Edges of a task, of very many the heaviest."""
-    edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
-    if len(edges) <= _MOST_ANSWERS:
-        return edges
-    weight = result.worker_weight[answers.worker[edges]]
-    return np.sort(edges[np.argsort(-weight, kind="stable")[:_MOST_ANSWERS]])
+def _edges_of(answers: Answers, tasks: Index) -> Index:
+    """Edges of some tasks, in order."""
+    chosen = np.zeros(answers.n_tasks, dtype=bool)
+    chosen[tasks] = True
+    return np.flatnonzero(chosen[answers.task])
 
 
 def columns(
@@ -81,7 +80,9 @@ def columns(
 ) -> dict[str, Any]:
     """Everything the page draws, as JSON can hold it."""
     digits = _digits(answers, result)
+    n = {"tasks": answers.n_tasks, "answers": answers.n_edges, "workers": answers.n_workers}
     return {
+        "totals": n,
         "names": list(result.value_names),
         "digits": digits.tolist(),
         "answerDigits": _answer_digits(answers.value, digits),
@@ -90,16 +91,11 @@ def columns(
         "workers": _workers(result, shown, digits),
         "flags": [] if found is None else _flags(found, result.worker_ids, shown),
         "pictures": _pictures(answers, result),
-        "totals": {
-            "tasks": answers.n_tasks,
-            "answers": answers.n_edges,
-            "workers": answers.n_workers,
-        },
     }
 
 
 def _digits(answers: Answers, result: Result) -> Index:
-    """Decimals of each coordinate: the usual sd is told to four figures."""
+    """Decimals of each coordinate: the median sd is given to four significant digits."""
     sd = np.median(result.sd, axis=0)
     spread = np.where(sd > 0, sd, np.ptp(answers.value, axis=0) / 100)
     size = np.floor(np.log10(np.where(spread > 0, spread, 1.0)))
@@ -107,10 +103,9 @@ def _digits(answers: Answers, result: Result) -> Index:
 
 
 def _answer_digits(value: Floats, digits: Index) -> list[int]:
-    """Decimals in which all answers are told as they were given, or as many as the sd is worth."""
+    """Decimals that give all answers exactly, or else as many as the sd supports."""
     found = []
-    for j, most in enumerate(np.clip(digits, 0, 12).tolist()):
-        column = value[:, j]
+    for column, most in zip(value.T, np.clip(digits, 0, 12).tolist(), strict=True):
         exact = (k for k in range(most + 1) if (np.round(column, k) == column).all())
         found.append(next(exact, max(most - 2, 0)))
     return found
@@ -119,30 +114,26 @@ def _answer_digits(value: Floats, digits: Index) -> list[int]:
 def _rounded(array: Floats, digits: Index | int) -> list[Any]:
     """Round; what is not a finite number becomes None."""
     if isinstance(digits, int):
-        listed = np.round(array, digits).tolist()
-        whole = bool(np.isfinite(array).all())
-        return listed if whole else [x if np.isfinite(x) else None for x in listed]
+        return [x if isfinite(x) else None for x in np.round(array, digits).tolist()]
     return [_rounded(array[:, j], int(each)) for j, each in enumerate(digits)]
 
 
 def _tasks(
     answers: Answers, result: Result, shown: Shown, digits: Index, truth: Floats | None
 ) -> dict[str, Any]:
-    tasks = shown.tasks
+    tasks, hard = shown.tasks, result.task_difficulty
     low, high = result.interval(0.95)
     return {
-        "id": texts(result.task_ids[tasks]),
+        "id": _texts(result.task_ids[tasks]),
         "estimate": _rounded(result.estimate[tasks], digits),
         "sd": _rounded(result.sd[tasks], digits),
         "lower": _rounded(low[tasks], digits),
         "upper": _rounded(high[tasks], digits),
-        "mean": _rounded(task_means(answers)[tasks], digits),
+        "mean": _rounded(weighted_means(answers, np.ones(answers.n_edges))[tasks], digits),
         "n": answers.task_degree[tasks].tolist(),
         "shown": shown.per_task.tolist(),
         "gold": np.flatnonzero(answers.is_gold[tasks]).tolist(),
-        "difficulty": _rounded(result.task_difficulty[tasks], 3)
-        if result.task_difficulty.size
-        else None,
+        "difficulty": _rounded(hard[tasks], 3) if hard.size else None,
         "truth": None if truth is None else _rounded(truth[tasks], digits),
     }
 
@@ -150,11 +141,7 @@ def _tasks(
 def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> dict[str, Any]:
     edges = shown.edges
     weight, meaning = answer_weights(answers, result, shown.tasks)
-    if len(weight) > len(edges):  # of the largest tasks only some answers are shown
-        here = np.concatenate(
-            [np.arange(*answers.task_ptr[i : i + 2]) for i in shown.tasks.tolist()]
-        )
-        weight = weight[np.searchsorted(here, edges)]
+    weight = weight[np.searchsorted(_edges_of(answers, shown.tasks), edges)]
     place = np.empty(answers.n_workers, dtype=np.int64)
     place[shown.workers] = np.arange(len(shown.workers))
     gold = answers.is_gold[answers.task[edges]]
@@ -182,7 +169,7 @@ def _workers(result: Result, shown: Shown, digits: Index) -> dict[str, Any]:
     bounds = np.sqrt(np.maximum(result.worker_interval[workers], 0.0))
     biased = bool(result.worker_bias.size)
     return {
-        "id": texts(result.worker_ids[workers]),
+        "id": _texts(result.worker_ids[workers]),
         "n": result.worker_answers[workers].tolist(),
         "sd": _rounded(np.sqrt(result.worker_variance[workers]), fewest),
         "lower": _rounded(bounds[:, 0], fewest),
@@ -203,13 +190,13 @@ def _flags(found: Diagnosis, ids: Ids, shown: Shown) -> list[list[Any]]:
 
 
 def _pictures(answers: Answers, result: Result) -> dict[str, Any]:
-    """Figures over everything, shown or not: sds, calibration, and how the iteration went."""
+    """Figures of all tasks, shown or not: sds, calibration and convergence."""
     sd = np.sqrt(result.variance.mean(axis=1))[~answers.is_gold]
     pictures: dict[str, Any] = {"sd": None, "calibration": None, "trace": None}
-    if len(sd) > 1 and np.ptp(sd) > _SAME * sd.max():
+    if len(sd) > 1 and np.ptp(sd) > _EQUAL * sd.max():
         top = float(np.quantile(sd, _TOP))
-        # Where nearly all are the same, the few others must not fall into one bar with them.
-        top = top if top - sd.min() > _SAME * top else float(sd.max())
+        # Where nearly all are equal, the few others must not fall into one bar with them.
+        top = top if top - sd.min() > _EQUAL * top else float(sd.max())
         counts, bounds = np.histogram(np.minimum(sd, top), _BARS, (float(sd.min()), top))
         pictures["sd"] = {
             "bounds": [float(f"{bound:.5g}") for bound in bounds],
@@ -224,9 +211,7 @@ def _pictures(answers: Answers, result: Result) -> dict[str, Any]:
             "pit": _rounded(audit.pit_shares(20), 3),
             "nominal": _rounded(nominal, 2),
             "plain": _rounded(audit.coverage_at(nominal), 4),
-            "stretched": _rounded(audit.coverage_at(nominal, stretched=True), 4)
-            if stretched
-            else None,
+            "stretched": _rounded(audit.coverage_at(nominal, True), 4) if stretched else None,
         }
     changes = [float(f"{change:.2e}") for change in result.trace.changes if np.isfinite(change)]
     if changes:
@@ -234,8 +219,8 @@ def _pictures(answers: Answers, result: Result) -> dict[str, Any]:
     return pictures
 
 
-def texts(ids: Ids) -> list[str]:
+def _texts(ids: Ids) -> list[str]:
     """Ids as text, without the middle of very long ones."""
     cut = _LONGEST_ID // 2
-    spelled = [str(identity) for identity in ids.tolist()]
+    spelled = map(str, ids.tolist())
     return [t if len(t) <= _LONGEST_ID else f"{t[:cut]}…{t[-cut:]}" for t in spelled]

@@ -1,7 +1,8 @@
-// Tables to sort, search and leaf through; and the details of one task or one worker.
+// Tables to sort, search and page through; and the details of one task or one worker.
 
-// A table over `rows` (numbers of things): columns are { title, value, cell, text, minor }, the first
-// opens a row where `open` is given. Only one page of rows is in the document at a time.
+// A table over `rows` (indices): columns are { title, value, cell, text, minor, hint }, where `value`
+// sorts and `cell`, by default the value, is shown. The first column opens a row where `open` is
+// given. Only one page of rows is in the document at a time.
 class Listing {
   constructor({ word, rows, columns, size = 25, sort = null, search = null, filter = null, open = null, caption = null }) {
     Object.assign(this, { word, all: rows, rows, columns, size, open, search, filter, page: 0 });
@@ -41,8 +42,8 @@ class Listing {
       });
       bar.append(element("label", { class: "check" }, box, this.filter.title));
     }
-    this.told = element("span", { class: "told", role: "status" });
-    bar.append(this.told);
+    this.status = element("span", { class: "status", role: "status" });
+    bar.append(this.status);
     return bar;
   }
 
@@ -56,7 +57,7 @@ class Listing {
     if (column.hint) button.title = column.hint;
     button.addEventListener("click", () => {
       const same = this.sorted.column === k;
-      // Names from A, numbers from the largest: what one wants to see first.
+      // Names start at A, numbers at the largest.
       this.sorted = { column: k, down: same ? !this.sorted.down : !column.text };
       this.refresh();
     });
@@ -79,9 +80,9 @@ class Listing {
       if (k === column) head.setAttribute("aria-sort", down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     });
-    if (this.told) {
+    if (this.status) {
       const some = this.rows.length < this.all.length;
-      this.told.textContent = some ? `${count(this.rows.length)} of ${plural(this.all.length, this.word)}` : "";
+      this.status.textContent = some ? `${count(this.rows.length)} of ${plural(this.all.length, this.word)}` : "";
     }
     this.show(0);
   }
@@ -93,7 +94,7 @@ class Listing {
     const shown = this.rows.slice(first, first + this.size);
     this.body.replaceChildren(...shown.map((i) => this.row(i)));
     if (!shown.length) {
-      const none = element("td", { colspan: this.columns.length, class: "none text" }, `No ${this.word} is like that.`);
+      const none = element("td", { colspan: this.columns.length, class: "none text" }, `No matching ${this.word}s.`);
       this.body.append(element("tr", {}, none));
     }
     const turn = (text, to, label) => {
@@ -115,7 +116,7 @@ class Listing {
     const row = element("tr", this.open ? { class: "opens" } : {});
     this.columns.forEach((column, k) => {
       const cell = element("td", { class: classes(column) });
-      const content = column.cell(i);
+      const content = (column.cell || column.value)(i);
       if (k === 0 && this.open) cell.append(element("button", { type: "button", class: "link id" }, content));
       else cell.append(...[content].flat());
       row.append(cell);
@@ -144,7 +145,7 @@ function classes(column) {
   return [column.text ? "text" : "", column.minor ? "minor" : ""].join(" ").trim();
 }
 
-// The dialog: one thing at a time, with a way back to the one before.
+// The dialog: one task or worker at a time, with a way back to the previous one.
 class Details {
   constructor(dialog) {
     this.dialog = dialog;
@@ -192,117 +193,125 @@ function weightCell(weight) {
   return [percent(weight), element("span", { class: "meter", "aria-hidden": "true" }, fill)];
 }
 
+// A remark where not everything is in the file.
+function capped(shown, total, text) {
+  return shown < total ? [element("p", { class: "capped" }, text)] : [];
+}
+
+// Columns that the answers of a task and those of a worker share.
+function answerColumns({ names, answers }, minor) {
+  const hint = "Distance from what the others predict, in standard deviations";
+  const off = { title: "Sds off", hint, value: (e) => Math.abs(answers.off[e] ?? 0), cell: (e) => (names.length > 1 ? fixed : signed)(answers.off[e], 1) };
+  return [
+    { title: "Weight", minor, hint: answers.meaning, value: (e) => answers.weight[e], cell: (e) => weightCell(answers.weight[e]) },
+    ...(answers.off ? [off] : []),
+  ];
+}
+
 // What is known of one task.
 function taskDetails(data, i, show) {
-  const { names, tasks, answers, workers } = data;
-  const edges = data.edgesOf(i);
+  const { tasks, answers, workers } = data;
+  const names = data.names.slice(0, 8);
+  const vector = data.names.length > 1;
   const gold = data.gold.has(i);
-  const parts = [];
-  parts.push(facts([
-    ...names.slice(0, 8).map((name, j) => [
-      names.length > 1 ? name : gold ? "Known truth" : "Estimate",
-      data.told(tasks.estimate[j][i], j),
-      gold ? "gold" : `95 %: ${data.told(tasks.lower[j][i], j)} to ${data.told(tasks.upper[j][i], j)}`,
+  const truth = tasks.truth && tasks.truth[0][i] !== null ? tasks.truth.map((column) => column[i]) : null;
+  const parts = [facts([
+    ...names.map((name, j) => [
+      vector ? name : gold ? "Known truth" : "Estimate",
+      data.estimateText(tasks.estimate[j][i], j),
+      gold ? "gold" : `95 %: ${data.intervalText(i, j)}`,
     ]),
-    ["sd", gold ? "0" : brief(data.taskSd(i)), names.length > 1 ? "over the coordinates" : null],
-    ["Mean of the answers", names.slice(0, 8).map((_, j) => data.told(tasks.mean[j][i], j)).join(", "), null],
-    ...(tasks.truth && tasks.truth[0][i] !== null
-      ? [["Truth", names.slice(0, 8).map((_, j) => data.told(tasks.truth[j][i], j)).join(", "), null]] : []),
-    ...(tasks.difficulty ? [["Difficulty", `${brief(tasks.difficulty[i])} ×`, "noise variance, against the usual"]] : []),
-  ]));
-  if (tasks.shown[i] < tasks.n[i]) {
-    parts.push(element("p", { class: "capped" }, `${count(tasks.shown[i])} of ${count(tasks.n[i])} answers are in this file: those of the workers who count most.`));
-  }
-  const said = (e) => names.map((_, j) => data.said(answers.value[j][e], j)).join(", ");
-  const byWeight = [...edges].sort((a, b) => answers.weight[b] - answers.weight[a]);
+    ["sd", gold ? "0" : brief(data.taskSd(i)), vector ? "over the coordinates" : null],
+    ["Mean of the answers", data.vectorText(tasks.mean, i)],
+    ...(truth ? [["Truth", data.vectorText(tasks.truth, i)]] : []),
+    ...(tasks.difficulty ? [["Difficulty", `${brief(tasks.difficulty[i])} ×`, "the typical noise variance"]] : []),
+  ])];
+  parts.push(...capped(tasks.shown[i], tasks.n[i], `${count(tasks.shown[i])} of ${count(tasks.n[i])} answers are in this file: those of the workers with most weight.`));
+  const byWeight = data.edgesOf(i).sort((a, b) => answers.weight[b] - answers.weight[a]);
   const dot = (e, j) => ({
     x: answers.value[j][e],
-    value: names.map((_, k) => answers.value[k][e]),
+    value: answers.value.map((column) => column[e]),
     weight: answers.weight[e],
-    tip: `${workers.id[answers.worker[e]]}: ${said(e)}\nweight ${percent(answers.weight[e])}`,
+    tip: `${workers.id[answers.worker[e]]}: ${data.names.map((_, k) => data.answerText(answers.value[k][e], k)).join(", ")}\nweight ${percent(answers.weight[e])}`,
     open: () => show.worker(answers.worker[e]),
   });
-  const key = "Dots are answers, larger with more weight; the band is the 95 % interval, the line the estimate, the diamond the mean" + (tasks.truth ? ", the second line the truth." : ".");
-  const vector = (columns) => names.map((_, j) => columns[j][i]);
-  const truth = tasks.truth && tasks.truth[0][i] !== null ? vector(tasks.truth) : null;
+  const key = `Dots are answers, larger with more weight. Band: 95 % interval; line: estimate; diamond: mean${truth ? "; orange line: truth" : ""}.`;
   if (["xmin,ymin,xmax,ymax", "x,y"].includes(names.join())) {
     const list = byWeight.map((e) => dot(e, 0)).reverse();
-    const what = names.length === 4 ? "Boxes" : "Points";
-    const tip = `estimate: ${names.map((_, j) => data.told(tasks.estimate[j][i], j)).join(", ")}`;
-    parts.push(picture(`${what} in the image`, "Stronger with more weight; the estimate in blue.", plane(list, vector(tasks.estimate), truth, tip)));
+    const estimate = tasks.estimate.map((column) => column[i]);
+    parts.push(picture(`${names.length === 4 ? "Boxes" : "Points"} in the image`, `Bolder with more weight. Blue: estimate${truth ? "; orange: truth" : ""}.`,
+      plane(list, estimate, truth, `estimate: ${data.vectorText(tasks.estimate, i)}`)));
   }
-  names.slice(0, 8).forEach((name, j) => {
+  names.forEach((name, j) => {
     const at = {
       estimate: tasks.estimate[j][i], lower: tasks.lower[j][i], upper: tasks.upper[j][i],
-      mean: tasks.mean[j][i], truth: truth ? truth[j] : null,
+      mean: tasks.mean[j][i], truth: truth && truth[j],
     };
-    const drawn = strip(name, at, byWeight.map((e) => dot(e, j)), (v) => data.told(v, j));
+    const drawn = strip(name, at, byWeight.map((e) => dot(e, j)), (v) => data.estimateText(v, j));
     parts.push(element("figure", { class: "picture" }, ...(j === 0 ? [element("figcaption", {}, key)] : []), drawn));
   });
   const list = new Listing({
     word: "answer", rows: byWeight, size: 15, caption: `${plural(tasks.n[i], "answer")}, heaviest first`,
     open: (e) => show.worker(answers.worker[e]),
     columns: [
-      { title: "Worker", text: true, value: (e) => workers.id[answers.worker[e]], cell: (e) => workers.id[answers.worker[e]] },
-      ...names.slice(0, 8).map((name, j) => ({ title: names.length > 1 ? name : "Answer", value: (e) => answers.value[j][e], cell: (e) => data.said(answers.value[j][e], j) })),
-      { title: "Weight", hint: answers.meaning, value: (e) => answers.weight[e], cell: (e) => weightCell(answers.weight[e]) },
-      ...(answers.off ? [{ title: "Sds off", hint: "Distance from what the others predict, in its standard deviations", value: (e) => Math.abs(answers.off[e] ?? 0), cell: (e) => (names.length > 1 ? fixed : signed)(answers.off[e], 1) }] : []),
+      { title: "Worker", text: true, value: (e) => workers.id[answers.worker[e]] },
+      ...names.map((name, j) => ({ title: vector ? name : "Answer", value: (e) => answers.value[j][e], cell: (e) => data.answerText(answers.value[j][e], j) })),
+      ...answerColumns(data, false),
     ],
   });
-  parts.push(list.node, element("p", { class: "told none" }, `Weight: ${answers.meaning}. ${gold ? "The truth of this task is known: no answer counts." : ""}`));
+  const unused = gold ? " The truth of this task is known, so no answer counts." : "";
+  parts.push(list.node, element("p", { class: "none" }, `Weight: ${answers.meaning}.${unused}`));
   return { kind: "Task", title: tasks.id[i], parts };
 }
 
 // What is known of one worker.
 function workerDetails(data, u, show) {
   const { names, tasks, answers, workers } = data;
+  const vector = names.length > 1;
   const edges = data.edgesBy(u);
-  const parts = [];
-  parts.push(facts([
+  const parts = [facts([
     ["Noise sd", brief(workers.sd[u]), `95 %: ${brief(workers.lower[u])} to ${brief(workers.upper[u])}`],
-    ["Weight", `${brief(workers.weight[u])} ×`, "of the average worker's"],
+    ["Weight", `${brief(workers.weight[u])} ×`, "the average worker's"],
     ...(workers.bias ? names.slice(0, 8).map((name, j) => [
-      names.length > 1 ? `Bias of ${name}` : "Bias", signed(workers.bias[j][u], data.digits[j] - 2), `± ${brief(workers.biasSd[j][u])} (sd)`,
+      vector ? `Bias of ${name}` : "Bias", data.differenceText(workers.bias[j][u], j), `± ${brief(workers.biasSd[j][u])} (sd)`,
     ]) : []),
-    ["Answers", count(workers.n[u]), null],
-  ]));
-  const flags = data.flagsOf(u);
-  if (flags.length) {
-    const list = element("ul", { class: "evidence" });
-    for (const [, kind, evidence, alarms] of flags) {
-      const odds = alarms < 1e-6 ? "less than one in a million" : `about one in ${count(Number((1 / alarms).toPrecision(2)))}`;
-      list.append(element("li", {}, element("span", { class: "tag" }, kind), `${evidence}. Of honest crowds, ${odds} would show as much.`));
-    }
-    parts.push(list);
-  }
-  if (edges.length < workers.n[u]) {
-    parts.push(element("p", { class: "capped" }, `${count(edges.length)} of ${plural(workers.n[u], "answer")} are to tasks in this file; only those are shown here.`));
-  }
-  const rest = (e, j) => answers.value[j][e] - tasks.estimate[j][data.taskOf(e)];
-  const size = (e) => Math.sqrt(names.reduce((sum, _, j) => sum + rest(e, j) ** 2, 0) / names.length);
-  const drawn = edges.length > 2000 ? edges.filter((_, k) => k % Math.ceil(edges.length / 2000) === 0) : edges;
+    ["Answers", count(workers.n[u])],
+  ])];
+  const flags = data.flagsOf(u).map(([, kind, evidence, alarms]) => {
+    const odds = alarms < 1e-6 ? "Fewer than 1 honest crowd in a million" : `About 1 honest crowd in ${count(Number((1 / alarms).toPrecision(2)))}`;
+    return element("li", {}, element("span", { class: "tag" }, kind), `${evidence}. ${odds} would show this by chance.`);
+  });
+  if (flags.length) parts.push(element("ul", { class: "evidence" }, ...flags));
+  parts.push(...capped(edges.length, workers.n[u], `${count(edges.length)} of ${plural(workers.n[u], "answer")} are to tasks in this file; only those are shown here.`));
+  const residual = (e, j) => answers.value[j][e] - tasks.estimate[j][data.taskOf(e)];
+  const distance = (e) => Math.sqrt(names.reduce((sum, _, j) => sum + residual(e, j) ** 2, 0) / names.length);
+  const step = Math.ceil(edges.length / 2000);
+  const drawn = edges.filter((_, k) => k % step === 0);
   if (drawn.length) names.slice(0, 4).forEach((name, j) => {
     const list = drawn.map((e) => {
       const i = data.taskOf(e);
       return {
-        x: tasks.estimate[j][i], y: rest(e, j), flagged: Math.abs(answers.off?.[e] ?? 0) > 3 ? 1 : 0,
-        tip: `${tasks.id[i]}: said ${data.said(answers.value[j][e], j)}, estimate ${data.told(tasks.estimate[j][i], j)}\nresidual ${signed(rest(e, j), data.digits[j] - 2)}`,
+        x: tasks.estimate[j][i], y: residual(e, j), flagged: Math.abs(answers.off?.[e] ?? 0) > 3 ? 1 : 0,
+        tip: `${tasks.id[i]}: answer ${data.answerText(answers.value[j][e], j)}, estimate ${data.estimateText(tasks.estimate[j][i], j)}\nresidual ${data.differenceText(residual(e, j), j)}`,
         open: () => show.task(i),
       };
     });
-    const what = names.length > 1 ? ` of ${name}` : "";
-    parts.push(picture(`Residuals${what}`, "Answer less estimate, task by task; orange: more than 3 sds off what the others predict.", dots(list, [`estimate${what}`, "residual"], `Residuals${what} of this worker`, { zero: true, width: 780 })));
+    const of = vector ? ` of ${name}` : "";
+    parts.push(picture(`Residuals${of}`, "Answer minus estimate, task by task. Orange: more than 3 sds from what the others predict.", dots(list, [`estimate${of}`, "residual"], `Residuals${of} of this worker`, { zero: true, width: 780 })));
   });
   const list = new Listing({
-    word: "answer", rows: edges, size: 15, caption: "Answers, farthest off first", sort: { column: names.length === 1 ? 3 : 2, down: true },
+    word: "answer", rows: edges, size: 15, caption: "Answers, largest residual first", sort: { column: vector ? 2 : 3, down: true },
     open: (e) => show.task(data.taskOf(e)),
     columns: [
-      { title: "Task", text: true, value: (e) => tasks.id[data.taskOf(e)], cell: (e) => tasks.id[data.taskOf(e)] },
-      { title: "Answer", value: names.length === 1 ? (e) => answers.value[0][e] : null, cell: (e) => names.slice(0, 8).map((_, j) => data.said(answers.value[j][e], j)).join(", ") },
-      ...(names.length === 1 ? [{ title: "Estimate", minor: true, value: (e) => tasks.estimate[0][data.taskOf(e)], cell: (e) => data.told(tasks.estimate[0][data.taskOf(e)], 0) }] : []),
-      { title: names.length === 1 ? "Residual" : "Distance", value: (e) => (names.length === 1 ? Math.abs(rest(e, 0)) : size(e)), cell: (e) => (names.length === 1 ? signed(rest(e, 0), data.digits[0] - 2) : brief(size(e))) },
-      { title: "Weight", minor: true, hint: answers.meaning, value: (e) => answers.weight[e], cell: (e) => weightCell(answers.weight[e]) },
-      ...(answers.off ? [{ title: "Sds off", value: (e) => Math.abs(answers.off[e] ?? 0), cell: (e) => (names.length > 1 ? fixed : signed)(answers.off[e], 1) }] : []),
+      { title: "Task", text: true, value: (e) => tasks.id[data.taskOf(e)] },
+      { title: "Answer", value: vector ? null : (e) => answers.value[0][e], cell: (e) => names.slice(0, 8).map((_, j) => data.answerText(answers.value[j][e], j)).join(", ") },
+      ...(vector
+        ? [{ title: "Distance", hint: "From the estimate, per coordinate", value: distance, cell: (e) => brief(distance(e)) }]
+        : [
+          { title: "Estimate", minor: true, value: (e) => tasks.estimate[0][data.taskOf(e)], cell: (e) => data.estimateText(tasks.estimate[0][data.taskOf(e)], 0) },
+          { title: "Residual", value: (e) => Math.abs(residual(e, 0)), cell: (e) => data.differenceText(residual(e, 0), 0) },
+        ]),
+      ...answerColumns(data, true),
     ],
   });
   parts.push(list.node);

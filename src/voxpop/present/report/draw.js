@@ -1,6 +1,6 @@
 "use strict";
-// Drawing: elements, numbers as text, and pictures as SVG whose parts tell their values.
-// Text goes into the page as text only (append, textContent): ids are whatever users made them.
+// Drawing: elements, numbers as text, and pictures as SVG whose parts show their values.
+// Ids may hold anything, so text enters the page as text only (append, textContent).
 
 const tips = new WeakMap();
 const actions = new WeakMap();
@@ -22,8 +22,10 @@ function shape(name, attributes = {}, text = null) {
   return made;
 }
 
-// Let a part of a picture tell something when pointed at, and do something when clicked.
-function telling(part, tip, action = null) {
+const line = (kind, x1, y1, x2, y2) => shape("line", { class: kind, x1, y1, x2, y2 });
+
+// Give a part of a picture a tip to show when pointed at, and an action for a click.
+function withTip(part, tip, action = null) {
   tips.set(part, tip);
   if (action) actions.set(part, action);
   return part;
@@ -76,7 +78,7 @@ function logTicks(low, high) {
   return found;
 }
 
-// A scale from numbers to places; log scales need positive numbers.
+// A scale from numbers to coordinates; log scales need positive numbers.
 function scale(low, high, from, to, log = false) {
   const f = log ? Math.log : (x) => x;
   const span = f(high) - f(low) || 1;
@@ -97,7 +99,7 @@ function padded(values, share = 0.05) {
   return [low - room, high + room];
 }
 
-// As short as tells the ticks apart.
+// As few digits as give the ticks exactly.
 function tickTexts(values) {
   for (let figures = 1; figures < 12; figures++) {
     const texts = values.map((v) => (Math.abs(v) >= 1e6 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(figures - 1) : String(Number(v.toPrecision(figures)))));
@@ -108,7 +110,7 @@ function tickTexts(values) {
 
 const LEFT = 56, RIGHT = 10, TOP = 8, BOTTOM = 36;
 
-// As wide as there is room for, so that letters are as large as the page's.
+// As wide as the page allows, so that letters keep their size.
 function canvas(height, label, left = LEFT, most = 560) {
   const width = Math.max(Math.min(most, document.documentElement.clientWidth - 30), 240);
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
@@ -123,13 +125,11 @@ function axes(place, x, y, names, format = null) {
     return at.map((value, k) => [axis(value), texts[k]]);
   };
   for (const [at, text] of y ? marks(y, 4) : []) {
-    svg.append(shape("line", { class: "grid", x1: left, x2: right, y1: at, y2: at }));
-    svg.append(shape("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, text));
+    svg.append(line("grid", left, at, right, at), shape("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, text));
   }
-  svg.append(shape("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
+  svg.append(line("axis", left, bottom, right, bottom));
   for (const [at, text] of marks(x, 6)) {
-    svg.append(shape("line", { class: "axis", x1: at, x2: at, y1: bottom, y2: bottom + 4 }));
-    svg.append(shape("text", { x: at, y: bottom + 17, "text-anchor": "middle" }, text));
+    svg.append(line("axis", at, bottom, at, bottom + 4), shape("text", { x: at, y: bottom + 17, "text-anchor": "middle" }, text));
   }
   const middle = (left + right) / 2;
   svg.append(shape("text", { x: middle, y: bottom + 33, "text-anchor": "middle" }, names[0]));
@@ -155,12 +155,9 @@ function bars(bounds, heights, names, tip, label, even = null) {
     const [from, to] = [x(bounds[k]), x(bounds[k + 1])];
     const size = { x: from + 0.5, width: Math.max(to - from - 1, 0.5) };
     const bar = { class: "bar", ...size, y: y(height), height: Math.max(y(0) - y(height), 0) };
-    place.svg.append(telling(shape("rect", bar), tip(k)));
+    place.svg.append(withTip(shape("rect", bar), tip(k)));
   });
-  if (even !== null) {
-    const line = { class: "ideal", x1: place.left, x2: place.right, y1: y(even), y2: y(even) };
-    place.svg.append(shape("line", line));
-  }
+  if (even !== null) place.svg.append(line("ideal", place.left, y(even), place.right, y(even)));
   return place.svg;
 }
 
@@ -170,10 +167,7 @@ function curves(list, names, label, { xs, ys, log = false, diagonal = false, for
   const x = scale(xs[0], xs[1], place.left, place.right);
   const y = scale(ys[0], ys[1], place.bottom, place.top, log);
   axes(place, x, y, names, format);
-  if (diagonal) {
-    const line = { x1: x(xs[0]), y1: y(ys[0]), x2: x(xs[1]), y2: y(ys[1]) };
-    place.svg.append(shape("line", { class: "ideal", ...line }));
-  }
+  if (diagonal) place.svg.append(line("ideal", x(xs[0]), y(ys[0]), x(xs[1]), y(ys[1])));
   for (const curve of list) {
     const points = curve.x.map((at, k) => `${x(at)},${y(curve.y[k])}`).join(" ");
     const pale = curve.pale ? " pale" : "";
@@ -181,63 +175,52 @@ function curves(list, names, label, { xs, ys, log = false, diagonal = false, for
     if (curve.x.length > 60) continue;
     curve.x.forEach((at, k) => {
       const mark = shape("circle", { class: `mark${pale}`, cx: x(at), cy: y(curve.y[k]), r: 3.5 });
-      place.svg.append(telling(mark, curve.tip(k)));
+      place.svg.append(withTip(mark, curve.tip(k)));
     });
   }
   return place.svg;
 }
 
-// Dots that tell and open something: each { x, y, low, high, flagged, tip, open }.
-function dots(list, names, label, { logY = false, zero = false, height = 210, width = 560 } = {}) {
-  const place = canvas(height, label, LEFT, width);
-  const range = (values, log) => {
-    if (!log) return padded(values);
-    const [low, high] = padded(values.map(Math.log), 0.04);
-    return [Math.exp(low), Math.exp(high)];
-  };
+// Dots with tips that open something: each { x, y, low, high, flagged, tip, open }.
+function dots(list, names, label, { logY = false, zero = false, width = 560 }) {
+  const place = canvas(210, label, LEFT, width);
   const x = scale(...padded(list.map((d) => d.x)), place.left, place.right);
   const ys = list.flatMap((d) => (d.low > 0 ? [d.y, d.low, d.high ?? d.y] : [d.y]));
-  const y = scale(...range(zero ? [...ys, 0] : ys, logY), place.bottom, place.top, logY);
+  const range = logY ? padded(ys.map(Math.log), 0.04).map(Math.exp) : padded(zero ? [...ys, 0] : ys);
+  const y = scale(...range, place.bottom, place.top, logY);
   axes(place, x, y, names);
-  if (zero) {
-    place.svg.append(shape("line", { class: "axis", x1: place.left, x2: place.right, y1: y(0), y2: y(0) }));
-  }
+  if (zero) place.svg.append(line("axis", place.left, y(0), place.right, y(0)));
   for (const dot of [...list].sort((a, b) => (a.flagged || 0) - (b.flagged || 0))) {
     const kind = dot.flagged ? "dot flagged" : "dot";
-    if (dot.low > 0 && dot.high) {
-      place.svg.append(shape("line", { class: "reach", x1: x(dot.x), x2: x(dot.x), y1: y(dot.low), y2: y(dot.high) }));
-    }
+    if (dot.low > 0 && dot.high) place.svg.append(line("reach", x(dot.x), y(dot.low), x(dot.x), y(dot.high)));
     const made = shape("circle", { class: kind, cx: x(dot.x), cy: y(dot.y), r: list.length > 300 ? 2.5 : 3.5 });
-    place.svg.append(telling(made, dot.tip, dot.open));
+    place.svg.append(withTip(made, dot.tip, dot.open));
   }
   return place.svg;
 }
 
 // One coordinate of a task: answers as dots, by weight; interval, estimate, mean and truth.
 function strip(name, at, list, format) {
-  const reach = [at.lower, at.upper, at.estimate, at.truth ?? null, ...list.map((d) => d.x)];
+  const reach = [at.lower, at.upper, at.estimate, at.truth, ...list.map((d) => d.x)];
   const levels = Math.min(Math.max(list.length, 3), 12);
   const place = canvas(BOTTOM + 9 * levels + 20, `Answers and estimate of ${name}`, 10, 780);
   const x = scale(...padded(reach), place.left, place.right);
   const { svg, top, bottom } = place;
   const band = { x: x(at.lower), width: Math.max(x(at.upper) - x(at.lower), 1) };
   const interval = `95 % interval: ${format(at.lower)} to ${format(at.upper)}`;
-  svg.append(telling(shape("rect", { class: "band", ...band, y: top, height: bottom - top }), interval));
+  svg.append(withTip(shape("rect", { class: "band", ...band, y: top, height: bottom - top }), interval));
   axes(place, x, null, [name]);
-  const upright = (kind, value, tip) => {
-    const line = { class: kind, x1: x(value), x2: x(value), y1: top, y2: bottom };
-    svg.append(telling(shape("line", line), tip));
-  };
-  upright("estimate", at.estimate, `estimate: ${format(at.estimate)}`);
-  if (at.truth !== null && at.truth !== undefined) upright("truth", at.truth, `truth: ${format(at.truth)}`);
+  for (const kind of ["estimate", "truth"]) {
+    if (at[kind] !== null) svg.append(withTip(line(kind, x(at[kind]), top, x(at[kind]), bottom), `${kind}: ${format(at[kind])}`));
+  }
   list.forEach((dot, k) => {
     const cy = bottom - 8 - 9 * (k % levels);
     const r = 3 + 4 * Math.sqrt(dot.weight);
-    svg.append(telling(shape("circle", { class: "dot", cx: x(dot.x), cy, r }), dot.tip, dot.open));
+    svg.append(withTip(shape("circle", { class: "dot", cx: x(dot.x), cy, r }), dot.tip, dot.open));
   });
   const [m, h] = [x(at.mean), bottom];
   const points = `${m},${h - 6} ${m + 5},${h} ${m},${h + 6} ${m - 5},${h}`;
-  svg.append(telling(shape("polygon", { class: "mean", points }), `mean of the answers: ${format(at.mean)}`));
+  svg.append(withTip(shape("polygon", { class: "mean", points }), `mean of the answers: ${format(at.mean)}`));
   return svg;
 }
 
@@ -265,16 +248,16 @@ function plane(list, estimate, truth, tip) {
   for (const d of list) {
     const box = d.value.length === 4;
     const look = box ? { "stroke-opacity": 0.35 + 0.65 * d.weight, "stroke-width": 1 + 1.5 * d.weight } : {};
-    place.svg.append(telling(draw(d.value, box ? "outline" : "dot", look, 3 + 4 * Math.sqrt(d.weight)), d.tip, d.open));
+    place.svg.append(withTip(draw(d.value, box ? "outline" : "dot", look, 3 + 4 * Math.sqrt(d.weight)), d.tip, d.open));
   }
-  if (truth) place.svg.append(telling(draw(truth, "truth", {}, 6), "truth"));
-  place.svg.append(telling(draw(estimate, "estimate", {}, 7), tip));
+  if (truth) place.svg.append(withTip(draw(truth, "truth", {}, 6), "truth"));
+  place.svg.append(withTip(draw(estimate, "estimate", {}, 7), tip));
   return place.svg;
 }
 
 // One tip for all pictures; it follows the pointer, and on a phone the finger.
 function startTips(tip, dialog) {
-  const told = (event) => {
+  const show = (event) => {
     const text = tips.get(event.target);
     tip.hidden = text === undefined;
     if (tip.hidden) return;
@@ -286,7 +269,7 @@ function startTips(tip, dialog) {
     tip.style.left = `${Math.max(left, 8)}px`;
     tip.style.top = `${above > 4 ? above : event.clientY + 18}px`;
   };
-  for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kind, told);
+  for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kind, show);
   document.addEventListener("scroll", () => { tip.hidden = true; }, true);
   document.addEventListener("click", (event) => {
     const action = actions.get(event.target);

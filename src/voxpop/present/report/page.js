@@ -1,6 +1,6 @@
 // The page: unpack the data, draw the pictures, list tasks and workers.
 
-// Columns with what is worked out from them: positions, means, who answered what.
+// The columns, indexed by task and by worker, and their numbers as text.
 class Data {
   constructor(content) {
     Object.assign(this, content);
@@ -25,14 +25,18 @@ class Data {
   edgesBy(u) { return this.byWorker[u]; }
   taskOf(e) { return this.owner[e]; }
   flagsOf(u) { return this.byFlag.get(u) || []; }
+  kindsOf(u) { return this.flagsOf(u).map((flag) => flag[1]); }
 
   taskSd(i) {
     const { sd } = this.tasks;
     return Math.sqrt(sd.reduce((sum, column) => sum + column[i] ** 2, 0) / sd.length);
   }
 
-  told(x, j) { return fixed(x, this.digits[j] - 2); }
-  said(x, j) { return fixed(x, this.answerDigits[j]); }
+  estimateText(x, j) { return fixed(x, this.digits[j] - 2); }
+  answerText(x, j) { return fixed(x, this.answerDigits[j]); }
+  differenceText(x, j) { return signed(x, this.digits[j] - 2); }
+  intervalText(i, j) { return `${this.estimateText(this.tasks.lower[j][i], j)} to ${this.estimateText(this.tasks.upper[j][i], j)}`; }
+  vectorText(columns, i) { return columns.slice(0, 8).map((column, j) => this.estimateText(column[i], j)).join(", "); }
 }
 
 async function unpack(text) {
@@ -50,21 +54,21 @@ function pictures(data, show) {
       const last = k === counts.length - 1 && largest > bounds[k + 1];
       return `sd ${brief(bounds[k])} to ${brief(last ? largest : bounds[k + 1])}\n${plural(counts[k], "task")}`;
     };
-    room.append(picture("How sure the estimates are", "Tasks by the sd of their estimate; the last bar holds all above.",
+    room.append(picture("Uncertainty of the estimates", "Tasks by the sd of their estimate; the last bar includes all larger ones.",
       bars(bounds, counts, ["sd of the estimate", "tasks"], tip, "Histogram of the sds of the estimates")));
   }
   room.append(...workerPicture(data, show));
   if (calibration) {
     const { pit, nominal, plain, stretched } = calibration;
-    const curve = (y, pale, name) => ({ x: nominal, y, pale, tip: (k) => `${name}${percent(nominal[k])} intervals hold ${percent(y[k], 1)} of left-out answers` });
+    const curve = (y, pale, name) => ({ x: nominal, y, pale, tip: (k) => `${name}${percent(nominal[k])} intervals contain ${percent(y[k], 1)} of left-out answers` });
     const list = stretched ? [curve(plain, true, "before stretching: "), curve(stretched, false, "")] : [curve(plain, false, "")];
-    const note = stretched ? " Dashed: before intervals were stretched." : "";
-    room.append(picture("Do intervals keep their word?", `Share of left-out answers inside prediction intervals; dotted is what was promised.${note}`,
-      curves(list, ["promised", "held"], "Coverage of prediction intervals", { xs: [0, 1], ys: [0, 1], diagonal: true, format: percent })));
+    const note = stretched ? " Dashed: before the intervals were stretched." : "";
+    room.append(picture("Coverage of the intervals", `Share of left-out answers inside their prediction intervals. Dotted: nominal.${note}`,
+      curves(list, ["nominal coverage", "observed"], "Coverage of prediction intervals", { xs: [0, 1], ys: [0, 1], diagonal: true, format: percent })));
     const bounds = Array.from({ length: pit.length + 1 }, (_, k) => k / pit.length);
     const tip = (k) => `${percent(bounds[k])} to ${percent(bounds[k + 1])} of the prediction:\n${brief(pit[k])} × as many answers as expected`;
-    room.append(picture("Where answers fall in their predictions", "Even when predictions are honest; high at the ends when too narrow, in the middle when too wide.",
-      bars(bounds, pit, ["share of the prediction below the answer (PIT)", "× expected"], tip, "Histogram of the probability integral transform", 1)));
+    room.append(picture("Calibration of the predictions (PIT)", "Flat where predictions are calibrated; high at the ends where they are too narrow, in the middle where too wide.",
+      bars(bounds, pit, ["share of the prediction below the answer", "answers / expected"], tip, "Histogram of the probability integral transform", 1)));
   }
   if (trace) {
     const xs = trace.changes.map((_, k) => k + 1);
@@ -73,7 +77,8 @@ function pictures(data, show) {
     const curve = { x: xs, y: ys, pale: false, tip: (k) => `sweep ${xs[k]}: change ${trace.changes[k].toExponential(1)}` };
     const svg = curves([curve], ["sweep", "change"], "Change of the estimates, sweep by sweep",
       { xs: [1, Math.max(xs.length, 2)], ys: [low / 1.5, high * 1.5], log: true, width: 380 });
-    const figure = picture("Convergence", trace.converged ? `Settled after ${plural(xs.length, "sweep")}.` : `Not settled after ${plural(xs.length, "sweep")}: read the estimates as approximate.`, svg);
+    const sweeps = plural(xs.length, "sweep");
+    const figure = picture("Convergence", trace.converged ? `Converged after ${sweeps}.` : `Not converged after ${sweeps}: the estimates are approximate.`, svg);
     document.getElementById("trace").append(...figure.childNodes);
   }
 }
@@ -97,63 +102,57 @@ function workerPicture(data, show) {
     tip: [
       workers.id[u],
       `noise sd ${brief(workers.sd[u])} (95 %: ${brief(workers.lower[u])} to ${brief(workers.upper[u])})`,
-      biased ? `bias ${signed(workers.bias[0][u], data.digits[0] - 2)}` : null,
-      plural(workers.n[u], "answer"), data.flagsOf(u).map((flag) => flag[1]).join(", ") || null,
+      biased ? `bias ${data.differenceText(workers.bias[0][u], 0)}` : "",
+      plural(workers.n[u], "answer"), data.kindsOf(u).join(", "),
     ].filter((line) => line).join("\n"),
     open: () => show.worker(u),
   }));
-  const some = workers.id.length > chosen.length ? ` ${count(chosen.length)} are drawn: the flagged and the most active.` : "";
-  const text = `${biased ? "Noise and bias of each." : "Noise of each with its 95 % interval, least noisy first."} Orange: flagged. Click one to see its answers.${some}`;
+  const some = workers.id.length > chosen.length ? ` Shown are ${count(chosen.length)}: the flagged and the most active.` : "";
+  const text = `${biased ? "Noise against bias." : "Noise with its 95 % interval, least noisy first."} Orange: flagged. Click a dot to see the answers.${some}`;
   const x = biased ? "bias" : "workers, by noise";
-  return [picture("Who the workers are", text, dots(list, [x, "noise sd"], `Workers: noise against ${biased ? "bias" : "rank"}`, { logY: true }))];
+  return [picture("Workers", text, dots(list, [x, "noise sd"], `Workers: noise against ${biased ? "bias" : "rank"}`, { logY: true }))];
 }
 
 function taskListing(data, show) {
   const { names, tasks } = data;
   const ids = tasks.id.map((id) => id.toLowerCase());
-  const many = names.length > 4;
+  const one = names.length === 1;
+  const hint = one ? "Standard deviation of the estimate" : "Root of the mean variance of the coordinates";
+  const estimates = names.slice(0, 4).map((name, j) => ({
+    title: one ? "Estimate" : names.length > 4 && j === 3 ? `${name} …` : name, minor: j > 1,
+    value: (i) => tasks.estimate[j][i], cell: (i) => data.estimateText(tasks.estimate[j][i], j),
+  }));
   const columns = [
-    { title: "Task", text: true, value: (i) => tasks.id[i], cell: (i) => tasks.id[i] },
-    ...names.slice(0, 4).map((name, j) => ({ title: names.length > 1 ? (many && j === 3 ? `${name} …` : name) : "Estimate", minor: j > 1, value: (i) => tasks.estimate[j][i], cell: (i) => data.told(tasks.estimate[j][i], j) })),
-    { title: "sd", hint: names.length > 1 ? "Root of the mean variance of the coordinates" : "Standard deviation of the estimate", value: (i) => data.taskSd(i), cell: (i) => (data.gold.has(i) ? "gold" : brief(data.taskSd(i))) },
+    { title: "Task", text: true, value: (i) => tasks.id[i] },
+    ...estimates,
+    { title: "sd", hint, value: (i) => data.taskSd(i), cell: (i) => (data.gold.has(i) ? "gold" : brief(data.taskSd(i))) },
   ];
-  if (names.length === 1) {
-    columns.push({ title: "95 % interval", minor: true, value: (i) => tasks.upper[0][i] - tasks.lower[0][i], cell: (i) => (data.gold.has(i) ? "" : `${data.told(tasks.lower[0][i], 0)} to ${data.told(tasks.upper[0][i], 0)}`) });
-  }
-  if (tasks.truth && names.length === 1) {
-    columns.push({ title: "Truth", minor: true, value: (i) => tasks.truth[0][i], cell: (i) => data.told(tasks.truth[0][i], 0) });
-  }
-  if (tasks.difficulty) {
-    columns.push({ title: "Difficulty", minor: true, hint: "Noise variance on the task, as a multiple of the usual", value: (i) => tasks.difficulty[i], cell: (i) => brief(tasks.difficulty[i]) });
-  }
+  if (one) columns.push({ title: "95 % interval", minor: true, value: (i) => tasks.upper[0][i] - tasks.lower[0][i], cell: (i) => (data.gold.has(i) ? "" : data.intervalText(i, 0)) });
+  if (one && tasks.truth) columns.push({ title: "Truth", minor: true, value: (i) => tasks.truth[0][i], cell: (i) => data.estimateText(tasks.truth[0][i], 0) });
+  if (tasks.difficulty) columns.push({ title: "Difficulty", minor: true, hint: "Noise variance on the task, relative to a typical task", value: (i) => tasks.difficulty[i], cell: (i) => brief(tasks.difficulty[i]) });
   columns.push({ title: "Answers", minor: true, value: (i) => tasks.n[i], cell: (i) => count(tasks.n[i]) });
-  const sd = names.length > 4 ? 5 : names.length + 1;
-  return new Listing({ word: "task", rows: tasks.id.map((_, i) => i), columns, sort: { column: sd, down: true }, search: (i) => ids[i], open: show.task });
+  return new Listing({ word: "task", rows: [...ids.keys()], columns, sort: { column: estimates.length + 1, down: true }, search: (i) => ids[i], open: show.task });
 }
 
 function workerListing(data, show) {
   const { names, workers } = data;
-  const search = workers.id.map((id, u) => `${id} ${data.flagsOf(u).map((flag) => flag[1]).join(" ")}`.toLowerCase());
-  const bias = (u) => names.map((_, j) => workers.bias[j][u]);
+  const search = workers.id.map((id, u) => `${id} ${data.kindsOf(u).join(" ")}`.toLowerCase());
+  const bias = (u) => workers.bias.map((column) => column[u]);
   const columns = [
-    { title: "Worker", text: true, value: (u) => workers.id[u], cell: (u) => workers.id[u] },
+    { title: "Worker", text: true, value: (u) => workers.id[u] },
     { title: "Noise sd", value: (u) => workers.sd[u], cell: (u) => brief(workers.sd[u]) },
     { title: "95 % interval", minor: true, value: (u) => workers.upper[u] - workers.lower[u], cell: (u) => `${brief(workers.lower[u])} to ${brief(workers.upper[u])}` },
   ];
   if (workers.bias) {
-    columns.push({ title: "Bias", minor: names.length > 1, value: (u) => (names.length > 1 ? Math.hypot(...bias(u)) : bias(u)[0]), cell: (u) => bias(u).slice(0, 4).map((b, j) => signed(b, data.digits[j] - 2)).join(", ") });
+    columns.push({ title: "Bias", minor: names.length > 1, value: (u) => (names.length > 1 ? Math.hypot(...bias(u)) : bias(u)[0]), cell: (u) => bias(u).slice(0, 4).map((b, j) => data.differenceText(b, j)).join(", ") });
   }
   columns.push(
-    { title: "Weight", hint: "What an answer counts, against the average worker's", value: (u) => workers.weight[u], cell: (u) => brief(workers.weight[u]) },
+    { title: "Weight", hint: "Weight of an answer, relative to the average worker's", value: (u) => workers.weight[u], cell: (u) => brief(workers.weight[u]) },
     { title: "Answers", value: (u) => workers.n[u], cell: (u) => count(workers.n[u]) },
-    { title: "Flags", text: true, value: (u) => data.flagsOf(u).map((flag) => flag[1]).join() || "\uffff", cell: (u) => data.flagsOf(u).map((flag) => element("span", { class: "tag" }, flag[1])) },
+    { title: "Flags", text: true, value: (u) => data.kindsOf(u).join() || "\uffff", cell: (u) => data.kindsOf(u).map((kind) => element("span", { class: "tag" }, kind)) },
   );
   const filter = data.flags.length ? { title: "flagged only", keep: (u) => data.flagsOf(u).length } : null;
-  return new Listing({ word: "worker", rows: workers.id.map((_, u) => u), columns, sort: { column: columns.length - 3, down: true }, search: (u) => search[u], filter, open: show.worker });
-}
-
-function capped(shown, total, text) {
-  return shown < total ? [element("p", { class: "capped" }, text)] : [];
+  return new Listing({ word: "worker", rows: [...search.keys()], columns, sort: { column: columns.length - 3, down: true }, search: (u) => search[u], filter, open: show.worker });
 }
 
 async function start() {
@@ -168,11 +167,11 @@ async function start() {
   pictures(data, show);
   const { totals, tasks, workers } = data;
   document.getElementById("tasks").append(
-    ...capped(tasks.id.length, totals.tasks, `${count(tasks.id.length)} of ${count(totals.tasks)} tasks are in this file: the most uncertain ones. Headline and pictures are of all; the table of tasks beside this file has them all.`),
+    ...capped(tasks.id.length, totals.tasks, `${count(tasks.id.length)} of ${count(totals.tasks)} tasks are in this file: the most uncertain ones. The cards and pictures cover all tasks, and so does tasks.csv.`),
     taskListing(data, show).node,
   );
   document.getElementById("workers").append(
-    ...capped(workers.id.length, totals.workers, `${count(workers.id.length)} of ${count(totals.workers)} workers are in this file: the flagged, those who answered the tasks above, and the most active.`),
+    ...capped(workers.id.length, totals.workers, `${count(workers.id.length)} of ${count(totals.workers)} workers are in this file: the flagged, those who answered the tasks above, and the most active others.`),
     workerListing(data, show).node,
   );
   document.documentElement.dataset.ready = "yes";
@@ -180,7 +179,7 @@ async function start() {
 
 start().catch((error) => {
   const failure = document.getElementById("failure");
-  failure.textContent = `The tables cannot be shown (${error.message}): the page needs a browser of 2023 or later.`;
+  failure.textContent = `The tables cannot be shown (${error.message}). This page needs a browser from 2023 or later.`;
   failure.hidden = false;
   throw error;
 });

@@ -1,4 +1,4 @@
-"""The page: words and numbers put into one HTML file that needs nothing else."""
+"""The page: cards, tables and numbers in one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ from string import Template
 
 import numpy as np
 
-from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.read import read_truth
 from voxpop.data.tables import replacing
-from voxpop.errors import DataError
 from voxpop.present.report.content import choose, columns
 from voxpop.present.report.summary import Card, cards, gain_over_mean
 from voxpop.results.answer_weights import require_match
 from voxpop.results.diagnosis import diagnose
 from voxpop.results.explanation import number_text
+from voxpop.results.metrics import align_truth
 from voxpop.results.result import Result
 
-# A file to be mailed; what does not fit is left out, and the page says so.
+# Small enough to be mailed; what does not fit is left out, and the page says so.
 _MOST_BYTES = 2_900_000
-# Testing the workers takes seconds for as many numbers; of more, nobody waits for it in passing.
+# Testing the workers takes seconds for this many numbers; for more, a report would take too long.
 _MOST_DIAGNOSED = 2_000_000
-# Numbers to begin with: about three bytes each, packed.
+# Numbers to begin with: about three bytes each, compressed.
 _MOST_NUMBERS = 900_000
 
 
@@ -45,10 +43,10 @@ def write_report(
 ) -> Path:
     """Write a report of a result as one HTML file, to be opened in any browser, also offline.
 
-    It shows what was found and how far to trust it: the model and why, the gain over the mean, the
+    It shows the estimates and how far to trust them: the model and why, the gain over the mean, the
     audit, flagged workers with the evidence, and every task and worker, to sort, search and open.
-    It holds the answers: treat it as you treat them. At most 3 MB: of very many tasks the most
-    uncertain ones are in it. The same answers and result give the same file.
+    It contains the answers: protect it as you protect them. It is at most 3 MB: of very many tasks
+    it holds the most uncertain ones. The same answers and result give the same file.
 
     Parameters
     ----------
@@ -60,19 +58,19 @@ def write_report(
         True values: an array in the order of the tasks, NaN where unknown, or a mapping, data frame
         or path with one vector per task. The error is then measured against them.
     title
-        What the report is of; by default the name of the file's folder.
+        The title of the report; by default the name of the file's folder.
     """
     require_match(answers, result)
     place = Path(path)
-    true = None if truth is None else _true(truth, result)
+    true = None if truth is None else align_truth(truth, result)
     found = diagnose(answers, result) if answers.value.size <= _MOST_DIAGNOSED else None
-    said = cards(result, gain_over_mean(answers, result, true), found)
+    summary = cards(result, gain_over_mean(answers, result, true), found)
     name = title or place.absolute().parent.name or "answers"
     budget = _MOST_NUMBERS
     while True:
         shown = choose(answers, result, found, budget)
         content = columns(answers, result, found, shown, true)
-        page = _page(result, name, said, content)
+        page = _page(result, name, summary, content)
         if len(page) <= _MOST_BYTES or len(shown.tasks) == 1:
             break
         budget = int(0.9 * budget * _MOST_BYTES / len(page))
@@ -81,32 +79,22 @@ def write_report(
     return place
 
 
-def _true(truth: object, result: Result) -> Floats:
-    """Truths as an array of the shape of the estimates, NaN where unknown."""
-    if not isinstance(truth, np.ndarray):
-        return read_truth(truth, result.task_ids, result.value_names)
-    true = truth[:, None] if truth.ndim == 1 else truth
-    if true.shape != result.estimate.shape:
-        raise DataError(f"truth must have shape {result.estimate.shape}, got {truth.shape}")
-    return np.asarray(true, dtype=np.float64)
-
-
-def _page(result: Result, title: str, said: list[Card], content: dict[str, object]) -> bytes:
+def _page(result: Result, title: str, summary: list[Card], content: dict[str, object]) -> bytes:
     parts = files("voxpop.present.report")
     style = parts.joinpath("page.css").read_text("utf-8")
     script = "\n".join(
         parts.joinpath(name).read_text("utf-8") for name in ("draw.js", "details.js", "page.js")
     )
-    # Packed, and in letters that mean nothing to HTML, whatever an id holds.
+    # Compressed, and in base64, which is safe inside HTML whatever an id holds.
     packed = zlib.compress(json.dumps(content, allow_nan=False, separators=(",", ":")).encode())
     page = Template(parts.joinpath("page.html").read_text("utf-8")).substitute(
         policy=_policy(style, script),
         title=html.escape(title),
         counts=_counts(content["totals"]),  # type: ignore[arg-type]
-        cards="".join(map(_card, said)),
-        notes=_list(result.all_notes()),
+        cards="".join(map(_card, summary)),
+        notes="".join(f"<li>{html.escape(note)}</li>" for note in result.all_notes()),
         levels=_levels(result),
-        contest=_contest(result),
+        comparison=_comparison(result),
         version=html.escape(version("voxpop")),
         style=style,
         script=script,
@@ -116,7 +104,7 @@ def _page(result: Result, title: str, said: list[Card], content: dict[str, objec
 
 
 def _policy(style: str, script: str) -> str:
-    """Allow this style and this script, by their hashes, and nothing else at all."""
+    """Allow this style and this script, by their hashes, and nothing else."""
 
     def hashed(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
@@ -144,10 +132,6 @@ def _card(card: Card) -> str:
     )
 
 
-def _list(sentences: Iterable[str]) -> str:
-    return "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
-
-
 def _levels(result: Result) -> str:
     """The noise levels as a table, where the method has levels."""
     if not result.levels.size:
@@ -159,8 +143,8 @@ def _levels(result: Result) -> str:
     return _table("Noise levels of the workers", ("noise sd", "share of workers"), rows)
 
 
-def _contest(result: Result) -> str:
-    """The models compared, where a contest was held."""
+def _comparison(result: Result) -> str:
+    """The noise models compared, where that was done."""
     contest = result.settings.get("contest")
     if not contest:
         return ""
@@ -174,7 +158,7 @@ def _contest(result: Result) -> str:
         )
         for row in sorted(contest, key=lambda row: -float(row["log_score"]))
     ]
-    heads = ("model", "log score", "squared error", "standard errors worse", "95 % cover")
+    heads = ("model", "log score", "squared error", "standard errors worse", "95 % coverage")
     return _table("Models compared on left-out answers", heads, rows)
 
 

@@ -4,7 +4,7 @@ A flag is a question to a person, not a verdict: nobody is removed. See :func:`d
 tests and :func:`effect_of_removing` for what the estimates would be without some workers.
 """
 
-from voxpop.results.diagnosis.effect import EffectOfRemoving, effect_of_removing
 from voxpop.results.diagnosis.flags import Diagnosis, Flag, diagnose
+from voxpop.results.diagnosis.removing import EffectOfRemoving, effect_of_removing
 
 __all__ = ["Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"]

@@ -1,4 +1,4 @@
-"""Pairs of workers who gave the same answers more often than two honest ones would."""
+"""Copies: pairs of workers who gave the same answers more often than two honest ones would."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from scipy.special import bdtrc, chdtri, ndtr
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 
-# Pairs of equal answers looked at, and edges of pairs tested, per answer of the table: this keeps
+# Pairs of equal answers examined, and edges of pairs tested, per answer of the table: this keeps
 # the search linear. Ten answers to a task in which seven are equal make two pairs per answer.
 _WORK_PER_ANSWER = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two workers, on how many of their common tasks they gave the same, and the odds of that.
+    """Two workers, the number of tasks they share and on how many they gave equal answers.
 
-    ``chance`` is the number of equal answers two honest workers would give at most on average,
-    ``p`` the probability that they give as many as these did.
+    ``chance`` bounds the expected number of equal answers of two honest workers, ``p`` is the
+    probability that they give as many as these did.
     """
 
     first: int
@@ -36,15 +36,15 @@ def find_copies(answers: Answers, level: float) -> list[Pair]:
     """Find pairs with ``p`` times the number of all pairs at most ``level``.
 
     Copies share rare answers. So the search goes through the groups of equal answers to one task
-    from the smallest on, leaves pairs whose meetings could not amount to the level, and tests the
-    others on all the tasks they share; both within a bound on the work.
+    from the smallest to the largest, skips pairs whose equal answers could not reach the level,
+    and tests the others on all the tasks they share; the work of both is bounded.
     """
-    search = _Search(answers, level / max(answers.n_workers * (answers.n_workers - 1) / 2, 1.0))
+    search = _CopySearch(answers, level / max(answers.n_workers * (answers.n_workers - 1) / 2, 1.0))
     found = (search.test(u, v) for u, v in search.candidates())
     return sorted((pair for pair in found if pair.p <= search.threshold), key=lambda pair: pair.p)
 
 
-class _Search:
+class _CopySearch:
     """What is computed once for all pairs."""
 
     def __init__(self, answers: Answers, threshold: float) -> None:
@@ -53,24 +53,23 @@ class _Search:
         self.code = _number_values(answers.value)
         self._n_codes = int(self.code.max()) + 1
         key = answers.worker.astype(np.int64) * self._n_codes + self.code
-        self._habits, place, times = np.unique(key, return_inverse=True, return_counts=True)
-        self._times = times
-        # How often the edge's worker gives this answer elsewhere, whatever the task; as a chance.
-        self._habit = times[place] / (answers.worker_degree[answers.worker] + 1)
+        self._habits, place, self._times = np.unique(key, return_inverse=True, return_counts=True)
+        # How often the edge's worker gives this answer, whatever the task; as a probability.
+        self._habit = self._times[place] / (answers.worker_degree[answers.worker] + 1)
         self._value = answers.value - answers.value.mean(axis=0)
         starts = answers.task_ptr[:-1]
         self._total = np.add.reduceat(self._value, starts, axis=0)
         self._squares = np.add.reduceat(self._value**2, starts, axis=0)
 
     def candidates(self) -> list[tuple[int, int]]:
-        """Pairs whose equal answers, had they been foreseen, were rarer than the threshold."""
-        e, f, chance = self._meetings()
+        """Pairs whose equal answers are less likely than the threshold."""
+        e, f, chance = self._equal_answers()
         worker, n = self.answers.worker.astype(np.int64), self.answers.n_workers
         u, v = np.minimum(worker[e], worker[f]), np.maximum(worker[e], worker[f])
         chance = np.maximum(chance, np.maximum(self._habit[e], self._habit[f]))
         key, pair = np.unique(u * n + v, return_inverse=True)
         evidence = np.bincount(pair, -np.log(chance), minlength=len(key))
-        # All of these tasks equal is one way of as many equal: the tail is at least this likely.
+        # Agreement on exactly these tasks is one case of the tail, which is at least as likely.
         rare = np.flatnonzero(evidence >= -np.log(self.threshold))
         rare = rare[np.argsort(-evidence[rare], kind="stable")]
         degree = self.answers.worker_degree
@@ -78,7 +77,7 @@ class _Search:
         rare = rare[work <= _WORK_PER_ANSWER * self.answers.n_edges]
         return [(int(k // n), int(k % n)) for k in key[rare]]
 
-    def _meetings(self) -> tuple[Index, Index, Floats]:
+    def _equal_answers(self) -> tuple[Index, Index, Floats]:
         """Pairs of edges with equal answers to one task, and the share of third workers there."""
         group = self.answers.task.astype(np.int64) * self._n_codes + self.code
         order = np.argsort(group, kind="stable")
@@ -88,22 +87,21 @@ class _Search:
         kept = kept[np.argsort(size[kept], kind="stable")]
         work = np.cumsum(size[kept] * (size[kept] - 1) // 2)
         kept = kept[work <= _WORK_PER_ANSWER * self.answers.n_edges]
-        first, second = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        chance = [np.empty(0)]
+        pairs, chance = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
         for s in np.unique(size[kept]):
             rows = order[starts[kept[size[kept] == s]][:, None] + np.arange(s)]
-            i, j = np.triu_indices(s, 1)
-            first.append(rows[:, i].ravel())
-            second.append(rows[:, j].ravel())
+            two = np.stack(np.triu_indices(s, 1), axis=1)
+            pairs.append(rows[:, two].reshape(-1, 2))
             degree = self.answers.task_degree[self.answers.task[rows[:, 0]]]
-            chance.append(np.repeat((s - 1) / degree, len(i)))
-        return np.concatenate(first), np.concatenate(second), np.concatenate(chance)
+            chance.append(np.repeat((s - 1) / degree, len(two)))
+        first, second = np.concatenate(pairs).T
+        return first, second, np.concatenate(chance)
 
     def test(self, u: int, v: int) -> Pair:
         """Test all the tasks that two workers share.
 
-        The chance that an honest pair agrees on a task is taken as the largest of: the share of
-        third workers who gave the same answer, how often the other one gives it whatever the
+        The probability that an honest pair agrees on a task is taken as the largest of: the share
+        of third workers who gave the same answer, how often the other one gives it whatever the
         task (two straight-liners agree), and what the noise of the two allows.
         """
         answers = self.answers
@@ -115,23 +113,17 @@ class _Search:
         same = self.code[e] == self.code[f]
         chance = np.zeros(len(tasks))
         for one, other, who in ((e, f, v), (f, e, u)):
-            # One more case of either kind (Laplace), so that the unseen is not the impossible.
-            third = self._given_by_third(one, other)
-            chance = np.maximum(chance, (third + 1) / answers.task_degree[tasks])
-            times = self._times_given(who, self.code[one]) - same
-            chance = np.maximum(chance, (times + 1) / (answers.worker_degree[who] + 1))
-        odds = _tail(same, chance)
-        if odds <= self.threshold:  # the noise costs most to find, and can only add to the chance
+            # Laplace's pseudo-count of one, so that the unseen is not impossible.
+            third = self._given_by_third(one, other) + 1
+            times = self._times_given(who, self.code[one]) - same + 1
+            chance = np.maximum(chance, third / answers.task_degree[tasks])
+            chance = np.maximum(chance, times / (answers.worker_degree[who] + 1))
+        p = _tail(same, chance)
+        if p <= self.threshold:  # the noise takes longest to compute, and can only raise the chance
             chance = np.maximum(chance, self._by_noise(e, f))
-            odds = _tail(same, chance)
-        return Pair(
-            first=u,
-            second=v,
-            shared=len(tasks),
-            equal=int(same.sum()),
-            chance=float(chance.sum()),
-            p=odds,
-        )
+            p = _tail(same, chance)
+        equal, total = int(same.sum()), float(chance.sum())
+        return Pair(first=u, second=v, shared=len(tasks), equal=equal, chance=total, p=p)
 
     def _edges(self, worker: int) -> Index:
         pointer = self.answers.worker_ptr
@@ -153,12 +145,12 @@ class _Search:
         return np.asarray(found.astype(np.int64) - 1 - (self.code[other] == self.code[one]))
 
     def _by_noise(self, e: Index, f: Index) -> float:
-        """Chance that two answers fall on one step of the scale, from the workers' own noise.
+        """Probability that two answers fall on one step of the scale, by the workers' own noise.
 
-        Two precise workers agree often, and more often than the crowd. Their noise is taken from
-        their distance to the mean of third workers, so that agreeing with each other does not
-        make them precise, and at the lower end of what it may be; where nothing is left of it,
-        any agreement is possible.
+        Two precise workers agree more often than the crowd. Their noise is estimated from their
+        residuals about the mean of third workers, so that agreeing with each other does not make
+        them precise, and taken at its lower confidence bound; if that is not positive, any
+        agreement is possible.
         """
         enough = self.answers.task_degree[self.answers.task[e]] >= 4
         e, f = e[enough], f[enough]
@@ -177,15 +169,15 @@ class _Search:
             return 1.0
         workers = (int(self.answers.worker[edge[0]]) for edge in (e, f))
         step = np.max([_steps(self.answers.value[self._edges(w)]) for w in workers], axis=0)
-        # The coordinates need not be independent: the rarest agreement bounds that of all.
+        # The coordinates need not be independent: the least likely agreement bounds that of all.
         return float((1 - 2 * ndtr(-step / 2 / np.sqrt(lowest))).min())
 
 
 def _tail(same: NDArray[np.bool_], chance: Floats) -> float:
     """Bound the probability of as many equal answers.
 
-    Among tasks with this mean chance, equally likely ones have the longest tail beyond the mean
-    and one (Hoeffding 1956).
+    Among all tasks with this mean probability, equal probabilities have the longest tail beyond
+    the mean plus one (Hoeffding 1956).
     """
     n, equal, p = len(same), int(same.sum()), float(chance.mean())
     return float(bdtrc(equal - 1, n, p)) if equal > n * p + 1 else 1.0

@@ -1,20 +1,21 @@
-"""What the estimates would be without some workers."""
+"""Removing: what the estimates would be without some workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from voxpop.arrays import Codes, Floats, Ids
+from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
-from voxpop.errors import ConfigError, shorten
-from voxpop.estimators import Estimator
+from voxpop.errors import require, shorten
 from voxpop.results.result import Result
+
+if TYPE_CHECKING:  # the caller brings the estimator
+    from voxpop.estimators import Estimator
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -26,7 +27,7 @@ class EffectOfRemoving:
     removed
         Ids of the workers left out.
     before, after
-        The results with all workers and without those.
+        The results with all workers and without these.
     task_ids
         The tasks that both have, in the order of ``after``.
     change
@@ -58,7 +59,9 @@ class EffectOfRemoving:
     @property
     def tasks(self) -> Any:
         """Data frame: task, and of every value the estimate before, after, and the change in sd."""
-        after, kept = self.after, _places(self.before.task_ids, self.task_ids)
+        after = self.after
+        place = {identity: i for i, identity in enumerate(self.before.task_ids.tolist())}
+        kept = [place[identity] for identity in self.task_ids.tolist()]
         columns: dict[str, object] = {"task": self.task_ids}
         for j, name in enumerate(after.value_names):
             columns[f"{name}_before"] = self.before.estimate[kept, j]
@@ -69,22 +72,20 @@ class EffectOfRemoving:
     def summary(self) -> str:
         """Say in a sentence what changes."""
         where = int(np.abs(self.change_in_sd).max(axis=1).argmax())
-        said = (
+        moved = (
             f"without {shorten(self.removed)}, half of the estimates move by less than "
             f"{self.typical:.2g} sd, and none by more than {self.largest:.2g} sd "
             f"(task {shorten(self.task_ids[where : where + 1])})"
         )
-        if len(self.left_without_answers):
-            said += f"; left without any answer: task {shorten(self.left_without_answers)}"
-        return said
+        left = shorten(self.left_without_answers)
+        return f"{moved}; left without any answer: task {left}" if left else moved
 
     def to_dict(self) -> dict[str, Any]:
-        """What changes as plain numbers; a change of what was certain is None."""
-        finite = np.isfinite(self.largest)
+        """What changes as plain numbers; an infinite change (the sd was 0) is None."""
         return {
             "removed": self.removed.tolist(),
             "typical_change_in_sd": self.typical if np.isfinite(self.typical) else None,
-            "largest_change_in_sd": self.largest if finite else None,
+            "largest_change_in_sd": self.largest if np.isfinite(self.largest) else None,
             "left_without_answers": self.left_without_answers.tolist(),
         }
 
@@ -101,22 +102,22 @@ def effect_of_removing(
 ) -> EffectOfRemoving:
     """Fit again without some workers, given by their ids, and say how far the estimates move.
 
-    Large changes mean that the workers matter, not that the estimates get better: that takes
-    gold, or a look at the tasks that move most. ``before`` is the estimator's result on all the
-    answers, where it is at hand.
+    Large changes mean that the workers matter, not that the estimates improve: to see that, use
+    gold, or look at the tasks that move most. ``before`` is the estimator's result on all the
+    answers, if you have it already.
     """
     known = {identity: u for u, identity in enumerate(answers.worker_ids.tolist())}
     named = list(dict.fromkeys(workers))
     unknown = [worker for worker in named if worker not in known]
-    if unknown or not named:
-        raise ConfigError(
-            f"workers must be ids of workers who answered, got {shorten(unknown) or 'none'}"
-        )
+    require(
+        bool(named) and not unknown,
+        f"workers must be ids of workers who answered, got {shorten(unknown) or 'none'}",
+    )
     removed = np.zeros(answers.n_workers, dtype=bool)
     removed[[known[worker] for worker in named]] = True
-    if removed.all():
-        raise ConfigError("all workers are to be removed; leave some to fit")
-    fewer, kept = _without(answers, removed)
+    require(not removed.all(), "all workers would be removed; leave some to fit")
+    edges = ~removed[answers.worker]
+    fewer, kept = answers.select(edges), np.unique(answers.task[edges])
     before = estimator.fit(answers) if before is None else before
     after = estimator.fit(fewer)
     change = after.estimate - before.estimate[kept]
@@ -132,29 +133,3 @@ def effect_of_removing(
         change_in_sd=in_sd,
         left_without_answers=np.delete(answers.task_ids, kept),
     )
-
-
-def _without(answers: Answers, removed: NDArray[np.bool_]) -> tuple[Answers, Codes]:
-    """Answers less those of some workers, and the numbers of the tasks that have any left."""
-    edges = ~removed[answers.worker]
-    task, worker = answers.task[edges], answers.worker[edges]
-    tasks, new_task = np.unique(task, return_inverse=True)
-    workers, new_worker = np.unique(worker, return_inverse=True)
-    gold = None if answers.gold is None else answers.gold[tasks]
-    fewer = Answers.from_codes(
-        new_task.astype(np.int32),
-        answers.task_ids[tasks],
-        new_worker.astype(np.int32),
-        answers.worker_ids[workers],
-        answers.value[edges],
-        value_names=answers.value_names,
-        gold=gold,
-        frame_kind=answers.frame_kind,
-        columns=answers.columns,
-    )
-    return fewer, tasks
-
-
-def _places(ids: Ids, wanted: Ids) -> list[int]:
-    place = {identity: i for i, identity in enumerate(ids.tolist())}
-    return [place[identity] for identity in wanted.tolist()]

@@ -1,0 +1,338 @@
+"""Tests of every worker, by coordinate: slope, bias and noise against an honest crowd.
+
+Each compares a worker with the others on the same tasks and allows for two things: the noise of
+the worker's answers, and how much honest workers differ among themselves. The second is learned
+from the crowd, so only workers who differ from the rest of the crowd are found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
+from voxpop.arrays import Floats, Index
+from voxpop.data.answers import Answers
+
+# A tenth of an honest crowd may be clearly noisier or more biased than the rest. So the spread is
+# also fitted at this quantile of the workers on the side that is tested.
+_OUTER = 0.8
+# Efficiency of a spread estimated from medians, relative to one from squares, for Gaussians.
+_EFFICIENCY = 0.37
+# Rearrangements of a worker's residuals over its tasks: with eight, their mean has a small error
+# beside that of the worker's own answers.
+_REARRANGEMENTS = 8
+# The tail is an integral over how honest workers differ; this grid reaches past 1e-15.
+_GRID = np.linspace(-8.0, 8.0, 321)
+_GRID_WEIGHT = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2).sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerTest:
+    """One test of all workers.
+
+    Attributes
+    ----------
+    statistic
+        The statistic of each worker, NaN where it is undefined.
+    median
+        Its median over the crowd.
+    p
+        Probability that an honest worker's is at least as extreme; 1 where it is undefined.
+    """
+
+    statistic: Floats
+    median: float
+    p: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class PeerMedians:
+    """The answers to tasks with at least two other answers, and the median of those others.
+
+    ``edge`` runs worker by worker. ``other`` is the median of the others' answers (edges,
+    dimension): a single wild answer does not make the rest look wrong.
+    """
+
+    answers: Answers
+    edge: Index
+    worker: Index
+    other: Floats
+    count: Index
+
+    @classmethod
+    def of(cls, answers: Answers) -> PeerMedians:
+        """Put beside every answer the median of the others' to the same task."""
+        edge = answers.by_worker[answers.task_degree[answers.task[answers.by_worker]] >= 3]
+        worker = answers.worker[edge].astype(np.int64)
+        other = np.stack([_median_of_others(answers, y)[edge] for y in answers.value.T], axis=1)
+        count = np.bincount(worker, minlength=answers.n_workers)
+        return cls(answers, edge, worker, other, count)
+
+    @property
+    def value(self) -> Floats:
+        """The workers' own answers, in the order of ``edge``."""
+        return np.asarray(self.answers.value[self.edge])
+
+    def sum(self, x: Floats) -> Floats:
+        """Add up by worker."""
+        total = np.bincount(self.worker, x, minlength=self.answers.n_workers)
+        return total.astype(np.float64)
+
+    def mean(self, x: Floats) -> Floats:
+        """Average by worker; 0 where a worker has no edge here."""
+        return np.asarray(self.sum(x) / np.maximum(self.count, 1))
+
+    def median(self, x: Floats) -> Floats:
+        """Median by worker; 0 where a worker has no edge here."""
+        if not len(x):
+            return np.zeros(len(self.count))
+        order, first = np.lexsort((x, self.worker)), np.cumsum(self.count) - self.count
+        places = (np.maximum(self.count - 1, 0) // 2, self.count // 2)
+        low, high = (x[order[np.minimum(first + place, len(x) - 1)]] for place in places)
+        return np.where(self.count > 0, (low + high) / 2, 0.0)
+
+    def centred(self, x: Floats) -> Floats:
+        """Subtract each worker's mean."""
+        return np.asarray(x - self.mean(x)[self.worker])
+
+    def variance_of_sum(self, x: Floats, by_chance: Floats) -> Floats:
+        """Variance of each worker's sum of x: from the scatter of its terms, or the one given."""
+        n = np.maximum(self.count, 2)
+        scatter = self.sum(self.centred(x) ** 2)
+        return np.asarray(np.maximum(scatter * n / (n - 1), self.sum(by_chance)))
+
+
+def _median_of_others(answers: Answers, value: Floats) -> Floats:
+    order = np.lexsort((value, answers.task))
+    first = answers.task_ptr[:-1][answers.task]
+    rank = np.arange(answers.n_edges) - first
+    left = answers.task_degree[answers.task] - 1
+    ordered, last = value[order], answers.n_edges - 1
+    # The place of the median among the others moves up by one past the answer that is left out.
+    places = [half + (half >= rank) for half in ((left - 1) // 2, left // 2)]
+    low, high = (ordered[np.minimum(first + place, last)] for place in places)
+    found = np.empty(answers.n_edges)
+    found[order] = low + (high - low) / 2
+    return found
+
+
+def _mean_of_others(answers: Answers, x: Floats) -> Floats:
+    total = np.bincount(answers.task, x, minlength=answers.n_tasks)[answers.task]
+    return np.asarray((total - x) / np.maximum(answers.task_degree[answers.task] - 1, 1))
+
+
+def _variance_in_task(answers: Answers, x: Floats) -> Floats:
+    """Variance of one answer drawn from those of the edge's task: what chance would change."""
+    n = answers.task_degree
+    mean = np.bincount(answers.task, x, minlength=answers.n_tasks) / n
+    square = (x - mean[answers.task]) ** 2
+    return np.asarray((np.bincount(answers.task, square, minlength=len(n)) / n)[answers.task])
+
+
+def slope_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
+    """Test whether a worker's answers rise and fall with the others': low is bad.
+
+    Answers are replaced by their ranks among all answers of the table, from -1/2 to 1/2, so that
+    neither the units nor a wild answer matter. With the worker's ranks ``y`` and the mean ranks
+    ``c`` of the others on the same tasks, both centred over the worker's tasks (so a bias does not
+    matter), the statistic is a ratio of slopes::
+
+        g = (sum c y / sum c^2) / (sum c h / sum c^2)
+
+    where ``h`` are the ranks that an honest worker of this noise would give: the others' medians
+    plus the worker's own residuals, rearranged over its tasks. An honest worker's statistic is the
+    crowd's, times a factor of its own (some use less of a scale), plus noise. It is uncertain for a
+    noisy worker and certainly 0 for one who always gives one value: this test finds the second,
+    not the first.
+    """
+    answers = crowd.answers
+    rank = _ranks(answers.value[:, j]) / answers.n_edges - 0.5
+    c = crowd.centred(_mean_of_others(answers, rank)[crowd.edge])
+    y = crowd.centred(rank[crowd.edge])
+    honest = crowd.sum(c * _rearranged_ranks(crowd, j, c))
+    judged = (crowd.count >= needed) & (honest > 1e-9 * crowd.count)
+    safe = np.where(judged, honest, 1.0)
+    ratio = np.where(judged, crowd.sum(c * y) / safe, np.nan)
+    median = float(np.median(ratio[judged])) if judged.any() else 0.0
+    p = np.ones(len(ratio))
+    if median > 0:  # else the crowd itself follows nothing
+        slope = median * safe / np.where(judged, crowd.sum(c**2), 1.0)
+        by_chance = c**2 * _variance_in_task(answers, rank)[crowd.edge]
+        variance = crowd.variance_of_sum(c * (y - slope[crowd.worker] * c), by_chance)
+        se = np.sqrt(variance) / (median * safe)
+        relative, se, count = (ratio / median)[judged], se[judged], crowd.count[judged]
+        tau = _spread(relative - 1.0, se)
+        p[judged] = _tail(relative, se, count, tau, int(judged.sum()), factor=True)
+    return WorkerTest(statistic=ratio, median=median, p=p)
+
+
+def _rearranged_ranks(crowd: PeerMedians, j: int, c: Floats) -> Floats:
+    """Ranks of the others' medians plus the worker's residuals from other tasks.
+
+    Averaged over several rearrangements: steps of the golden section through the worker's sorted
+    residuals spread them evenly over its tasks sorted by the others' answers. This needs no random
+    numbers and does not depend on the order of the rows.
+    """
+    own, other = crowd.value[:, j], crowd.other[:, j]
+    residual = own - other
+    by_task = np.lexsort((residual, c, other, crowd.worker))
+    by_size = np.lexsort((residual, crowd.worker))
+    first = (np.cumsum(crowd.count) - crowd.count)[crowd.worker]
+    place, n = np.arange(len(own)) - first, crowd.count[crowd.worker]
+    ordered = np.sort(crowd.answers.value[:, j])
+    # 0.7 + 0.1 is the step 0.8 of a scale, whatever its last bit.
+    same = 1e-9 * (ordered[-1] - ordered[0])
+    mean = np.zeros(len(own))
+    golden = (np.sqrt(5.0) - 1) / 2
+    for k in range(_REARRANGEMENTS):
+        taken = ((place * golden + (k + 0.5) / _REARRANGEMENTS) % 1.0 * n).astype(np.int64)
+        made = other[by_task] + residual[by_size[first + np.minimum(taken, n - 1)]]
+        # Nobody answers beyond the ends of the scale, and many answer at the ends.
+        made = np.clip(made, ordered[0], ordered[-1])
+        # In order, the search through a long table stays within the processor's cache.
+        rising = np.argsort(made)
+        low = np.searchsorted(ordered, made[rising] - same, side="left")
+        high = np.searchsorted(ordered, made[rising] + same, side="right")
+        share = (low + high) / (2 * len(ordered) * _REARRANGEMENTS)
+        mean[by_task[rising]] += share - 0.5 / _REARRANGEMENTS
+    return mean
+
+
+def bias_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
+    """Test the mean residual about the others' medians: far from the crowd's is bad."""
+    residual = crowd.value[:, j] - crowd.other[:, j]
+    by_chance = _variance_in_task(crowd.answers, crowd.answers.value[:, j])[crowd.edge]
+    se = np.sqrt(crowd.variance_of_sum(residual, by_chance)) / np.maximum(crowd.count, 1)
+    return _compare_with_crowd(crowd, crowd.mean(residual), se, needed, two_sided=True)
+
+
+def noise_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
+    """Test the size of the residuals about the others' medians: large is bad.
+
+    A bias and a use of the scale do not matter: a line through the worker's answers takes both out.
+    With ``a`` the distance of an answer and ``b`` the mean distance of the others on the same task,
+    the statistic is the logit of the mean of ``a / (a + b)``: about the log of how many times as
+    far off the worker is, yet one slip, however large, counts as one.
+    """
+    answers = crowd.answers
+    own, other = crowd.value[:, j], crowd.other[:, j]
+    residuals = (own - other, _about_own_line(crowd, own, other))
+    choices = [np.abs(x - crowd.median(x)[crowd.worker]) for x in residuals]
+    # One wild answer turns a line: take whichever has the smaller median distance.
+    medians = [crowd.median(x) for x in choices]
+    distance = np.where((medians[1] < medians[0])[crowd.worker], choices[1], choices[0])
+    size = np.zeros(answers.n_edges)
+    size[crowd.edge] = distance
+    a, b = distance, np.maximum(_mean_of_others(answers, size)[crowd.edge], 0.0)
+    share = np.where(a + b > 0, a / np.where(a + b > 0, a + b, 1.0), 0.5)
+    n = np.maximum(crowd.count, 1)
+    # Half a pseudo-count on either side keeps the logit finite.
+    mean = (n * crowd.mean(share) + 0.5) / (n + 1)
+    judged = crowd.count >= needed
+    median = float(np.median(mean[judged])) if judged.any() else 0.5
+    shares = np.zeros(answers.n_edges)
+    shares[crowd.edge] = share
+    variance = crowd.variance_of_sum(share, _variance_in_task(answers, shares)[crowd.edge])
+    away = mean - median
+    # Shares are bounded, not Gaussian, and a few large ones make a long tail: by Bernstein's
+    # inequality a third of the excess is added to the variance of the sum.
+    error = np.sqrt(variance + np.maximum(n * away, 0.0) / 3) / n
+    # Between the crowd's share and the worker's, the error grows as the logit does.
+    logit, steep = np.log(mean / (1 - mean)), 1 / (mean * (1 - mean))
+    rise = logit - np.log(median / (1 - median))
+    se = error * np.divide(rise, away, out=steep, where=np.abs(away) > 1e-6)
+    return _compare_with_crowd(crowd, logit, se, needed, two_sided=False)
+
+
+def _ranks(x: Floats) -> Floats:
+    """Ranks from 1, ties sharing theirs; scipy.stats, which has this, takes long to load."""
+    _, place, count = np.unique(x, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
+
+
+def _about_own_line(crowd: PeerMedians, own: Floats, other: Floats) -> Floats:
+    """Residuals of the answers about the worker's own line over the others' medians."""
+    c, y = crowd.centred(other), crowd.centred(own)
+    square = crowd.sum(c**2)
+    slope = crowd.sum(c * y) / np.where(square > 0, square, 1.0)
+    return np.asarray(y - slope[crowd.worker] * c)
+
+
+def _compare_with_crowd(
+    crowd: PeerMedians, statistic: Floats, se: Floats, needed: int, *, two_sided: bool
+) -> WorkerTest:
+    judged = crowd.count >= needed
+    p = np.ones(len(statistic))
+    median = float(np.median(statistic[judged])) if judged.any() else 0.0
+    away, error, count = (statistic - median)[judged], se[judged], crowd.count[judged]
+    for sign in (1, -1) if two_sided else (1,):
+        # Crowds are skewed: the spread of honest workers is learned on the side that is tested.
+        side = sign * away >= 0
+        tau = max(_spread(away[side], error[side], share) for share in (0.5, _OUTER))
+        n_side = int(side.sum())
+        tail = _tail(-sign * away, error, count, tau, n_side, long_tail=not two_sided)
+        p[judged] = np.minimum(p[judged], (2 if two_sided else 1) * tail)
+    return WorkerTest(statistic=np.where(judged, statistic, np.nan), median=median, p=p)
+
+
+def _spread(away: Floats, se: Floats, share: float = 0.5) -> float:
+    """Learn how much honest workers differ, beyond the error with which each is known.
+
+    The spread at which the quantile ``share`` of ``away^2 / (se^2 + spread^2)`` is that of a
+    Gaussian. Quantiles are robust: the workers who are looked for cannot hide by widening it.
+    """
+    if len(away) == 0:
+        return 0.0
+    square, error = away**2, se**2
+    target = float(ndtri((1 + share) / 2)) ** 2
+
+    def too_small(spread: float) -> bool:
+        scaled = square / np.maximum(error + spread, 1e-300)
+        return bool(np.quantile(scaled, share, method="lower") > target)
+
+    low, high = 0.0, float(square.max()) / target
+    if not too_small(low):
+        return 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if too_small(middle) else (low, middle)
+    return float(np.sqrt(high))
+
+
+def _tail(
+    found: Floats,
+    se: Floats,
+    count: Index,
+    tau: float,
+    n_crowd: int,
+    factor: bool = False,
+    long_tail: bool = False,
+) -> Floats:
+    """Probability that an honest worker is at or below ``found``.
+
+    Honest workers are at 0 plus ``tau`` t, or, as a ``factor``, at exp(tau t): t is Student's, as
+    the spread is estimated from ``n_crowd`` workers. The noise about that is Student's, too, as
+    each error is estimated from ``count`` answers. Where honest crowds have a ``long_tail``, as in
+    their noise, t falls off no faster than an exponential.
+    """
+    p = np.ones(len(found))
+    freedom = max(_EFFICIENCY * (n_crowd - 1), 1.0)
+    # Within two standard deviations nobody is flagged: spare the integral.
+    near = 1.0 - 2 * se if factor else -2 * np.sqrt(se**2 + tau**2)
+    where = found < near
+    if not where.any():
+        return p
+    differ = np.asarray(stdtrit(freedom, ndtr(_GRID)))
+    if long_tail:
+        # The double exponential with as much beyond the outer quantile as the Gaussian has.
+        outer = ndtri((1 + _OUTER) / 2) / -np.log(1 - _OUTER)
+        reach = outer * -np.log(2 * ndtr(-np.abs(_GRID)))
+        differ = np.sign(differ) * np.maximum(np.abs(differ), reach)
+    differ = tau * differ
+    honest = np.exp(np.minimum(differ, 700.0)) if factor else differ
+    for u in np.flatnonzero(where):
+        z = (found[u] - honest) / max(se[u], 1e-300)
+        p[u] = min(1.0, float(_GRID_WEIGHT @ stdtr(count[u] - 1.0, z)))
+    return p
