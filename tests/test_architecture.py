@@ -11,11 +11,11 @@ from tests.floor_plan import PAGE, SOURCE, draw, drawn, imports, modules
 
 # Where a name that users have hands over to what stands further down, when it is called.
 DOORS = {
-    ("results.result", "results.explaining"),
-    ("results.result", "results.explanation"),
+    ("results.result", "results.explain"),
     ("results.result", "results.prediction"),
     ("results.diagnosis.effect", "estimators"),
-    ("collect.planning.frontier", "present.drawing"),
+    ("collect.planning.plan", "present.drawing"),
+    ("collect.planning.plan", "present.plots"),
 }
 
 

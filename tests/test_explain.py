@@ -36,7 +36,7 @@ from voxpop.cli import main
 from voxpop.estimators import Auto
 from voxpop.models.noise import Noise
 from voxpop.present.terminal import show_explanation
-from voxpop.results.explaining import expected_variance
+from voxpop.results.explain import expected_variance
 from voxpop.results.prediction import scatter, seen_variance
 
 LEVELS = (10.0, 100.0, 1000.0)

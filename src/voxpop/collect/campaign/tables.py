@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from voxpop.arrays import Ids
-from voxpop.collect.campaign import Batch, Campaign, Rules
+from voxpop.collect.campaign.batch import Batch, Rules
+from voxpop.collect.campaign.campaign import Campaign
 from voxpop.collect.campaign.ledger import id_array
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.data.answers import Answers
