@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,35 +16,36 @@ from voxpop.errors import shorten
 from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.prediction import find_id, predicted, scatter, seen_variance, stretch_of
 from voxpop.results.result import Result
+from voxpop.results.value_of_answer import value_of_answer
 
-# Distances of the next answer that count: from this share of the narrowest sd, to so many widest.
-_NEAREST, _FARTHEST, _STEPS = 1e-4, 12.0, 600
+if TYPE_CHECKING:
+    from voxpop.estimators.base import Estimator
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation:
-    """One task: who said what, what it counted for, and what would be without it.
+    """One task, answer by answer: weights, leave-one-out predictions and estimates.
 
-    Rows are answers, heaviest first; arrays of vectors are (n_answers, dimension).
+    Rows are answers in order of decreasing weight; arrays of vectors are (n_answers, dimension).
 
     Attributes
     ----------
     estimate, sd, lower, upper
         The estimate with its sd and 95 % interval, as in the result.
     noise_sd, bias
-        Each worker's noise and bias; bias is NaN for methods without.
+        Each worker's noise and bias; bias is NaN for methods that do not estimate it.
     weight
-        Share of the answer in the estimate; together they are one, for a gold task none.
+        Share of the answer in the estimate. The weights sum to one, or are all zero for gold.
     predicted, predicted_sd
-        What the other answers predict for this one, worker bias included; NaN without others.
+        Leave-one-out prediction of the answer, worker bias included; NaN for a single answer.
     off
-        How many of these sds the answer is away.
+        Distance of the answer from its prediction, in units of ``predicted_sd``.
     without
-        The estimate without the answer; NaN for the only one.
+        Leave-one-out estimate; NaN for a single answer.
     one_more
-        Expected sd after one more answer of a typical, the best and the worst worker of the crowd.
+        Expected sd after one more answer by a typical, the best and the worst worker of the crowd.
     how
-        What weight and without mean here, in words.
+        How ``weight`` and ``without`` were computed, in words.
     """
 
     task: object
@@ -86,53 +87,46 @@ class Explanation:
         return columns
 
     def sentences(self) -> list[str]:
-        """Say it in words."""
-        said = [self._headline()]
+        """Return the explanation as sentences: headline, influence, outliers, next answer."""
+        n = len(self.worker)
+        now, interval = number_text(_norm(self.sd)), ""
+        if len(self.sd) == 1:
+            low, high = (number_text(b[0], self.sd[0]) for b in (self.lower, self.upper))
+            interval = f", 95 % interval {low} to {high}"
+        lines = [
+            f"task {shorten([self.task])}: {self._vector(self.estimate)} "
+            f"(sd {now}{interval}) from {n} answer{'s' * (n > 1)}"
+        ]
         if self.is_gold:
-            return [*said, "its truth is known (gold): no answer counts, and none would change it"]
-        moved = np.sqrt((((self.without - self.estimate) / _positive(self.sd)) ** 2).mean(axis=1))
-        if np.isfinite(moved).any():
-            first = int(np.nanargmax(moved))
-            said.append(
-                f"the answer of {shorten([self.worker[first]])} moves it most: without it (weight "
-                f"{self.weight[first]:.0%}) it would be {self._vector(self.without[first])}"
+            return [*lines, "the truth is known (gold): answers do not affect the estimate"]
+        moved = (self.without - self.estimate) / np.where(self.sd > 0, self.sd, 1.0)
+        influence = np.sqrt((moved**2).mean(axis=1))
+        if np.isfinite(influence).any():
+            first = int(np.nanargmax(influence))
+            lines.append(
+                f"{shorten([self.worker[first]])} has the most influence (weight "
+                f"{self.weight[first]:.0%}): without that answer the estimate would be "
+                f"{self._vector(self.without[first])}"
             )
-        for row in np.flatnonzero(np.nanmax(np.abs(_zero(self.off)), axis=1) > 3).tolist():
-            said.append(
-                f"{shorten([self.worker[row]])} said {self._vector(self.value[row])} where the "
-                f"others predict {self._vector(self.predicted[row])}: "
-                f"{np.abs(self.off[row]).max():.1f} sds off"
+        off = np.abs(np.where(np.isfinite(self.off), self.off, 0.0)).max(axis=1)
+        for row in np.flatnonzero(off > 3).tolist():
+            lines.append(
+                f"{shorten([self.worker[row]])} answered {self._vector(self.value[row])}, the "
+                f"other answers predict {self._vector(self.predicted[row])}: {off[row]:.1f} sds off"
             )
         if self.difficulty is not None and not 0.5 < self.difficulty < 2:
             word = "harder" if self.difficulty > 1 else "easier"
-            said.append(f"a {word} task: noise variance {self.difficulty:.2g} times the usual")
-        return [*said, self._one_more_in_words(), *(f"{k}: {v}" for k, v in self.how.items())]
-
-    def _headline(self) -> str:
-        n = len(self.worker)
-        where = (
-            f"{number_text(self.lower[0], self.sd[0])} to {number_text(self.upper[0], self.sd[0])}"
-        )
-        interval = f", 95 % {where}" if len(self.sd) == 1 else ""
-        return (
-            f"task {shorten([self.task])}: {self._vector(self.estimate)} "
-            f"(sd {number_text(_norm(self.sd))}{interval}) from {n} answer{'s' * (n > 1)}"
-        )
-
-    def _one_more_in_words(self) -> str:
-        now = number_text(_norm(self.sd))
-        typical, best, worst = (number_text(self.one_more[k]) for k in ("typical", "best", "worst"))
-        return (
-            f"one more answer of a typical worker would narrow the sd from {now} to about "
-            f"{typical}; of the best, to {best}; of the worst, to {worst}"
-        )
+            lines.append(f"{word} than usual: noise variance {self.difficulty:.2g} times as large")
+        after = (f"{number_text(sd)} ({kind} worker)" for kind, sd in self.one_more.items())
+        lines.append(f"one more answer would reduce the sd from {now} to about {', '.join(after)}")
+        return [*lines, *(f"{name}: {meaning}" for name, meaning in self.how.items())]
 
     def _vector(self, values: Floats) -> str:
         shown = [number_text(v, sd) for v, sd in zip(values, self.sd, strict=True)]
         return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as one document of plain values; NaN is null."""
+        """Return everything as one document of plain values; NaN becomes None."""
         lists = {name: _plain(array) for name, array in self.columns().items()}
         return {
             "task": self.task if isinstance(self.task, int | float | str) else str(self.task),
@@ -159,43 +153,34 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         first, *rest = self.sentences()
-        said = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in rest)
+        items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in rest)
         table = frame(self.columns(), "pandas").to_html(index=False, na_rep="")
-        return f"<p><b>{html.escape(first)}</b></p>{table}<ul>{said}</ul>"
-
-
-class CanFit(Protocol):
-    """An estimator, as far as this module needs one."""
-
-    def fit(self, answers: Answers) -> Result:
-        """Aggregate the answers."""
-        ...
+        return f"<p><b>{html.escape(first)}</b></p>{table}<ul>{items}</ul>"
 
 
 def explain(
-    answers: Answers, result: Result, task: object, estimator: CanFit | None = None
+    answers: Answers, result: Result, task: object, estimator: Estimator | None = None
 ) -> Explanation:
     """Explain the estimate of one task.
 
-    The weight of an answer is its share of the expected precision: of each answer 1 / variance, the
-    variance that of its worker's levels and of what is not known of his bias, averaged over both
-    and, with heavy tails, over how likely the answer is a slip, given where the truth is believed
-    to be. So the mean of the answers less bias, with these weights, is the estimate, but for a
-    prior and for the skew of the posterior. Methods without levels give their own weights.
+    The weight of an answer is its share of the expected precision. The precision of an answer is
+    1 / variance, averaged over the worker's noise levels and, with heavy tails, over the
+    probability that the answer is an outlier; the variance includes the uncertainty of the worker's
+    bias. The weighted mean of the bias-corrected answers is the estimate, apart from the prior and
+    the skewness of the posterior. Methods without noise levels report their own weights.
 
-    The estimate without an answer is what all others say of the truth in the messages (the
-    audit's; the noise model stays as learned from all answers). Where the result holds none, it
-    is that of a refit by ``estimator``, once for each answer of the task; without one it comes
-    from the weights.
+    The leave-one-out estimate comes from the cavity messages of the fit, with the noise model
+    learned from all answers. If the result has none, ``estimator`` is refitted without each answer
+    in turn; without an estimator, the other answers are reweighted.
 
     Parameters
     ----------
     answers, result
-        The answers, and what an estimator found in them.
+        The answers, and the result of an estimator on them.
     task
-        Its id, or the text of it.
+        Task id, or its text.
     estimator
-        What made the result, to refit where the messages do not tell.
+        The estimator that produced the result, for refits.
     """
     require_match(answers, result)
     i = find_id(result.task_ids, task, "task")
@@ -237,7 +222,7 @@ def explain(
 
 @dataclass(frozen=True, eq=False)
 class _LeftOut:
-    """The task without each of its answers, (n_answers, d)."""
+    """Leave-one-out estimates and predictions of the answers to a task, (n_answers, d)."""
 
     truth: Floats
     predicted: Floats
@@ -251,13 +236,13 @@ def _left_out(
     i: int,
     edges: Index,
     weight: Floats,
-    estimator: CanFit | None,
+    estimator: Estimator | None,
 ) -> _LeftOut:
     shape = (len(edges), answers.dimension)
     audit = result.audit
     if len(edges) == 1:
         none = np.full(shape, np.nan)
-        return _LeftOut(none, none, none, "there is no other answer")
+        return _LeftOut(none, none, none, "undefined for a single answer")
     if audit is not None and audit.exact and audit.truth.shape == answers.value.shape:
         truth = audit.truth[edges]
         moved = float(result.settings.get("fallback_share") or 0.0)
@@ -266,25 +251,25 @@ def _left_out(
             simple = np.median if result.settings["fallback"] == "median" else np.mean
             truth = (1 - moved) * truth + moved * simple(others, axis=1)
         sd = stretch_of(result) * audit.predicted_sd[edges]
-        meaning = "what all others say of the task in the messages, the noise model as learned"
+        meaning = "estimate from the cavity messages, with the noise model of all answers"
         if moved:
-            meaning += f", moved {moved:.0%} of the way to the {result.settings['fallback']}"
+            meaning += f", shrunk {moved:.0%} towards the {result.settings['fallback']}"
         return _LeftOut(truth, audit.predicted[edges], sd, meaning)
     if estimator is None:
-        meaning = "by the weights, all else kept"
+        meaning = "reweighted mean of the other answers"
         parts = [_reweighed(answers, result, i, edges, weight, e) for e in range(len(edges))]
     else:
-        meaning = "a refit without the answer"
+        meaning = "refit without the answer"
         parts = [_refitted(answers, i, e, estimator) for e in edges.tolist()]
     truth, mean, deviation = (np.stack(part) for part in zip(*parts, strict=True))
     return _LeftOut(truth, mean, deviation, meaning)
 
 
 def _refitted(
-    answers: Answers, i: int, edge: int, estimator: CanFit
+    answers: Answers, i: int, edge: int, estimator: Estimator
 ) -> tuple[Floats, Floats, Floats]:
-    """Fit again without an answer; predict it from that."""
-    fewer = without_edge(answers, edge)
+    """Refit without an answer, and predict the answer from the new fit."""
+    fewer = _without_edge(answers, edge)
     again = estimator.fit(fewer)
     worker = np.flatnonzero(fewer.worker_ids == answers.worker_ids[answers.worker[edge]])
     u = int(worker[0]) if len(worker) else None
@@ -295,7 +280,7 @@ def _refitted(
 def _reweighed(
     answers: Answers, result: Result, i: int, edges: Index, weight: Floats, row: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Take an answer out of the weighted mean; what remains has the rest of the precision."""
+    """Remove an answer from the weighted mean; the rest keeps its share of the precision."""
     noise = [scatter(result, int(u), i) for u in answers.worker[edges]]
     value = answers.value[edges]
     if answers.is_gold[i]:
@@ -307,7 +292,7 @@ def _reweighed(
         free = value - np.stack([n.bias for n in noise])
         rest = np.delete(weight, row)
         whole = float(rest.sum())
-        # An answer that has all the weight leaves the others with nothing to tell them apart.
+        # If the removed answer had all the weight, the others are weighted equally.
         rest = rest / whole if whole > 0 else np.full(len(rest), 1.0 / len(rest))
         origin = free[0]
         moved = rest @ (np.delete(free, row, axis=0) - origin) - weight @ (free - origin)
@@ -317,8 +302,8 @@ def _reweighed(
     return left, answer.mean, answer.sd
 
 
-def without_edge(answers: Answers, edge: int) -> Answers:
-    """The answers but one, of a task that has others."""
+def _without_edge(answers: Answers, edge: int) -> Answers:
+    """Drop one answer of a task that has others."""
     kept = np.arange(answers.n_edges) != edge
     workers, worker = np.unique(answers.worker[kept], return_inverse=True)
     return replace(
@@ -331,65 +316,40 @@ def without_edge(answers: Answers, edge: int) -> Answers:
 
 
 def _one_more(result: Result, i: int) -> dict[str, float]:
-    """Expected sd of the task after one more answer, by what kind of worker gives it."""
+    """Expected sd of the task after one more answer, by kind of worker."""
     if not result.levels.size and (result.worker_weight == result.worker_weight[0]).all():
-        # To a method that takes all workers alike it is one answer more, whoever gives it.
+        # A method that weights all workers equally gains the same from each.
         n = float(result.task_answers[i])
         alike = float(np.sqrt(result.variance[i].mean() * n / (n + 1.0)))
         return dict.fromkeys(("typical", "best", "worst"), alike)
     order = np.argsort(result.worker_variance, kind="stable")
     chosen = {"typical": order[(len(order) - 1) // 2], "best": order[0], "worst": order[-1]}
     gold = float(result.settings.get("gold_stretch", 1.0))
+    variance = seen_variance(result)[i]
     found = {}
     for kind, u in chosen.items():
         noise = scatter(result, int(u), i)
-        after = [
-            expected_variance(float(v), noise.share, noise.variance[:, j])
-            for j, v in enumerate(seen_variance(result)[i])
-        ]
+        after = np.zeros(len(variance))
+        # Nothing remains uncertain where it was not before, or the next answer is exact.
+        for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
+            mixture = noise.share[None], noise.variance[:, j]
+            after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
         found[kind] = gold * float(np.sqrt(np.mean(after)))
     return found
 
 
-def expected_variance(variance: float, share: Floats, noise: Floats) -> float:
-    """Variance of a Gaussian truth that an answer of mixed noise is expected to leave.
-
-    The answer moves the mean by m(a) = a Σ_c r_c(a) V / (V + v_c), r_c its chance to be of noise
-    v_c; what remains is V - E[m(a)²], an integral over a, here in steps of log a.
-    """
-    if not variance > 0 or (noise <= 0).any():
-        return 0.0
-    total = variance + noise
-    low, high = _NEAREST * np.sqrt(total.min()), _FARTHEST * np.sqrt(total.max())
-    log_a = np.linspace(np.log(low), np.log(high), _STEPS)
-    a = np.exp(log_a)[:, None]
-    density = share * np.exp(-0.5 * a**2 / total) / np.sqrt(2.0 * np.pi * total)
-    p = density.sum(axis=1)
-    pull = (density * (variance / total)).sum(axis=1) / np.maximum(p, np.finfo(np.float64).tiny)
-    removed = 2.0 * float((p * (a[:, 0] * pull) ** 2 * a[:, 0]).sum() * (log_a[1] - log_a[0]))
-    return max(variance - removed, 0.0)
-
-
 def _norm(sd: Floats) -> float:
-    """One sd for all coordinates, as in the table of tasks."""
+    """Root mean square over the coordinates, as in the table of tasks."""
     return float(np.sqrt((sd**2).mean()))
 
 
 def number_text(value: float, sd: float | None = None) -> str:
-    """Show a number to the digits that its sd, or its own size, makes worth showing."""
+    """Format a number to the significant digits of its sd, or of itself."""
     size = abs(value) if sd is None else sd
     if not np.isfinite(value) or not size > 0 or not 1e-9 < size < 1e12:
         return f"{value:.4g}"
     digits = (2 if sd is None else 1) - int(np.floor(np.log10(size)))
     return f"{value:.{max(digits, 0)}f}"
-
-
-def _positive(sd: Floats) -> Floats:
-    return np.where(sd > 0, sd, 1.0)
-
-
-def _zero(array: Floats) -> Floats:
-    return np.where(np.isfinite(array), array, 0.0)
 
 
 def _plain(array: Any) -> list[Any]:

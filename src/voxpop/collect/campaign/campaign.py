@@ -1,69 +1,57 @@
-"""Campaign: answers that come one by one, what is known at any time, and what to ask for next."""
+"""Campaign: answers that arrive over time, the estimates so far, and what to ask for next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
-from voxpop.arrays import Floats
 from voxpop.collect.campaign.batch import Batch, Rules
-from voxpop.collect.campaign.gain import hedged
 from voxpop.collect.campaign.journal import (
     Journal,
     Record,
-    check_ids,
+    Recorder,
+    campaign_records,
     create_journal,
-    ids_in,
-    last_model,
+    crowd_in,
     model_record,
     read_journal,
-    records_of,
     write_journal,
 )
-from voxpop.collect.campaign.ledger import Growing, Ledger, plain
-from voxpop.collect.campaign.messages import Messages
-from voxpop.collect.campaign.offers import Standing, Wishes, next_batch
+from voxpop.collect.campaign.ledger import Ledger, plain
+from voxpop.collect.campaign.next_batch import Available, Request, next_batch
+from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers
-from voxpop.errors import DataError, require, shorten
-from voxpop.estimators.base import make_result, worker_noise
-from voxpop.inference.engine import Engine
+from voxpop.errors import ConfigError, DataError, require, shorten
 from voxpop.models.model import Model
-from voxpop.results.result import PROBABILITIES, Result
-
-# Choosing needs no more digits of the beliefs than this, as probabilities; a result starts over.
-_ROUGH = 1e-3
-_INTERVAL = np.array([0.025, 0.975])
+from voxpop.results.result import Result
 
 
 class Campaign:
-    """Answers as they come, and what BI makes of them, kept up to date.
+    """Answers as they arrive, with BI's estimates kept up to date.
 
-    The noise model is fixed: given, or learned from the first answers (:meth:`from_answers`), until
-    :meth:`relearn` is called. What is known after any answers is what ``BI`` with the model's
-    levels and weights finds in them, in whatever order and batches they came; after new answers
-    only those messages are worked out again that move, and not before something is asked.
+    The noise model is given, or learned from the first answers (:meth:`from_answers`), and stays
+    fixed until :meth:`relearn` is called. Estimates equal those of ``BI`` with the model's levels
+    and weights on the answers so far, whatever the order and batches in which they arrived. New
+    answers only trigger updates of the messages that they change, and only on demand.
 
     Parameters
     ----------
     model
-        Levels, weights and dimension; or what :func:`voxpop.learn_crowd` found in a pilot. A prior
-        mean is one for all tasks.
+        Levels, weights and dimension; or the result of :func:`voxpop.learn_crowd` on a pilot. A
+        prior mean must be the same for all tasks.
     tasks
-        Ids of all tasks, where known: those without an answer are asked for first.
+        Ids of all tasks, if known: tasks without an answer are asked for first.
     value_names
         Names of the coordinates.
     tol
-        Change of a message, as a probability, below which it counts as settled.
+        Tolerance of the messages, as probabilities.
     """
 
     def __init__(
@@ -74,37 +62,26 @@ class Campaign:
         value_names: Sequence[str] | None = None,
         tol: float = 1e-8,
     ) -> None:
-        self._trust = model.trust if isinstance(model, LearnedCrowd) else 1.0
-        model = model.model if isinstance(model, LearnedCrowd) else model
-        names = tuple(value_names or _names(model.dimension))
-        require(
-            len(names) == model.dimension,
-            f"value_names must name {model.dimension} coordinates, got {len(names)}",
-        )
+        trust = 1.0
+        if isinstance(model, LearnedCrowd):
+            trust, model = model.trust, model.model
+        d = model.dimension
+        names = ("value",) if d == 1 else tuple(f"value_{j + 1}" for j in range(d))
+        names = tuple(value_names or names)
+        require(len(names) == d, f"value_names must name {d} coordinates, got {len(names)}")
         require(
             np.asarray(model.prior_mean).ndim < 2,
             "a campaign takes one prior_mean for all tasks, not one for each",
         )
         require(tol > 0, f"tol must be positive, got {tol}")
-        self._model, self._tol = model, tol
-        self._ledger = Ledger(model.dimension, names)
-        self._journal: Journal | None = None
-        self._torn = False
-        self._begin()
+        self._ledger = Ledger(d, names)
+        self._posterior = CampaignPosterior(self._ledger, model, trust, tol)
+        self._recorder = Recorder()
         self.add_tasks(tasks)
-
-    def _begin(self) -> None:
-        """Start with flat messages."""
-        self._messages = Messages(self._ledger, self._model, Engine(), self._tol)
-        prior = self._model.prior_variance
-        self._variance = Growing(np.float64, (), prior)
-        self._half_width = Growing(np.float64, (), float(ndtri(0.975) * np.sqrt(prior)))
-        self._stale = Growing(np.bool_)
-        self._messages.touch(np.unique(self._ledger.task).astype(np.int64))
 
     @classmethod
     def from_answers(cls, answers: object, tasks: Iterable[Any] = ()) -> Campaign:
-        """Learn the noise model from some answers, and begin with them.
+        """Learn the noise model from answers, and start with them.
 
         ``answers`` is a table, a path or :class:`Answers`; their gold is kept.
         """
@@ -116,81 +93,68 @@ class Campaign:
     # Answers in
 
     def add(self, task: object, worker: object, value: ArrayLike) -> None:
-        """Add one answer. It counts when this returns; sent again with the same value, once."""
+        """Add one answer. Adding it again with the same value has no effect."""
         self.add_many([task], [worker], np.reshape(np.asarray(value, dtype=np.float64), (1, -1)))
 
     def add_many(self, task: Sequence[Any], worker: Sequence[Any], value: ArrayLike) -> int:
         """Add answers from three parallel columns, all or none; return how many were new."""
-        try:
-            values = np.array(value, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise DataError("values must be numbers, or vectors of equally many numbers") from None
-        values = values[:, None] if values.ndim == 1 else values
-        tasks, workers = [plain(i) for i in task], [plain(u) for u in worker]
-        fresh = self._ledger.fresh(tasks, workers, values)
-        if not len(fresh):
-            return 0
-        tasks, workers = [tasks[row] for row in fresh], [workers[row] for row in fresh]
-        values = values[fresh]
-        record = {"answers": {"task": tasks, "worker": workers, "value": values.tolist()}}
-        with self._writing(record):
-            self._messages.touch(self._ledger.append(tasks, workers, values))
-        return len(fresh)
+        tasks, workers, values = self._ledger.new_rows(task, worker, value)
+        if tasks:
+            record = {"answers": {"task": tasks, "worker": workers, "value": values.tolist()}}
+            with self._recorder.recording(record):
+                self._posterior.messages.touch(self._ledger.append(tasks, workers, values))
+        return len(tasks)
 
     def add_table(self, source: object) -> int:
         """Add the answers of a table, a path or :class:`Answers`; return how many were new."""
         read = source if isinstance(source, Answers) else read_answers(source)
-        added = self.add_many(
+        n_new = self.add_many(
             read.task_ids[read.task].tolist(), read.worker_ids[read.worker].tolist(), read.value
         )
         if read.gold is not None:
             known = np.flatnonzero(read.is_gold)
             self.add_gold(dict(zip(read.task_ids[known].tolist(), read.gold[known], strict=True)))
-        return added
+        return n_new
 
     def add_tasks(self, tasks: Iterable[Any]) -> None:
-        """Make tasks known that have no answer yet."""
+        """Add tasks that have no answer yet."""
         ids = [plain(i) for i in tasks]
         new = [i for i in dict.fromkeys(ids) if self._ledger.tasks.find(i) is None]
         if new:
-            with self._writing({"tasks": new}):
+            with self._recorder.recording({"tasks": new}):
                 self._ledger.add_tasks(new)
 
     def add_gold(self, gold: Mapping[Any, ArrayLike]) -> None:
-        """Say the truth of some tasks: what is answered there tells of the workers alone."""
+        """Set the truth of some tasks; their answers then only inform about the workers."""
         ids = [plain(i) for i in gold]
         truth = np.array([np.reshape(item, -1) for item in gold.values()], dtype=np.float64)
-        d = self._model.dimension
+        d = self.model.dimension
         if truth.shape != (len(ids), d) or not np.isfinite(truth).all():
             raise DataError(f"gold must be {d} finite numbers for each task, got {shorten(ids)}")
-        with self._writing({"gold": {"task": ids, "value": truth.tolist()}}):
+        with self._recorder.recording({"gold": {"task": ids, "value": truth.tolist()}}):
             self._ledger.set_gold(ids, truth)
-            self._messages.touch(self._ledger.tasks.numbers(ids))
+            self._posterior.messages.touch(self._ledger.tasks.numbers(ids))
 
     def relearn(self) -> LearnedCrowd:
-        """Learn the noise model anew from all answers so far; what was known is forgotten."""
-        found = learn_crowd(self.answers())
-        model = replace(
-            found.model,
-            prior_mean=self._model.prior_mean,
-            prior_variance=self._model.prior_variance,
-        )
-        with self._writing(model_record(model, found.trust)):
-            self._model, self._trust = model, found.trust
-            self._begin()
-        return found
+        """Learn the noise model anew from all answers so far, and start over with it."""
+        learned = learn_crowd(self.answers())
+        prior = {name: getattr(self.model, name) for name in ("prior_mean", "prior_variance")}
+        model, tol = replace(learned.model, **prior), self._posterior.tol
+        with self._recorder.recording(model_record(model, learned.trust)):
+            self._posterior = CampaignPosterior(self._ledger, model, learned.trust, tol)
+        return learned
 
-    # What is known
+    # Current knowledge
 
     @property
     def model(self) -> Model:
         """The noise model."""
-        return self._model
+        return self._posterior.model
 
     @property
     def trust(self) -> float:
-        """How far answers bear out what was learned of workers, from 0 to 1; 1 if it was stated."""
-        return self._trust
+        """How far left-out answers confirm the learned weights, 0 to 1; 1 for a given model."""
+        return self._posterior.trust
 
     @property
     def n_answers(self) -> int:
@@ -212,19 +176,8 @@ class Campaign:
         return self._ledger.answers()
 
     def result(self) -> Result:
-        """Return estimates, intervals and workers: what a fit of all answers so far finds."""
-        self._messages.start_over()
-        self._settle(self._tol)
-        answers = self.answers()
-        tasks = np.flatnonzero(self._ledger.of_task.size > 0)
-        found = self._messages.moments(tasks, PROBABILITIES)
-        workers = worker_noise(self._messages.belief(), self._model)
-        settings = {
-            "method": "bi",
-            "support_used": list(self._model.support),
-            "weights_used": list(self._model.weights or ()),
-        }
-        return make_result(answers, settings, found, workers)
+        """Return estimates, intervals and workers: the same as a fit of all answers so far."""
+        return self._posterior.result()
 
     def next(
         self,
@@ -237,74 +190,45 @@ class Campaign:
         skip: Iterable[Any] = (),
         rng: np.random.Generator | None = None,
     ) -> Batch:
-        """Return the k answers that lower the expected error most per price.
+        """Return the k answers that reduce the expected error most per unit of cost.
 
         Parameters
         ----------
         workers
-            Ids of those who are there; or a table of them, perhaps with columns ``price`` and
-            ``capacity``. None: tasks for whoever comes, as good as the crowd on average.
+            Ids of the available workers, or a table of them with optional columns ``price`` and
+            ``capacity``. None: anyone may answer, with the noise of an average worker.
         rules
             Prices, limits and targets.
         pending
-            Pairs (task, worker) that were asked for and have not been answered: they are counted
-            on, and not asked for again. The worker may be None.
+            Pairs (task, worker) already asked for but not yet answered: they are expected to
+            arrive and are not asked for again. The worker may be None.
         forbidden
-            Pairs (task, worker) that must not be.
+            Pairs (task, worker) that are not allowed.
         skip
             Tasks not to ask for.
         rng
             Breaks ties; the same generator gives the same batch.
         """
         require(k >= 1, f"k must be at least 1, got {k}")
-        self._settle(_ROUGH)
         rules = rules or Rules()
-        standing = Standing(
-            ledger=self._ledger,
-            model=self._model,
-            belief=self._messages.belief(),
-            variance=hedged(self._variance.rows, self._ledger.of_task.size, self._trust),
-            trust=self._trust,
-            half_width=None if rules.half_width is None else self._half_widths(),
-        )
-        wishes = Wishes(rules, list(pending), list(forbidden), list(skip))
-        return next_batch(standing, k, workers, wishes, rng or np.random.default_rng(0))
+        available = None if workers is None else Available.read(workers)
+        request = Request(k, available, rules, list(pending), list(forbidden), list(skip))
+        state = self._posterior.state(half_widths=rules.half_width is not None)
+        return next_batch(state, request, rng or np.random.default_rng(0))
 
-    def _settle(self, tol: float) -> None:
-        moved = self._messages.settle(tol)
-        ledger = self._ledger
-        self._variance.grow(len(ledger.tasks))
-        self._half_width.grow(len(ledger.tasks))
-        self._stale.grow(len(ledger.tasks))
-        moved = moved[ledger.of_task.size[moved] > 0]
-        if len(moved):
-            found = self._messages.moments(moved, np.array([0.5]))
-            self._variance.rows[moved] = found.variance.mean(axis=1)
-            self._stale.rows[moved] = True
-        self._variance.rows[~np.isnan(ledger.gold[:, 0])] = 0.0
-
-    def _half_widths(self) -> Floats:
-        """Half of every task's 95 % interval; quantiles are slow, so not before it is asked for."""
-        tasks = np.flatnonzero(self._stale.rows)
-        if len(tasks):
-            interval = self._messages.moments(tasks, _INTERVAL).quantile
-            self._half_width.rows[tasks] = np.ptp(interval, axis=2).max(axis=1) / 2.0
-            self._stale.rows[tasks] = False
-        return np.asarray(self._half_width.rows)
-
-    # Kept in a file
+    # Storage
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to a file, all or nothing; :meth:`load` gives it back."""
+        """Write everything to a file, all or nothing; :meth:`load` reads it."""
         path = Path(path)
-        if self._journal is not None and path.exists() and path.samefile(self._journal.path):
-            return path  # every answer is there already
-        write_journal(path, self._records())
+        # An open journal is already up to date.
+        if not self._recorder.writes_to(path):
+            write_journal(path, self._records())
         return path
 
     @classmethod
     def load(cls, path: str | Path) -> Campaign:
-        """Read a campaign that was saved, or one that is open elsewhere; changes nothing there."""
+        """Read a campaign that was saved, or one that is open elsewhere; the file is unchanged."""
         return cls._replay(read_journal(Path(path)))
 
     @classmethod
@@ -317,15 +241,13 @@ class Campaign:
     ) -> Campaign:
         """Open a campaign whose every answer is on the disk before ``add`` returns.
 
-        A new file needs a model; one that is there has its own. Use it with ``with``, or
+        A new file needs a model; an existing one contains its own. Use it with ``with``, or
         :meth:`close` it.
         """
         path = Path(path)
         if not path.exists():
-            require(
-                model is not None, f"{path}: there is no such campaign; a new one needs a model"
-            )
-            assert model is not None
+            if model is None:
+                raise ConfigError(f"{path}: there is no such campaign; a new one needs a model")
             create_journal(path, cls(model, value_names=value_names)._records())
         journal = Journal(path)
         try:
@@ -334,58 +256,35 @@ class Campaign:
             journal.close()
             raise
         journal.records.clear()
-        campaign._journal = journal
+        campaign._recorder = Recorder(journal)
+        return campaign
+
+    def _records(self) -> Iterator[Record]:
+        return campaign_records(self._ledger, self.model, self.trust)
+
+    @classmethod
+    def _replay(cls, records: list[Record]) -> Campaign:
+        """Repeat the changes in the records."""
+        crowd, value_names = crowd_in(records)
+        campaign = cls(crowd, value_names=value_names)
+        for record in records:
+            campaign.add_tasks(record.get("tasks", ()))
+            if "gold" in record:
+                gold = record["gold"]
+                campaign.add_gold(dict(zip(gold["task"], gold["value"], strict=True)))
+            if "answers" in record:
+                campaign.add_many(**record["answers"])
         return campaign
 
     def close(self) -> None:
-        """Let others open the file of this campaign; further answers stay in memory."""
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        """Release the file of this campaign; further answers stay in memory."""
+        self._recorder.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    @contextmanager
-    def _writing(self, record: Record) -> Iterator[None]:
-        """Write a record, then let memory follow; whoever is interrupted between has to reopen."""
-        require(not self._torn, "this campaign was interrupted in a change; open or load it again")
-        if self._journal is not None:
-            check_ids(ids_in(record))
-            self._journal.append(record)
-        try:
-            yield
-        except BaseException:
-            self._torn = True
-            self.close()
-            raise
-
-    def _records(self) -> Iterator[Record]:
-        return records_of(self._ledger, self._model, self._trust)
-
-    @classmethod
-    def _replay(cls, records: list[Record]) -> Campaign:
-        """Do again what the records say."""
-        model, trust = last_model(records)
-        campaign = cls(model, value_names=records[0]["value_names"])
-        campaign._trust = trust
-        for record in records:
-            if "tasks" in record:
-                campaign.add_tasks(record["tasks"])
-            elif "gold" in record:
-                gold = record["gold"]
-                campaign.add_gold(dict(zip(gold["task"], gold["value"], strict=True)))
-            elif "answers" in record:
-                campaign.add_many(**record["answers"])
-        return campaign
 
     def __repr__(self) -> str:
         ledger = self._ledger
@@ -393,7 +292,3 @@ class Campaign:
             f"Campaign({ledger.n_edges} answers of {len(ledger.workers)} workers to "
             f"{int((ledger.of_task.size > 0).sum())} of {len(ledger.tasks)} tasks)"
         )
-
-
-def _names(dimension: int) -> tuple[str, ...]:
-    return ("value",) if dimension == 1 else tuple(f"value_{j + 1}" for j in range(dimension))
