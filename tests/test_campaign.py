@@ -34,8 +34,8 @@ def stepwise(model: Model, tasks: Sequence[object] = ()) -> Campaign:
     posterior = campaign._posterior
     posterior.messages.fresh_below = 0
     posterior.messages.start_over = lambda: None  # type: ignore[method-assign]
-    update = posterior._update
-    posterior._update = lambda tol: update(min(tol, posterior.tol))  # type: ignore[method-assign]
+    update = posterior.update
+    posterior.update = lambda tol: update(min(tol, posterior.tol))  # type: ignore[method-assign]
     return campaign
 
 

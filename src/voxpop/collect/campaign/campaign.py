@@ -14,7 +14,6 @@ from voxpop.collect.campaign.batch import Batch, Rules
 from voxpop.collect.campaign.journal import (
     Journal,
     Record,
-    Recorder,
     campaign_records,
     create_journal,
     crowd_in,
@@ -76,7 +75,7 @@ class Campaign:
         require(tol > 0, f"tol must be positive, got {tol}")
         self._ledger = Ledger(d, names)
         self._posterior = CampaignPosterior(self._ledger, model, trust, tol)
-        self._recorder = Recorder()
+        self._journal = Journal(None)
         self.add_tasks(tasks)
 
     @classmethod
@@ -101,7 +100,7 @@ class Campaign:
         tasks, workers, values = self._ledger.new_rows(task, worker, value)
         if tasks:
             record = {"answers": {"task": tasks, "worker": workers, "value": values.tolist()}}
-            with self._recorder.recording(record):
+            with self._journal.recording(record):
                 self._posterior.messages.touch(self._ledger.append(tasks, workers, values))
         return len(tasks)
 
@@ -121,7 +120,7 @@ class Campaign:
         ids = [plain(i) for i in tasks]
         new = [i for i in dict.fromkeys(ids) if self._ledger.tasks.find(i) is None]
         if new:
-            with self._recorder.recording({"tasks": new}):
+            with self._journal.recording({"tasks": new}):
                 self._ledger.add_tasks(new)
 
     def add_gold(self, gold: Mapping[Any, ArrayLike]) -> None:
@@ -131,7 +130,7 @@ class Campaign:
         d = self.model.dimension
         if truth.shape != (len(ids), d) or not np.isfinite(truth).all():
             raise DataError(f"gold must be {d} finite numbers for each task, got {shorten(ids)}")
-        with self._recorder.recording({"gold": {"task": ids, "value": truth.tolist()}}):
+        with self._journal.recording({"gold": {"task": ids, "value": truth.tolist()}}):
             self._ledger.set_gold(ids, truth)
             self._posterior.messages.touch(self._ledger.tasks.numbers(ids))
 
@@ -140,7 +139,7 @@ class Campaign:
         learned = learn_crowd(self.answers())
         prior = {name: getattr(self.model, name) for name in ("prior_mean", "prior_variance")}
         model, tol = replace(learned.model, **prior), self._posterior.tol
-        with self._recorder.recording(model_record(model, learned.trust)):
+        with self._journal.recording(model_record(model, learned.trust)):
             self._posterior = CampaignPosterior(self._ledger, model, learned.trust, tol)
         return learned
 
@@ -210,11 +209,10 @@ class Campaign:
             Breaks ties; the same generator gives the same batch.
         """
         require(k >= 1, f"k must be at least 1, got {k}")
-        rules = rules or Rules()
         available = None if workers is None else Available.read(workers)
-        request = Request(k, available, rules, list(pending), list(forbidden), list(skip))
-        state = self._posterior.state(half_widths=rules.half_width is not None)
-        return next_batch(state, request, rng or np.random.default_rng(0))
+        pairs = list(pending), list(forbidden)
+        request = Request(k, available, rules or Rules(), *pairs, list(skip))
+        return next_batch(self._posterior, request, rng or np.random.default_rng(0))
 
     # Storage
 
@@ -222,7 +220,7 @@ class Campaign:
         """Write everything to a file, all or nothing; :meth:`load` reads it."""
         path = Path(path)
         # An open journal is already up to date.
-        if not self._recorder.writes_to(path):
+        if not self._journal.writes_to(path):
             write_journal(path, self._records())
         return path
 
@@ -256,7 +254,7 @@ class Campaign:
             journal.close()
             raise
         journal.records.clear()
-        campaign._recorder = Recorder(journal)
+        campaign._journal = journal
         return campaign
 
     def _records(self) -> Iterator[Record]:
@@ -278,7 +276,7 @@ class Campaign:
 
     def close(self) -> None:
         """Release the file of this campaign; further answers stay in memory."""
-        self._recorder.close()
+        self._journal.close()
 
     def __enter__(self) -> Self:
         return self

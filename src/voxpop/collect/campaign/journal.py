@@ -33,58 +33,31 @@ _PER_RECORD = 10_000
 
 
 class Journal:
-    """A journal open for appending, locked against other writers.
+    """The journal of a campaign, locked against other writers; without a path it keeps nothing.
 
     ``records`` are those in the file when it was opened.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._length = path, 0
-        self._file = _open_locked(path)
-        try:
-            self.records, length = _whole_records(self._file.read(), path)
-            # An incomplete record was never acknowledged.
-            self._cut(length)
-        except BaseException:
-            self._file.close()
-            raise
-
-    def append(self, record: Record) -> None:
-        """Write a record; when this returns, it is on the disk."""
-        line = memoryview(_line(record))
-        start = self._length
-        try:
-            while line:
-                line = line[self._file.write(line) :]
-            os.fsync(self._file.fileno())
-        except BaseException:
-            # After a full disk or Ctrl-C, remove the incomplete record.
-            self._cut(start)
-            raise
-        self._length = self._file.tell()
-
-    def _cut(self, length: int) -> None:
-        self._file.truncate(length)
-        self._length = self._file.seek(length)
-
-    def close(self) -> None:
-        """Release the file."""
-        self._file.close()
-
-
-class Recorder:
-    """Writes changes of a campaign to its journal, if it has one, before they happen in memory."""
-
-    def __init__(self, journal: Journal | None = None) -> None:
-        self._journal, self._interrupted = journal, False
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._length, self._interrupted = path, 0, False
+        self.records: list[Record] = []
+        self._file = None if path is None else _open_locked(path)
+        if path is not None and self._file is not None:
+            try:
+                self.records, length = _whole_records(self._file.read(), path)
+                # An incomplete record was never acknowledged.
+                self._truncate(self._file, length)
+            except BaseException:
+                self._file.close()
+                raise
 
     @contextmanager
     def recording(self, record: Record) -> Iterator[None]:
-        """Write a record, then apply it; if applying fails, memory and file may differ."""
+        """Write a record, then apply it to memory; if that fails, the two may differ."""
         require(not self._interrupted, "a change was interrupted; open or load it again")
-        if self._journal is not None:
+        if self._file is not None:
             _check_ids(_ids_in(record))
-            self._journal.append(record)
+            self._append(self._file, record)
         try:
             yield
         except BaseException:
@@ -92,16 +65,33 @@ class Recorder:
             self.close()
             raise
 
+    def _append(self, file: FileIO, record: Record) -> None:
+        """Write a record; when this returns, it is on the disk."""
+        line = memoryview(_line(record))
+        start = self._length
+        try:
+            while line:
+                line = line[file.write(line) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            # After a full disk or Ctrl-C, remove the incomplete record.
+            self._truncate(file, start)
+            raise
+        self._length = file.tell()
+
+    def _truncate(self, file: FileIO, length: int) -> None:
+        file.truncate(length)
+        self._length = file.seek(length)
+
     def writes_to(self, path: Path) -> bool:
-        """Tell whether the journal is this file."""
-        journal = self._journal
-        return journal is not None and path.exists() and path.samefile(journal.path)
+        """Tell whether the journal is open in this file."""
+        return bool(self._file and self._path and path.exists() and path.samefile(self._path))
 
     def close(self) -> None:
         """Release the file; further changes stay in memory."""
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def create_journal(path: Path, records: Iterable[Record]) -> None:

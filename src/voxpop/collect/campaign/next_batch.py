@@ -13,32 +13,14 @@ from numpy.typing import NDArray
 from voxpop.arrays import Floats
 from voxpop.collect.campaign.batch import Batch, Rules
 from voxpop.collect.campaign.ledger import Ledger, id_array, plain
+from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.campaign.selection import Candidate, Choice, ExpectedVariance, select_answers
 from voxpop.collect.tables import read_capacity, read_distinct_ids, require_distinct
 from voxpop.data.tables import open_table
 from voxpop.errors import DataError, shorten
-from voxpop.models.model import Model
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CampaignState:
-    """What a campaign knows of the truths (n,) and of the workers (m, K).
-
-    Variances are shrunk by the ``trust`` in the beliefs about workers. Half-widths are computed
-    only if the rules need them.
-    """
-
-    ledger: Ledger
-    model: Model
-    belief: Floats
-    variance: Floats
-    trust: float
-    half_width: Floats | None
-
-    def belief_about(self, worker: object) -> Floats:
-        """Probabilities of a worker's noise levels; of a new worker, those of the crowd."""
-        u, crowd = self.ledger.workers.find(worker), np.array(self.model.weights)
-        return crowd if u is None else self.trust * self.belief[u] + (1 - self.trust) * crowd
+# Tolerance of the beliefs, as probabilities, when selecting answers.
+_SELECTION_TOL = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,29 +66,30 @@ class Request:
     skip: list[Any]
 
 
-def next_batch(state: CampaignState, request: Request, rng: np.random.Generator) -> Batch:
+def next_batch(posterior: CampaignPosterior, request: Request, rng: np.random.Generator) -> Batch:
     """Select the next answers."""
-    ledger, model, rules = state.ledger, state.model, request.rules
+    posterior.update(_SELECTION_TOL)
+    ledger, model, rules = posterior.ledger, posterior.model, request.rules
     workers = request.workers or Available([])
     require_distinct(workers.ids, "worker")
     pending = _numbered(ledger, request.pending, "pending")
     # One belief per available worker and per worker of a pending answer; the last is the crowd's.
     people = dict.fromkeys([*workers.ids, *(u for _, u in pending if u is not None)])
     row = {u: n for n, u in enumerate(people)}
-    anyone = len(row)
-    belief = np.array([*(state.belief_about(u) for u in row), model.weights])
-    expected = ExpectedVariance(model.levels, belief, model.dimension)
-    variance = state.variance.copy()
+    expected = ExpectedVariance(model.levels, posterior.beliefs(people), model.dimension)
+    now = posterior.variances()
+    variance = now.copy()
     for i, u in pending:
-        variance[i] = expected.after(row.get(u, anyone), variance[i])
-    unfinished = np.isnan(ledger.gold[:, 0])
-    n_scored = max(1, int(unfinished.sum()))
-    if state.half_width is not None and rules.half_width is not None:
-        unfinished &= state.half_width > rules.half_width
+        variance[i] = expected.after(row.get(u, len(row)), variance[i])
+    unknown = np.isnan(ledger.gold[:, 0])
+    unfinished, half_width = unknown, None
+    if rules.half_width is not None:
+        half_width = posterior.half_widths()
+        unfinished = unknown & (half_width > rules.half_width)
     eligible = unfinished.copy()
     eligible[[i for i, _ in _numbered(ledger, [(i, None) for i in request.skip], "skip")]] = False
     if request.workers is None:
-        candidates = [Candidate(anyone, rules.price, request.k, anonymous=True)]
+        candidates = [Candidate(len(row), rules.price, request.k, anonymous=True)]
     else:
         candidates = _candidates(ledger, workers, pending, request)
     chosen = select_answers(
@@ -117,12 +100,26 @@ def next_batch(state: CampaignState, request: Request, rng: np.random.Generator)
         request.k,
         rng,
         budget=np.inf if rules.budget is None else rules.budget,
-        least_gain=rules.least_gain * n_scored,
+        least_gain=rules.least_gain * max(1, int(unknown.sum())),
     )
+    for c in chosen:
+        variance[c.task] = c.after
+    ids, before = ledger.tasks.ids, np.array([c.before for c in chosen])
+    after = np.array([c.after for c in chosen])
     return Batch(
-        **_columns(state, chosen, candidates, workers.ids),
-        **_progress(state, variance, unfinished, chosen),
+        task=id_array([ids[c.task] for c in chosen]),
+        worker=id_array([workers.ids[c.candidate] if workers.ids else None for c in chosen]),
+        gain=before - after,
+        sd=np.sqrt(before),
+        sd_after=np.sqrt(after),
+        price=np.array([candidates[c.candidate].price for c in chosen]),
+        reason=[_reason(ledger, c.task, now, half_width) for c in chosen],
         stop="" if len(chosen) == request.k else _stop(chosen, eligible, candidates, rules),
+        n_tasks=len(ledger.tasks),
+        n_done=int((~unfinished).sum()),
+        n_unanswered=int((unknown & (ledger.of_task.size == 0)).sum()),
+        rmse=_rmse(now[unknown]),
+        rmse_after=_rmse(variance[unknown]),
     )
 
 
@@ -162,53 +159,19 @@ def _candidates(
     return candidates
 
 
-def _columns(
-    state: CampaignState, chosen: list[Choice], candidates: list[Candidate], workers: list[Any]
-) -> dict[str, Any]:
-    """Return the rows of a batch."""
-    ids = state.ledger.tasks.ids
-    before, after = (np.array([getattr(c, part) for c in chosen]) for part in ("before", "after"))
-    return {
-        "task": id_array([ids[c.task] for c in chosen]),
-        "worker": id_array([workers[c.candidate] if workers else None for c in chosen]),
-        "gain": before - after,
-        "sd": np.sqrt(before),
-        "sd_after": np.sqrt(after),
-        "price": np.array([candidates[c.candidate].price for c in chosen]),
-        "reason": [_reason(state, c.task) for c in chosen],
-    }
-
-
-def _progress(
-    state: CampaignState, variance: Floats, unfinished: NDArray[np.bool_], chosen: list[Choice]
-) -> dict[str, Any]:
-    """Count finished and unanswered tasks; expect the RMSE now and after the batch."""
-    after = variance.copy()
-    for c in chosen:
-        after[c.task] = c.after
-    unknown = np.isnan(state.ledger.gold[:, 0])
-    return {
-        "n_tasks": len(state.ledger.tasks),
-        "n_done": int((~unfinished).sum()),
-        "n_unanswered": int((unknown & (state.ledger.of_task.size == 0)).sum()),
-        "rmse": _rmse(state.variance[unknown]),
-        "rmse_after": _rmse(after[unknown]),
-    }
-
-
 def _rmse(variance: Floats) -> float:
     known = variance[np.isfinite(variance)]
     return float(np.sqrt(known.mean())) if len(known) else np.inf
 
 
-def _reason(state: CampaignState, task: int) -> str:
-    n_answers = int(state.ledger.of_task.size[task])
+def _reason(ledger: Ledger, task: int, variance: Floats, half_width: Floats | None) -> str:
+    n_answers = int(ledger.of_task.size[task])
     if not n_answers:
         return "no answer yet"
     answers = f"{n_answers} answer{'s' if n_answers > 1 else ''}"
-    if state.half_width is not None:
-        return f"{answers}, ± {state.half_width[task]:.3g} at 95 %"
-    return f"{answers}, sd {np.sqrt(state.variance[task]):.3g}"
+    if half_width is not None:
+        return f"{answers}, ± {half_width[task]:.3g} at 95 %"
+    return f"{answers}, sd {np.sqrt(variance[task]):.3g}"
 
 
 def _stop(

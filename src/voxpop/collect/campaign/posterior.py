@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 from scipy.special import ndtri
 
 from voxpop.arrays import Floats
 from voxpop.collect.campaign.ledger import Growing, Ledger
 from voxpop.collect.campaign.messages import Messages
-from voxpop.collect.campaign.next_batch import CampaignState
 from voxpop.collect.campaign.selection import shrink_variances
 from voxpop.estimators.base import make_result, worker_noise
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result
 
-# Tolerance of the beliefs, as probabilities, when selecting answers.
-_SELECTION_TOL = 1e-3
 _INTERVAL = np.array([0.025, 0.975])
 
 
@@ -29,7 +29,7 @@ class CampaignPosterior:
 
     def __init__(self, ledger: Ledger, model: Model, trust: float, tol: float) -> None:
         self.model, self.trust, self.tol = model, trust, tol
-        self._ledger = ledger
+        self.ledger = ledger
         self.messages = Messages(ledger, model, Engine(), tol)
         self.messages.touch(np.unique(ledger.task).astype(np.int64))
         prior = model.prior_variance
@@ -40,8 +40,8 @@ class CampaignPosterior:
     def result(self) -> Result:
         """Return what a fit of all answers so far finds."""
         self.messages.start_over()
-        self._update(self.tol)
-        tasks = np.flatnonzero(self._ledger.of_task.size > 0)
+        self.update(self.tol)
+        tasks = np.flatnonzero(self.ledger.of_task.size > 0)
         found = self.messages.moments(tasks, PROBABILITIES)
         workers = worker_noise(self.messages.belief(), self.model)
         settings = {
@@ -49,34 +49,39 @@ class CampaignPosterior:
             "support_used": list(self.model.support),
             "weights_used": list(self.model.weights or ()),
         }
-        return make_result(self._ledger.answers(), settings, found, workers)
+        return make_result(self.ledger.answers(), settings, found, workers)
 
-    def state(self, half_widths: bool) -> CampaignState:
-        """Return what the selection of answers needs, to the accuracy that it needs."""
-        self._update(_SELECTION_TOL)
-        variance, n_answers = np.asarray(self._variance.rows), self._ledger.of_task.size
-        return CampaignState(
-            ledger=self._ledger,
-            model=self.model,
-            belief=self.messages.belief(),
-            variance=shrink_variances(variance, n_answers, self.trust),
-            trust=self.trust,
-            half_width=self._half_widths() if half_widths else None,
+    def beliefs(self, workers: Iterable[Any]) -> Floats:
+        """Probabilities of workers' noise levels, shrunk by the trust; the last row is the crowd's.
+
+        A worker without answers has the probabilities of the crowd.
+        """
+        crowd, belief = np.array(self.model.weights), self.messages.belief()
+        numbers = [self.ledger.workers.find(worker) for worker in workers]
+        rows = (
+            crowd if u is None else self.trust * belief[u] + (1 - self.trust) * crowd
+            for u in numbers
         )
+        return np.array([*rows, crowd])
 
-    def _update(self, tol: float) -> None:
+    def variances(self) -> Floats:
+        """Variance of every truth, averaged over coordinates and shrunk by the trust."""
+        return shrink_variances(self._variance.rows, self.ledger.of_task.size, self.trust)
+
+    def update(self, tol: float) -> None:
         """Pass messages until they change by less than ``tol``, then update the variances."""
         moved = self.messages.settle(tol)
         for column in (self._variance, self._half_width, self._outdated):
-            column.grow(len(self._ledger.tasks))
-        moved = moved[self._ledger.of_task.size[moved] > 0]
+            column.grow(len(self.ledger.tasks))
+        moved = moved[self.ledger.of_task.size[moved] > 0]
         if len(moved):
             found = self.messages.moments(moved, np.array([0.5]))
             self._variance.rows[moved] = found.variance.mean(axis=1)
             self._outdated.rows[moved] = True
-        self._variance.rows[~np.isnan(self._ledger.gold[:, 0])] = 0.0
+        self._variance.rows[~np.isnan(self.ledger.gold[:, 0])] = 0.0
 
-    def _half_widths(self) -> Floats:
+    def half_widths(self) -> Floats:
+        """Half-width of every 95 % interval, the widest of the coordinates."""
         tasks = np.flatnonzero(self._outdated.rows)
         if len(tasks):
             interval = self.messages.moments(tasks, _INTERVAL).quantile
