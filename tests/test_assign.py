@@ -370,7 +370,7 @@ def test_files_of_rules(tmp_path: Path) -> None:
     [
         (3, None, {}, "give the workers, or how many answers one may give"),
         (3, 3, {"group": "team"}, "groups need a table of the tasks"),
-        (pd.DataFrame({"task": ["a", "a"]}), 3, {}, "tasks: 'a' is there more than once"),
+        (pd.DataFrame({"task": ["a", "a"]}), 3, {}, "tasks: 'a' occurs more than once"),
         (pd.DataFrame({"task": ["a"]}), 3, {"group": "team"}, "no column 'team' among the tasks"),
         (3, pd.DataFrame({"worker": ["u"], "capacity": [1.5]}), {}, "must be a whole number"),
         (0, 3, {}, "at least one task"),

@@ -17,7 +17,7 @@ def require_distinct(ids: Iterable[Any], role: str) -> None:
     """Refuse a list of tasks or workers with repeated ids."""
     repeated = [identity for identity, n in Counter(ids).items() if n > 1]
     if repeated:
-        raise DataError(f"{role}s: {shorten(repeated)} is there more than once")
+        raise DataError(f"{role}s: {shorten(repeated)} occurs more than once")
 
 
 def read_distinct_ids(table: Table, role: str) -> Ids:

@@ -62,32 +62,19 @@ def assign_table(
         gets tasks from their own group; ``"same"``, everybody gets tasks from their own group only.
     """
     task_side = _read(tasks, "task", group)
-    task_ids = task_side.ids
     done = None if given is None else read_pairs(given)
-    worker_side = _workers(workers, done, group, len(task_ids), per_task, capacity)
-    worker_ids = worker_side.ids
-    room = np.full(len(worker_ids), len(task_ids) if capacity is None else capacity)
-    if worker_side.capacity is not None:
-        room = np.minimum(room, worker_side.capacity)
-    place, person = Positions(task_ids), Positions(worker_ids)
-    done_pairs = None
-    if done is not None:
-        # Workers who are no longer available keep their answers, and get no new ones.
-        gone = [u for u in dict.fromkeys(done[1]) if person.get(u) is None]
-        if gone:
-            worker_ids = np.array([*worker_ids.tolist(), *gone], dtype=object)
-            room = np.concatenate([room, np.zeros(len(gone), dtype=np.int64)])
-            person = Positions(worker_ids)
-        done_pairs = _numbered(done, place, person)
-    task_group, worker_group = _groups(task_side, worker_side, len(worker_ids))
+    worker_side = _workers(workers, done, group, len(task_side.ids), per_task, capacity)
+    task_ids, worker_ids = task_side.ids, worker_side.ids
+    positions = Positions(task_ids), Positions(worker_ids)
+    task_group, worker_group = _groups(task_side, worker_side)
     found = assign_balanced(
         len(task_ids),
         len(worker_ids),
         rng,
         per_task=per_task,
-        capacity=room,
-        given=done_pairs,
-        forbidden=None if forbidden is None else _forbidden(forbidden, place, person),
+        capacity=worker_side.capacity,
+        given=None if done is None else _numbered(done, *positions),
+        forbidden=None if forbidden is None else _forbidden(forbidden, *positions),
         task_group=task_group,
         worker_group=worker_group,
         mixing=mixing,
@@ -125,25 +112,39 @@ def _workers(
     per_task: float,
     capacity: int | None,
 ) -> _Side:
-    """Read the workers; by default take those who have answered, or as few as suffice."""
+    """Read the workers and their capacities; by default those who have answered, or few enough."""
     if source is not None:
-        return _read(source, "worker", group)
-    require(group is None, "groups need a table of the workers")
-    if done is not None:
-        return _Side(np.array([*dict.fromkeys(done[1])], dtype=object))
-    require(capacity is not None, "give the workers, or how many answers one may give (capacity)")
-    assert capacity is not None
-    require(capacity >= 1, f"capacity must be at least 1, got {capacity}")
-    n_answers = round(n_tasks * per_task)
-    return _Side(_named("w", max(-(-n_answers // capacity), int(np.ceil(per_task)))))
+        side = _read(source, "worker", group)
+    else:
+        require(group is None, "groups need a table of the workers")
+        require(
+            done is not None or capacity is not None,
+            "give the workers, or how many answers one may give (capacity)",
+        )
+        if done is not None:
+            side = _Side(np.array([*dict.fromkeys(done[1])], dtype=object))
+        elif capacity is not None:
+            require(capacity >= 1, f"capacity must be at least 1, got {capacity}")
+            n_answers = round(n_tasks * per_task)
+            side = _Side(_named("w", max(-(-n_answers // capacity), int(np.ceil(per_task)))))
+    ids = side.ids
+    most = np.full(len(ids), n_tasks if capacity is None else capacity)
+    most = most if side.capacity is None else np.minimum(most, side.capacity)
+    # Workers who are no longer available keep their answers, and get no new ones.
+    known = Positions(ids)
+    gone = [u for u in dict.fromkeys(done[1] if done else ()) if known.get(u) is None]
+    if gone:
+        ids = np.array([*ids.tolist(), *gone], dtype=object)
+        most = np.concatenate([most, np.zeros(len(gone), dtype=np.int64)])
+    return _Side(ids, side.group, most)
 
 
-def _groups(tasks: _Side, workers: _Side, n_workers: int) -> tuple[Numbers | None, Numbers | None]:
-    """Number the groups of both sides; workers without a row have none."""
+def _groups(tasks: _Side, workers: _Side) -> tuple[Numbers | None, Numbers | None]:
+    """Number the groups of both sides; workers who are no longer available have none."""
     if tasks.group is None or workers.group is None:
         return None, None
     names = {name: k for k, name in enumerate(dict.fromkeys([*tasks.group, *workers.group]))}
-    of_worker = np.full(n_workers, -1)
+    of_worker = np.full(len(workers.ids), -1)
     of_worker[: len(workers.group)] = [names[name] for name in workers.group]
     return np.array([names[name] for name in tasks.group]), of_worker
 
