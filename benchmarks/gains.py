@@ -22,7 +22,7 @@ from benchmarks.crowds import Crowd
 from benchmarks.measure import find_sets
 from benchmarks.workloads import parse, print_head, print_table
 from voxpop.arrays import Floats, Index
-from voxpop.collect.campaign.gain import hedged
+from voxpop.collect.campaign.selection import shrink_variances
 
 _FIFTHS, _MORE = 5, 2
 
@@ -56,7 +56,7 @@ def one_draw(crowd: Crowd, first: int, rng: np.random.Generator) -> Floats:
     variance, error, plain = known(crowd, begin, learned)
     _, error_after, plain_after = known(crowd, more, learned)
     count = np.bincount(answers.task[begin], minlength=answers.n_tasks)
-    trusted = hedged(variance, count, learned.trust)
+    trusted = shrink_variances(variance, count, learned.trust)
     fifth = np.argsort(np.argsort(variance)) * _FIFTHS // answers.n_tasks
     figures = (variance, trusted, error, error - error_after, plain - plain_after)
     return np.array([[np.nanmean(x[fifth == k]) for x in figures] for k in range(_FIFTHS)])

@@ -16,9 +16,10 @@ from tests.floor_plan import PAGE, SOURCE, draw, drawn, imports, modules, tree
 
 # Where a name that users have hands over to what stands further down, when it is called.
 DOORS = {
-    ("results.result", "results.explaining"),
+    ("results.result", "results.explain"),
     ("results.result", "results.prediction"),
-    ("collect.planning.frontier", "present.drawing"),
+    ("collect.planning.plan", "present.drawing"),
+    ("collect.planning.plan", "present.plots"),
 }
 
 # Modules that import their own package's front page.

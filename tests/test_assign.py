@@ -273,14 +273,14 @@ def test_a_large_assignment_with_many_rules() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"capacity": 4}, "50 answers are to be given, but the workers have room for 48"),
+        ({"capacity": 4}, "50 answers are needed, but the workers have room for 48"),
         (
             {"task_group": [0] * 10, "worker_group": [0] * 8 + [1] * 4},
-            "task 'essay 0' lacks 5 answers, but the rules allow only 4 workers for it",
+            "task 'essay 0' needs 5 answers, but the rules allow only 4 workers for it",
         ),
         (
             {"task_group": [0] * 10, "worker_group": [0] * 6 + [1] * 6, "capacity": 8},
-            "10 tasks, .* lack 50 answers, but the 6 workers whom the rules allow",
+            "10 tasks, .* need 50 answers, but the 6 workers that the rules allow",
         ),
         (
             {
@@ -289,7 +289,7 @@ def test_a_large_assignment_with_many_rules() -> None:
                 "capacity": 8,
                 "mixing": "same",
             },
-            "50 answers are to be given in the group of task 'essay 0', but its 6 workers have",
+            "50 answers are needed in the group of task 'essay 0', but its 6 workers have",
         ),
         ({"given": ([10], [0])}, "numbers of 10 tasks and 12 workers"),
         ({"per_task": 0}, "per_task must be positive"),
@@ -372,7 +372,7 @@ def test_files_of_rules(tmp_path: Path) -> None:
     [
         (3, None, {}, "give the workers, or how many answers one may give"),
         (3, 3, {"group": "team"}, "groups need a table of the tasks"),
-        (pd.DataFrame({"task": ["a", "a"]}), 3, {}, "tasks: 'a' is there more than once"),
+        (pd.DataFrame({"task": ["a", "a"]}), 3, {}, "tasks: 'a' occurs more than once"),
         (pd.DataFrame({"task": ["a"]}), 3, {"group": "team"}, "no column 'team' among the tasks"),
         (3, pd.DataFrame({"worker": ["u"], "capacity": [1.5]}), {}, "must be a whole number"),
         (0, 3, {}, "at least one task"),

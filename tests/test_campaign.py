@@ -28,18 +28,14 @@ from voxpop.collect.campaign.ledger import Growing, Lists
 SUPPORT = (10.0, 100.0, 1000.0)
 
 
-class Stepwise(Campaign):
-    """One that settles to the last each time."""
-
-    def _settle(self, tol: float) -> None:
-        super()._settle(min(tol, self._tol))
-
-
 def stepwise(model: Model, tasks: Sequence[object] = ()) -> Campaign:
-    """A campaign that never starts afresh, however few its answers are, and for no result."""
-    campaign = Stepwise(model, tasks)
-    campaign._messages.fresh_below = 0
-    campaign._messages.start_over = lambda: None  # type: ignore[method-assign]
+    """A campaign that never starts over, whatever is asked, and always settles to its tol."""
+    campaign = Campaign(model, tasks)
+    posterior = campaign._posterior
+    posterior.messages.fresh_below = 0
+    posterior.messages.start_over = lambda: None  # type: ignore[method-assign]
+    update = posterior.update
+    posterior.update = lambda tol: update(min(tol, posterior.tol))  # type: ignore[method-assign]
     return campaign
 
 
@@ -137,7 +133,7 @@ def test_where_two_workers_share_all_tasks_the_way_there_does_not_matter_either(
     value = rng.uniform(0, 100, task.max() + 1)[task] + sd[worker] * rng.normal(size=len(task))
     answers = Answers.from_arrays(task, worker, value)
     campaign = Campaign(Model(support=SUPPORT))
-    campaign._messages.fresh_below = 0
+    campaign._posterior.messages.fresh_below = 0
     feed(campaign, answers, rng.permutation(answers.n_edges), cuts)
     campaign.result()
     assert_same(campaign.result(), BI(support=SUPPORT, tol=1e-8, max_iter=500).fit(answers))
@@ -162,9 +158,9 @@ def test_a_coarser_quantum_on_the_way_does_not_show(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("voxpop.collect.campaign.messages._FEWEST_MESSAGES", 1)
     answers = make_crowd(8, 1, n_tasks=40).answers
     campaign = stepwise(Model(support=SUPPORT))
-    first = campaign._messages.quantum
+    first = campaign._posterior.messages.quantum
     feed(campaign, answers, np.random.default_rng(0).permutation(answers.n_edges), [20, 60, 100])
-    assert campaign._messages.quantum > first
+    assert campaign._posterior.messages.quantum > first
     assert_same(campaign.result(), scratch(answers))
 
 
@@ -175,8 +171,8 @@ def test_a_few_new_answers_wake_only_their_neighbourhood() -> None:
     campaign.add_table(answers)
     before = campaign.result()
     swept: list[int] = []
-    sweep = campaign._messages._sweep
-    campaign._messages._sweep = lambda tasks, damping, tol: (  # type: ignore[method-assign]
+    sweep = campaign._posterior.messages._sweep
+    campaign._posterior.messages._sweep = lambda tasks, damping, tol: (  # type: ignore[method-assign]
         swept.append(len(tasks)) or sweep(tasks, damping, tol)  # type: ignore[func-returns-value]
     )
     campaign.add("t0000", "new", 50.0)

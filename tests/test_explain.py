@@ -36,8 +36,8 @@ from voxpop.cli import main
 from voxpop.estimators import Auto
 from voxpop.models.noise import Noise
 from voxpop.present.terminal import show_explanation
-from voxpop.results.explaining import expected_variance
 from voxpop.results.prediction import scatter, seen_variance
+from voxpop.results.value_of_answer import value_of_answer
 
 LEVELS = (10.0, 100.0, 1000.0)
 ESTIMATORS: Sequence[Estimator] = (
@@ -154,6 +154,10 @@ def test_units_and_names_do_not_matter(estimator: BI) -> None:
     assert list(again.worker) == workers
 
 
+def expected_variance(variance: float, share: Floats, noise: Floats) -> float:
+    return float(value_of_answer(np.array([variance]), share[None], noise)[1][0, 0])
+
+
 @given(
     variance=st.floats(0.01, 100.0),
     noise=st.lists(st.floats(0.01, 1000.0), min_size=1, max_size=4),
@@ -213,8 +217,8 @@ def test_best_typical_and_worst_are_in_order_and_in_words(crowd: Simulation) -> 
     sd = np.sqrt((found.sd**2).mean())
     assert found.one_more["best"] < found.one_more["typical"] < found.one_more["worst"] < sd
     text = str(found)
-    assert "one more answer of a typical worker would narrow the sd from" in text
-    assert "moves it most: without it" in text
+    assert "one more answer would reduce the sd from" in text
+    assert "has the most influence (weight" in text
     assert "<table" in found._repr_html_()
     alike = Average().fit(crowd.answers).explain(crowd.answers, "t11")
     assert alike.one_more["best"] == pytest.approx(
@@ -298,7 +302,7 @@ def test_the_command(crowd: Simulation, tmp_path: Path) -> None:
     assert status == 0
     table = pd.read_csv(io.StringIO(printed))
     assert table["weight"].sum() == pytest.approx(1.0)
-    assert "one more answer of a typical worker" in said
+    assert "one more answer would reduce the sd" in said
     status, printed, said = run("t07", "--method", "bi", "--support", "10,100,1000", "--json")
     assert status == 0
     assert len(json.loads(printed)["answers"]) == 4

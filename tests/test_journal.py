@@ -160,7 +160,7 @@ def test_interrupted_between_disk_and_memory_it_must_be_opened_again(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(campaign._messages, "touch", interrupt)
+    monkeypatch.setattr(campaign._posterior.messages, "touch", interrupt)
     with pytest.raises(KeyboardInterrupt):
         campaign.add("t", "v", 2.0)
     with pytest.raises(ConfigError, match="open or load it again"):

@@ -26,8 +26,12 @@ from voxpop import (
     simulate,
 )
 from voxpop.cli import main
-from voxpop.collect.campaign.choosing import Asked, choose
-from voxpop.collect.campaign.gain import Gains, hedged
+from voxpop.collect.campaign.selection import (
+    Candidate,
+    ExpectedVariance,
+    select_answers,
+    shrink_variances,
+)
 from voxpop.collect.planning.learn_crowd import trust_in_weights
 
 SUPPORT = (10.0, 100.0, 1000.0)
@@ -43,7 +47,7 @@ def campaign_of(seed: int, dimension: int = 1, n_tasks: int = 40) -> Campaign:
 
 
 def left(levels: np.ndarray, q: np.ndarray, d: int, v: float) -> float:
-    return float(Gains(levels, q[None], d).left(0, np.array([v]))[0])
+    return ExpectedVariance(levels, q[None], d).after(0, v)
 
 
 @given(v=st.floats(1e-6, 1e9), level=st.sampled_from(SUPPORT), d=st.integers(1, 4))
@@ -163,12 +167,12 @@ def test_hedging_keeps_the_total_and_goes_from_variances_to_counts(
 ) -> None:
     variance = np.array([v if n else np.inf for v, n in rows])
     count = np.array([n for _, n in rows])
-    found = hedged(variance, count, trust)
+    found = shrink_variances(variance, count, trust)
     some = np.isfinite(variance) & (variance > 0)
     np.testing.assert_array_equal(found[~some], variance[~some])
     assert found[some].sum() == pytest.approx(variance[some].sum())
-    np.testing.assert_allclose(hedged(variance, count, 1.0), variance)
-    alike = hedged(variance, count, 0.0)[some] * count[some]
+    np.testing.assert_allclose(shrink_variances(variance, count, 1.0), variance)
+    alike = shrink_variances(variance, count, 0.0)[some] * count[some]
     np.testing.assert_allclose(alike, alike[:1].repeat(len(alike)))
     # Never less than the share of what the number of answers says.
     assert (found[some] >= (1.0 - trust) * alike / count[some] * (1 - 1e-9)).all()
@@ -176,7 +180,7 @@ def test_hedging_keeps_the_total_and_goes_from_variances_to_counts(
 
 def test_without_trust_answers_are_bought_evenly() -> None:
     campaign = campaign_of(2)
-    campaign._trust = 0.0
+    campaign._posterior.trust = 0.0
     place = {i: row for row, i in enumerate(campaign.task_ids)}
     count = np.bincount(campaign._ledger.task)
     for i in campaign.next(70).task.tolist():
@@ -203,12 +207,12 @@ def test_the_choice_is_the_greedy_one(
     n, w = len(variance), len(prices)
     levels = np.array(SUPPORT)
     belief = rng.dirichlet(np.ones(3), w)
-    gains = Gains(levels, belief, 1)
+    expected = ExpectedVariance(levels, belief, 1)
     barred = [set(np.flatnonzero(rng.random(n) < 0.3).tolist()) for _ in range(w)]
     room = rng.integers(0, 4, w).tolist()
     may = rng.random(n) < 0.8
-    asked = [Asked(u, prices[u], room[u], set(barred[u])) for u in range(w)]
-    chosen = choose(np.array(variance), may, gains, asked, k, rng)
+    candidates = [Candidate(u, prices[u], room[u], set(barred[u])) for u in range(w)]
+    chosen = select_answers(np.array(variance), may, expected, candidates, k, rng)
     # The same by looking at every pair.
     v = np.array(variance)
     for choice in chosen:
@@ -216,17 +220,17 @@ def test_the_choice_is_the_greedy_one(
         for u in range(w):
             for i in np.flatnonzero(may).tolist():
                 if room[u] > 0 and i not in barred[u]:
-                    rest = float(gains.left(u, v[i : i + 1])[0])
+                    rest = expected.after(u, v[i])
                     infinite = np.isinf(v[i])
                     offers[i, u] = (
                         (-np.inf, rest * prices[u]) if infinite else (-(v[i] - rest) / prices[u], 0)
                     )
         best = min(offers.values())
-        assert offers[choice.task, choice.asked][0] == pytest.approx(best[0])
-        assert offers[choice.task, choice.asked][1] == pytest.approx(best[1])
-        v[choice.task] = choice.left
-        room[choice.asked] -= 1
-        barred[choice.asked].add(choice.task)
+        assert offers[choice.task, choice.candidate][0] == pytest.approx(best[0])
+        assert offers[choice.task, choice.candidate][1] == pytest.approx(best[1])
+        v[choice.task] = choice.after
+        room[choice.candidate] -= 1
+        barred[choice.candidate].add(choice.task)
     left_over = [(i, u) for u in range(w) for i in np.flatnonzero(may) if i not in barred[u]]
     assert len(chosen) == k or not any(room[u] > 0 for _, u in left_over)
 
@@ -355,10 +359,10 @@ def test_the_campaign_stops_for_want_of_money_gain_or_workers() -> None:
     gain = campaign.next(3).gain / len(campaign.task_ids)
     some = campaign.next(40, rules=Rules(least_gain=float(gain[2]) * 0.999))
     assert len(some) == 3
-    assert some.stop == "no answer is expected to gain what it costs"
+    assert some.stop == "no answer reaches the minimum gain per unit of cost"
     full = campaign.next(4, ["w0"], rules=Rules(capacity=1))
     assert len(full) == 1
-    assert full.stop == "nobody who is there may be asked for more"
+    assert full.stop == "no available worker can take more tasks"
 
 
 def test_what_is_refused() -> None:
@@ -453,7 +457,7 @@ def test_the_command_knows_tasks_workers_and_pairs_by_their_text(tmp_path: Path)
     rows = pd.read_csv(StringIO(done.stdout), dtype=str)
     # Worker 1 has answered 0 to 9, is asked for x, and must not get y; z may answer once.
     assert rows["worker"].tolist() == ["z"]
-    assert "nobody who is there may be asked for more" in done.stderr
+    assert "no available worker can take more tasks" in done.stderr
     names = run(tmp_path / "answers.csv", "-k", 2, "--support", "1,10", "--workers", "ann,bob")
     assert set(pd.read_csv(StringIO(names.stdout))["worker"]) == {"ann", "bob"}
 

@@ -11,11 +11,11 @@ from .collect.campaign import Rules as Rules
 from .collect.planning.density import PredictedError as PredictedError
 from .collect.planning.density import measure_error as measure_error
 from .collect.planning.density import predict_error as predict_error
-from .collect.planning.frontier import Option as Option
-from .collect.planning.frontier import Plan as Plan
-from .collect.planning.frontier import Prices as Prices
 from .collect.planning.learn_crowd import LearnedCrowd as LearnedCrowd
 from .collect.planning.learn_crowd import learn_crowd as learn_crowd
+from .collect.planning.plan import Option as Option
+from .collect.planning.plan import Plan as Plan
+from .collect.planning.plan import Prices as Prices
 from .collect.planning.plan import make_plan as make_plan
 from .data.answers import Answers as Answers
 from .data.formats import FORMATS as FORMATS
@@ -87,8 +87,8 @@ from .results.diagnosis import EffectOfRemoving as EffectOfRemoving
 from .results.diagnosis import Flag as Flag
 from .results.diagnosis import diagnose as diagnose
 from .results.diagnosis import effect_of_removing as effect_of_removing
-from .results.explaining import explain as explain
-from .results.explanation import Explanation as Explanation
+from .results.explain import Explanation as Explanation
+from .results.explain import explain as explain
 from .results.metrics import Score as Score
 from .results.metrics import score as score
 from .results.prediction import Prediction as Prediction

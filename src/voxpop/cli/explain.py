@@ -37,7 +37,7 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
     from voxpop.data.tables import print_table
     from voxpop.estimators import make_estimator
     from voxpop.present.terminal import progress, show_explanation
-    from voxpop.results.explaining import explain as explain_task
+    from voxpop.results.explain import explain as explain_task
     from voxpop.results.prediction import find_id
 
     reading = take_reading(settings)

@@ -72,7 +72,7 @@ def next_command(
     import numpy as np
 
     from voxpop.collect.campaign import Rules
-    from voxpop.collect.campaign.tables import next_answers, noise_model
+    from voxpop.collect.campaign.from_tables import next_answers, noise_model
     from voxpop.data.tables import print_table, write_table
 
     table = read_table(answers, take_reading(settings))

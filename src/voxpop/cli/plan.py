@@ -12,7 +12,7 @@ import click
 from voxpop.cli.common import console, numbers, open_input, say, seed_option
 
 if TYPE_CHECKING:
-    from voxpop.collect.planning.frontier import Plan
+    from voxpop.collect.planning.plan import Plan
 
 
 @click.command()
@@ -71,9 +71,8 @@ def plan(
     """
     import numpy as np
 
-    from voxpop.collect.planning.frontier import Prices
     from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
-    from voxpop.collect.planning.plan import make_plan
+    from voxpop.collect.planning.plan import Prices, make_plan
     from voxpop.data.read import read_answers
     from voxpop.data.tables import write_table
     from voxpop.errors import require

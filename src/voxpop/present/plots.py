@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.collect.planning.frontier import Plan, draw_frontier
+from voxpop.collect.planning.plan import CRITERION_NAMES, Option, Plan
 from voxpop.data.answers import Answers
 from voxpop.data.objects import SHAPE_NAMES
 from voxpop.errors import DataError, require
@@ -184,8 +184,57 @@ def plot_convergence(result: Result, ax: Axes | None = None) -> Axes:
 def plot_budget(plan: Plan, ax: Axes | None = None) -> Axes:
     """Predicted error against budget, with the plain average and the oracle."""
     ax = ax or new_axes()
-    draw_frontier(plan, ax)
+    rows, name = plan.frontier, plan.criterion
+    cost = np.array([o.cost for o in rows])
+    accuracy = np.array([o.accuracy(name) for o in rows])
+    error = np.array([o.error(name) for o in rows])
+    root = np.sqrt(plan.model.dimension)
+    if name == "rmse":
+        # Neither of the two has any use for gold questions.
+        plain = sorted((o for o in plan.options if not o.gold), key=lambda o: o.cost)
+        money = [o.cost for o in plain]
+        average = [np.sqrt(o.prediction.average_mse) / root for o in plain]
+        oracle = [np.sqrt(o.prediction.oracle_mse) / root for o in plain]
+        ax.plot(money, average, color=GREY, linestyle="--", label="plain average")
+        ax.plot(money, oracle, color=GREY, linestyle=":", label="oracle: all noise known")
+    ax.fill_between(cost, accuracy - 2 * error, accuracy + 2 * error, color=BLUE, alpha=0.15)
+    ax.plot(cost, accuracy, color=BLUE, marker="o", markersize=4, label="voxpop (± 2 errors)")
+    for option in _labelled(rows):
+        gold = f" + {option.gold} gold" if option.gold else ""
+        ax.annotate(
+            f"{option.per_task:.3g}{gold}",
+            (option.cost, option.accuracy(name)),
+            xytext=(3, 5),
+            textcoords="offset points",
+            fontsize=8,
+            color=BLUE,
+        )
+    if plan.chosen is not None:
+        at = (plan.chosen.cost, plan.chosen.accuracy(name))
+        ax.plot(*at, marker="o", markersize=11, color=ORANGE, fillstyle="none", zorder=5)
+    if plan.target is not None:
+        ax.axhline(plan.target, color=ORANGE, linewidth=0.8)
+    if plan.budget is not None:
+        ax.axvline(plan.budget, color=ORANGE, linewidth=0.8)
+    ax.set(xlabel="cost", ylabel=CRITERION_NAMES[name], yscale="log")
+    ax.set_title(f"{plan.n_tasks:,} tasks; numbers are answers per task", fontsize=10)
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("{x:g}")
+    ax.tick_params(labelsize=8)
+    ax.tick_params(which="minor", labelsize=7)
+    ax.grid(which="both", alpha=0.2)
+    ax.legend(fontsize=8, frameon=False)
     return ax
+
+
+def _labelled(rows: tuple[Option, ...]) -> tuple[Option, ...]:
+    """Leave out labels where points crowd: a point needs a twenty-fifth of the width."""
+    kept: list[Option] = []
+    width = rows[-1].cost - rows[0].cost
+    for option in rows:
+        if not kept or option.cost - kept[-1].cost >= width / 25:
+            kept.append(option)
+    return tuple(kept)
 
 
 def plot_box(answers: Answers, result: Result, task: object, ax: Axes | None = None) -> Axes:

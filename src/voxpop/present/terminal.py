@@ -15,12 +15,12 @@ from rich.text import Text
 
 if TYPE_CHECKING:  # a table of estimates needs none of these at run time
     from voxpop.collect.campaign import Batch
-    from voxpop.collect.planning.frontier import Option, Plan
+    from voxpop.collect.planning.plan import Option, Plan
     from voxpop.estimators.base import OnSweep
     from voxpop.paper.demo import Contestant
     from voxpop.results.agreement import Agreement
     from voxpop.results.diagnosis import Diagnosis
-    from voxpop.results.explanation import Explanation
+    from voxpop.results.explain import Explanation
     from voxpop.results.metrics import Score
     from voxpop.results.result import Result
 

@@ -30,7 +30,7 @@ from voxpop.errors import DataError, require
 from voxpop.results.audit import Audit
 
 if TYPE_CHECKING:
-    from voxpop.results.explanation import Explanation
+    from voxpop.results.explain import Explanation
     from voxpop.results.prediction import Prediction
 
 # The quantiles every result carries, and the intervals that they bound, by position.
@@ -130,7 +130,7 @@ class Result:
 
     def explain(self, answers: Answers, task: object, estimator: Any = None) -> Explanation:
         """Say who said what of a task and with what weight; see :func:`voxpop.explain`."""
-        from voxpop.results.explaining import explain
+        from voxpop.results.explain import explain
 
         return explain(answers, self, task, estimator)
 

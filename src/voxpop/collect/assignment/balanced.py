@@ -1,4 +1,4 @@
-"""Assignments under rules: everyone's share as equal as the rules allow, to the last answer."""
+"""Balanced assignments under constraints: shares as equal as the constraints allow."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from voxpop.arrays import Ids
 from voxpop.collect.assignment.random_graphs import (
     Assignment,
+    Constraints,
     Mixing,
     Numbers,
-    Rules,
     exchange,
     mix,
-    repeated,
 )
 from voxpop.errors import ConfigError, require, shorten
 
-# Rounds of exchanges without one broken rule less, after which paths are searched instead.
-_FRUITLESS = 10
+# Rounds of exchanges without progress before augmenting paths are searched instead.
+_PATIENCE = 10
 
 Pairs = tuple[ArrayLike, ArrayLike]
 
@@ -40,24 +39,25 @@ def assign_balanced(
     mixing: Mixing = "different",
     task_names: Sequence[object] | None = None,
 ) -> Assignment:
-    """Draw a random assignment that keeps the rules and shares the work equally.
+    """Draw a random assignment that satisfies the constraints and shares the work equally.
 
-    Answers of tasks differ by at most one, those of workers by no more than the rules make
-    necessary; answers already given count for both, and are not asked for again. Where chance
-    does not find an assignment, augmenting paths do, so an error means that there is none.
+    The numbers of answers of tasks differ by at most one, those of workers by no more than the
+    constraints require. Answers already given count for both and are not asked for again. If random
+    exchanges do not find an assignment, augmenting paths do: an error means that none exists.
 
     Parameters
     ----------
     per_task
-        Answers per task, those given included; between two whole numbers an average.
+        Answers per task, including those given; a fraction is an average over tasks.
     capacity
-        Most answers of a worker, those given included: one number, or one per worker.
+        Maximum number of answers of a worker, including those given: one number, or one per worker.
     given, forbidden
         Pairs, as two lists of numbers: tasks and workers.
     task_group, worker_group, mixing
-        Groups that must not mix, or must stay together; see ``Rules``.
+        Group of every task and worker. ``"different"``: nobody gets tasks from their own group;
+        ``"same"``: everybody gets tasks from their own group only.
     task_names
-        What to call the tasks in an error.
+        Names of the tasks in error messages.
     """
     require(n_tasks >= 1, f"n_tasks must be at least 1, got {n_tasks}")
     require(n_workers >= 1, f"n_workers must be at least 1, got {n_workers}")
@@ -70,22 +70,22 @@ def assign_balanced(
     most = np.full(n_workers, n_tasks) if capacity is None else np.asarray(capacity, np.int64)
     most = np.broadcast_to(most, n_workers)
     require(bool((most >= 0).all()), "capacity must be 0 or more")
-    rules = Rules(
+    constraints = Constraints(
         n_workers=n_workers,
-        barred=np.union1d(done, _codes(forbidden, n_tasks, n_workers)),
+        forbidden=np.union1d(done, _codes(forbidden, n_tasks, n_workers)),
         task_group=None if task_group is None else np.asarray(task_group, np.int64),
         worker_group=None if worker_group is None else np.asarray(worker_group, np.int64),
         mixing=mixing,
     )
     need = _task_need(done_by_task, per_task, rng)
-    desk = _Desk(need, done_by_worker, np.maximum(most - done_by_worker, 0), rules, names)
-    task, worker = desk.assign(rng)
+    room = np.maximum(most - done_by_worker, 0)
+    task, worker = _Assigner(need, done_by_worker, room, constraints, names).assign(rng)
     order = np.lexsort((worker, task))
     return Assignment(task[order], worker[order], n_tasks, n_workers)
 
 
 def _codes(pairs: Pairs | None, n_tasks: int, n_workers: int) -> Numbers:
-    """Number the pairs, each once, in order."""
+    """Return the pairs as sorted distinct numbers."""
     if pairs is None:
         return np.empty(0, dtype=np.int64)
     task, worker = (np.asarray(part, np.int64) for part in pairs)
@@ -98,7 +98,7 @@ def _codes(pairs: Pairs | None, n_tasks: int, n_workers: int) -> Numbers:
 
 
 def _task_need(done: Numbers, per_task: float, rng: np.random.Generator) -> Numbers:
-    """How many answers each task still lacks; who has more already is among those with one more."""
+    """Answers that each task still needs; tasks with more answers get the extra one first."""
     n_tasks = len(done)
     low = int(np.floor(per_task))
     n_high = round(n_tasks * per_task) - n_tasks * low
@@ -109,7 +109,7 @@ def _task_need(done: Numbers, per_task: float, rng: np.random.Generator) -> Numb
 
 
 def _fill(load: Numbers, room: Numbers, n: int, rng: np.random.Generator) -> Numbers:
-    """Deal n answers to workers with a load and some room so that totals come out level."""
+    """Distribute n answers so that the total loads are level, within the room of each worker."""
     low, high = 0, int((load + room).max())
     while low < high:
         level = (low + high + 1) // 2
@@ -123,23 +123,23 @@ def _fill(load: Numbers, room: Numbers, n: int, rng: np.random.Generator) -> Num
     return np.asarray(share)
 
 
-class _Desk:
-    """One assignment in the making."""
+class _Assigner:
+    """Builds one assignment: what tasks need, and the load and the room of workers."""
 
     def __init__(
-        self, need: Numbers, load: Numbers, room: Numbers, rules: Rules, names: Ids
+        self, need: Numbers, load: Numbers, room: Numbers, constraints: Constraints, names: Ids
     ) -> None:
         self._need, self._load, self._room = need, load, room
-        self._rules, self._names = rules, names
+        self._constraints, self._names = constraints, names
 
     def assign(self, rng: np.random.Generator) -> tuple[Numbers, Numbers]:
-        """Deal out by chance, exchange what breaks a rule, repair the rest by paths, and mix."""
+        """Assign at random, exchange, repair the rest by augmenting paths, and mix."""
         n = int(self._need.sum())
         free = int(self._room.sum())
         require(
             n <= free,
-            f"{n} answers are to be given, but the workers have room for {free}; raise capacity "
-            "or the number of workers, or ask for fewer answers per task",
+            f"{n} answers are needed, but the workers have room for {free}; raise capacity or the "
+            "number of workers, or ask for fewer answers per task",
         )
         task = np.repeat(np.arange(len(self._need)), self._need)
         if not n:
@@ -148,18 +148,20 @@ class _Desk:
         worker = rng.permutation(np.repeat(np.arange(len(share)), share))
         task, worker, broken = self._exchange_broken(task, worker, rng)
         if broken.any() or self._may_be_uneven(worker):
-            paths = _Paths(task[~broken], worker[~broken], self._load, self._room, self._rules)
+            paths = _AugmentingPaths(
+                task[~broken], worker[~broken], self._load, self._room, self._constraints
+            )
             for i in task[broken].tolist():
                 if not paths.add(i):
-                    raise ConfigError(self._explain(i, paths))
+                    raise ConfigError(self._infeasibility(i, paths))
             paths.level()
             task, worker = paths.edges()
-        return task, mix(task, worker, self._rules, rng, random_start=not broken.any())
+        return task, mix(task, worker, self._constraints, rng, nearly_uniform=not broken.any())
 
     def _share(self, rng: np.random.Generator, n: int) -> Numbers:
-        """Deal out level; group by group where groups stay together, for each has its own tasks."""
-        of_task, of_worker = self._rules.task_group, self._rules.worker_group
-        if self._rules.mixing == "different" or of_task is None or of_worker is None:
+        """Distribute the answers evenly, within each group if groups stay together."""
+        of_task, of_worker = self._constraints.task_group, self._constraints.worker_group
+        if self._constraints.mixing == "different" or of_task is None or of_worker is None:
             return _fill(self._load, self._room, n, rng)
         share = np.zeros_like(self._room)
         for group in np.unique(of_task).tolist():
@@ -167,7 +169,7 @@ class _Desk:
             wanted, free = int(self._need[of_task == group].sum()), int(self._room[members].sum())
             require(
                 wanted <= free,
-                f"{wanted} answers are to be given in the group of task "
+                f"{wanted} answers are needed in the group of task "
                 f"{shorten(self._names[of_task == group][:1])}, but its {len(members)} workers "
                 f"have room for {free}; raise capacity, or find more workers for it",
             )
@@ -178,63 +180,61 @@ class _Desk:
     def _exchange_broken(
         self, task: Numbers, worker: Numbers, rng: np.random.Generator
     ) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
-        """Exchange at random while that helps; say which edges are still broken."""
-        if self._rules.mixing == "same" and self._rules.task_group is not None:
-            # Both sides in order of their groups: what is dealt out stays within them.
-            assert self._rules.worker_group is not None
-            task = task[np.argsort(self._rules.task_group[task], kind="stable")]
-            worker = worker[np.argsort(self._rules.worker_group[worker], kind="stable")]
+        """Exchange at random while that helps; return which edges still violate a constraint."""
+        if self._constraints.mixing == "same" and self._constraints.task_group is not None:
+            # Sort both sides by group, so that the edges stay within groups.
+            assert self._constraints.worker_group is not None
+            task = task[np.argsort(self._constraints.task_group[task], kind="stable")]
+            worker = worker[np.argsort(self._constraints.worker_group[worker], kind="stable")]
         fewest, waited = len(task) + 1, 0
-        while waited < _FRUITLESS:
+        while waited < _PATIENCE:
             broken = self._broken(task, worker)
             if not broken.any():
                 break
             waited = 0 if broken.sum() < fewest else waited + 1
             fewest = min(fewest, int(broken.sum()))
-            worker = exchange(task, worker, self._rules, rng)
+            worker = exchange(task, worker, self._constraints, rng)
         return task, worker, self._broken(task, worker)
 
     def _broken(self, task: Numbers, worker: Numbers) -> NDArray[np.bool_]:
-        """Say which edges break a rule, or repeat another one; the first of equals may stay."""
-        code = task * self._rules.n_workers + worker
-        later = np.zeros(len(code), dtype=bool)
-        if repeated(code).any():
-            later[:] = True
-            later[np.unique(code, return_index=True)[1]] = False
-        return later | self._rules.break_at(task, worker)
+        """Tell which edges violate a constraint or repeat an earlier one."""
+        repeats = np.ones(len(task), dtype=bool)
+        code = task * self._constraints.n_workers + worker
+        repeats[np.unique(code, return_index=True)[1]] = False
+        return repeats | self._constraints.violated(task, worker)
 
     def _may_be_uneven(self, worker: Numbers) -> bool:
-        """Tell whether totals differ by more than one for no want of room."""
+        """Tell whether total loads differ by more than one although there is room."""
         new = np.bincount(worker, minlength=len(self._room))
         total, takes = self._load + new, new < self._room
         gives = new > 0
         return bool(takes.any() and gives.any() and total[gives].max() - total[takes].min() > 1)
 
-    def _explain(self, task: int, paths: _Paths) -> str:
-        """Name the bound: tasks that together need more than those who may answer them give."""
-        allowed = int(self._rules.allowed(task).sum())
+    def _infeasibility(self, task: int, paths: _AugmentingPaths) -> str:
+        """Name tasks that need more answers than the workers allowed for them can give."""
+        allowed = int(self._constraints.allowed(task).sum())
         name = shorten(self._names[[task]])
         if allowed < self._need[task]:
             return (
-                f"task {name} lacks {self._need[task]} answers, but the rules allow only {allowed} "
-                "workers for it; ask for fewer answers per task, or loosen the rules"
+                f"task {name} needs {self._need[task]} answers, but the rules allow only {allowed} "
+                "workers for it; ask for fewer answers per task, or relax the rules"
             )
         tasks, workers = paths.stuck(task)
         n, free = int(self._need[tasks].sum()), int(self._room[workers].sum())
         return (
-            f"{len(tasks)} tasks, {name} among them, lack {n} answers, but the {len(workers)} "
-            f"workers whom the rules allow for them have room for {free}, at one answer of each "
-            "to a task; raise capacity, find more workers, or loosen the rules"
+            f"{len(tasks)} tasks, including {name}, need {n} answers, but the {len(workers)} "
+            f"workers that the rules allow have room for {free}, with one answer each per task; "
+            "raise capacity, find more workers, or relax the rules"
         )
 
 
-class _Paths:
-    """Tasks and their workers as sets, and paths along which answers change hands."""
+class _AugmentingPaths:
+    """Edges as sets, and paths along which tasks are passed from worker to worker."""
 
     def __init__(
-        self, task: Numbers, worker: Numbers, load: Numbers, room: Numbers, rules: Rules
+        self, task: Numbers, worker: Numbers, load: Numbers, room: Numbers, constraints: Constraints
     ) -> None:
-        self._rules, self._room = rules, room
+        self._constraints, self._room = constraints, room
         self._tasks_of: list[set[int]] = [set() for _ in room]
         self._workers_of: defaultdict[int, set[int]] = defaultdict(set)
         for i, u in zip(task.tolist(), worker.tolist(), strict=True):
@@ -245,7 +245,7 @@ class _Paths:
         self._visited = np.zeros(len(room), dtype=bool)
 
     def add(self, task: int) -> bool:
-        """Find a worker for one more answer, the least busy one that a path leads to."""
+        """Add an answer to a task, by the least busy worker at the end of a path."""
         found = self._search([(task, None)], self._new < self._room)
         if found is None:
             return False
@@ -253,33 +253,33 @@ class _Paths:
         return True
 
     def level(self) -> None:
-        """Let busy workers hand tasks on while that leads to someone with two fewer or more.
+        """Pass tasks from busy workers to those with at least two fewer, until no path is left.
 
-        When no such path is left, no other assignment is more equal.
+        Then no other assignment is more equal.
         """
         improved = True
         while improved:
             improved = False
-            # Where a search from a busy worker came in vain, one from a less busy one does too.
-            in_vain = np.zeros(len(self._room), dtype=bool)
+            # Workers reached by a failed search from a busier one have no path either.
+            exhausted = np.zeros(len(self._room), dtype=bool)
             for u in np.argsort(-self._total, kind="stable").tolist():
-                while self._tasks_of[u] and not in_vain[u]:
+                while self._tasks_of[u] and not exhausted[u]:
                     takes = (self._new < self._room) & (self._total <= self._total[u] - 2)
                     found = self._search([(i, u) for i in sorted(self._tasks_of[u])], takes)
                     if found is None:
-                        in_vain |= self._visited
+                        exhausted |= self._visited
                     else:
                         self._hand_on(*found)
                         improved = True
 
     def stuck(self, task: int) -> tuple[list[int], list[int]]:
-        """After a search in vain: all tasks of the workers it came to, and those workers."""
+        """After a failed search: the workers it reached, and all their tasks."""
         workers = np.flatnonzero(self._visited).tolist()
         tasks = {task}.union(*(self._tasks_of[u] for u in workers))
         return sorted(tasks), workers
 
     def edges(self) -> tuple[Numbers, Numbers]:
-        """Return the edges as arrays, in order of the tasks."""
+        """Return the edges as arrays, sorted by task."""
         pairs = sorted((i, u) for u, tasks in enumerate(self._tasks_of) for i in tasks)
         task, worker = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return task, worker
@@ -287,46 +287,46 @@ class _Paths:
     def _search(
         self, start: list[tuple[int, int | None]], takes: NDArray[np.bool_]
     ) -> tuple[int, dict[int, tuple[int, int | None]]] | None:
-        """Search breadth first from tasks, each with who gives it away, to one who takes it.
+        """Search breadth first from tasks, each with its giver, for a worker who can take one.
 
-        Returns that worker, and for every worker on the way the task to take and from whom.
+        Returns that worker, and for every worker reached the task to take and its giver.
         """
         self._visited[:] = False
         self._visited[[u for _, u in start if u is not None]] = True
-        way: dict[int, tuple[int, int | None]] = {}
+        path: dict[int, tuple[int, int | None]] = {}
         layer, seen = start, {i for i, _ in start}
         while layer and takes.any():
             reached: list[int] = []
             for i, giver in layer:
-                new = self._rules.allowed(i) & ~self._visited
+                new = self._constraints.allowed(i) & ~self._visited
                 new[list(self._workers_of[i])] = False
                 self._visited |= new
                 for u in np.flatnonzero(new).tolist():
-                    way[u] = (i, giver)
+                    path[u] = (i, giver)
                     reached.append(u)
             ends = [u for u in reached if takes[u]]
             if ends:
-                return min(ends, key=lambda u: (self._total[u], u)), way
+                return min(ends, key=lambda u: (self._total[u], u)), path
             layer = []
             for u in reached:
                 layer += [(i, u) for i in sorted(self._tasks_of[u] - seen)]
                 seen |= self._tasks_of[u]
         return None
 
-    def _hand_on(self, end: int, way: dict[int, tuple[int, int | None]]) -> None:
-        """Go back along a path: everyone on it takes a task from the one before."""
+    def _hand_on(self, end: int, path: dict[int, tuple[int, int | None]]) -> None:
+        """Apply a path from its end: every worker takes a task from the one before."""
         for count in (self._new, self._total):
             count[end] += 1
         taker: int = end
         while True:
-            task, giver = way[taker]
+            task, giver = path[taker]
             self._tasks_of[taker].add(task)
             self._workers_of[task].add(taker)
             if giver is None:
                 return
             self._tasks_of[giver].remove(task)
             self._workers_of[task].remove(giver)
-            if giver not in way:
+            if giver not in path:
                 for count in (self._new, self._total):
                     count[giver] -= 1
                 return

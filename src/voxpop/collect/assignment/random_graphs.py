@@ -1,4 +1,4 @@
-"""Assignments: which worker answers which task, at random with the numbers given."""
+"""Random assignments of tasks to workers with given numbers of answers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from voxpop.errors import require
 Numbers = NDArray[np.int64]
 Mixing = Literal["different", "same"]
 
-# Rounds of random exchanges after the graph is simple; each exchanges up to half the edges. A
-# random matching with its few double edges mended is close to uniform already where there are
-# many edges: rounds make up for the mending.
+# Rounds of random exchanges after the graph is simple; each exchanges up to half the edges. With
+# many edges a random matching has few double edges, so repairing them needs few rounds of mixing.
 _MIXING_ROUNDS = 60
 _MIXING_ROUNDS_OF_MANY = 8
 _MANY_EDGES = 20_000
-# Rounds in which double edges are expected to disappear before a safe start is built instead.
+# Rounds of repair before a valid graph is built greedily instead.
 _REPAIR_ROUNDS = 200
 
 
@@ -34,38 +33,37 @@ class Assignment:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Rules:
+class Constraints:
     """Which worker may answer which task.
 
     Attributes
     ----------
-    barred
-        Pairs that must not be, as sorted numbers ``task * n_workers + worker``.
+    forbidden
+        Forbidden pairs, as sorted numbers ``task * n_workers + worker``.
     task_group, worker_group
         Group of every task and worker, or None for no groups.
     mixing
-        ``"different"``: no worker gets a task of the own group, as when teams grade each other;
-        ``"same"``: workers get tasks of the own group only, as with languages.
+        ``"different"``: nobody gets tasks from their own group, as when teams grade each other;
+        ``"same"``: everybody gets tasks from their own group only, as with languages.
     """
 
     n_workers: int
-    barred: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    forbidden: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     task_group: Numbers | None = None
     worker_group: Numbers | None = None
     mixing: Mixing = "different"
 
-    def break_at(self, task: Numbers, worker: Numbers) -> NDArray[np.bool_]:
-        """Say which pairs break a rule."""
-        broken = among(task * self.n_workers + worker, self.barred)
+    def violated(self, task: Numbers, worker: Numbers) -> NDArray[np.bool_]:
+        """Tell which pairs violate a constraint."""
+        broken = among(task * self.n_workers + worker, self.forbidden)
         if self.task_group is not None and self.worker_group is not None:
             together = self.task_group[task] == self.worker_group[worker]
             broken |= together if self.mixing == "different" else ~together
         return broken
 
     def allowed(self, task: int) -> NDArray[np.bool_]:
-        """Say who may answer a task."""
-        everyone = np.arange(self.n_workers)
-        return ~self.break_at(np.full(self.n_workers, task), everyone)
+        """Tell which workers may answer a task."""
+        return ~self.violated(np.full(self.n_workers, task), np.arange(self.n_workers))
 
 
 def assign_regular(
@@ -73,14 +71,11 @@ def assign_regular(
 ) -> Assignment:
     """Draw a random regular assignment: ``per_task`` answers a task, ``per_worker`` a worker.
 
-    Where the answers cannot be dealt out evenly, there are as few workers as keep everyone at or
-    below ``per_worker``, and their numbers of answers differ by at most one.
+    If the answers cannot be divided evenly, there are as few workers as keep everyone at or below
+    ``per_worker``, and their numbers of answers differ by at most one.
     """
-    for name, number in (
-        ("n_tasks", n_tasks),
-        ("per_task", per_task),
-        ("per_worker", per_worker),
-    ):
+    numbers = {"n_tasks": n_tasks, "per_task": per_task, "per_worker": per_worker}
+    for name, number in numbers.items():
         require(number >= 1, f"{name} must be at least 1, got {number}")
     n_edges = n_tasks * per_task
     n_workers = -(-n_edges // per_worker)
@@ -99,18 +94,16 @@ def assign_degrees(
 ) -> Assignment:
     """Draw a random assignment with the given number of answers of each task and worker.
 
-    Starts from a random matching of answer slots, exchanges the workers of edges until no worker
-    has a task twice, and goes on exchanging so that all such graphs are about equally likely.
+    Starts from a random matching of answer slots, exchanges workers between edges until no worker
+    has a task twice, and continues exchanging so that all such graphs are about equally likely.
     """
     tasks, workers = (np.array(degree) for degree in (task_degree, worker_degree))
     require(
         tasks.ndim == workers.ndim == 1 and len(tasks) > 0 and len(workers) > 0,
         "degrees must be two lists of whole numbers, one per task and one per worker",
     )
-    require(
-        tasks.dtype.kind in "iu" and workers.dtype.kind in "iu",
-        "degrees must be whole numbers",
-    )
+    whole = tasks.dtype.kind in "iu" and workers.dtype.kind in "iu"
+    require(whole, "degrees must be whole numbers")
     require(
         bool((tasks >= 1).all() and (workers >= 1).all()),
         "every task and every worker must have at least one answer",
@@ -119,25 +112,25 @@ def assign_degrees(
         tasks.sum() == workers.sum(),
         f"the tasks ask for {tasks.sum()} answers, the workers give {workers.sum()}",
     )
-    require(_exists(tasks, workers), "no assignment has these degrees without a pair twice")
+    require(_exists(tasks, workers), "no assignment has these degrees without repeating a pair")
     task = np.repeat(np.arange(len(tasks)), tasks)
     worker = rng.permutation(np.repeat(np.arange(len(workers)), workers))
-    few = len(task) >= _MANY_EDGES
-    rules = Rules(n_workers=len(workers))
+    nearly_uniform = len(task) >= _MANY_EDGES
+    constraints = Constraints(n_workers=len(workers))
     for _ in range(_REPAIR_ROUNDS):
         if not repeated(task * len(workers) + worker).any():
             break
-        worker = exchange(task, worker, rules, rng)
+        worker = exchange(task, worker, constraints, rng)
     else:
         task, worker = _greedy(tasks, workers)
-        few = False  # a graph built by a rule has everything to forget
-    worker = mix(task, worker, rules, rng, few)
+        nearly_uniform = False
+    worker = mix(task, worker, constraints, rng, nearly_uniform)
     order = np.lexsort((worker, task))
     return Assignment(task[order], worker[order], len(tasks), len(workers))
 
 
 def _exists(tasks: Numbers, workers: Numbers) -> bool:
-    """Tell by the theorem of Gale and Ryser whether a graph without double edges exists."""
+    """Tell by the Gale-Ryser theorem whether a graph without double edges exists."""
     largest = np.sort(workers)[::-1]
     # Σ_i min(task_i, k) for k = 1 .. n_workers: tasks with at least k answers add one each step.
     at_least = np.cumsum(np.bincount(tasks, minlength=len(workers) + 1)[::-1])[::-1]
@@ -146,13 +139,13 @@ def _exists(tasks: Numbers, workers: Numbers) -> bool:
 
 
 def repeated(edge: Numbers) -> NDArray[np.bool_]:
-    """Say which numbers occur more than once."""
+    """Tell which numbers occur more than once."""
     ordered = np.sort(edge)
     return among(edge, ordered[1:][ordered[1:] == ordered[:-1]])
 
 
 def among(edge: Numbers, ordered: Numbers) -> NDArray[np.bool_]:
-    """Say which numbers occur in a sorted list."""
+    """Tell which numbers occur in a sorted list."""
     if not len(ordered):
         return np.zeros(len(edge), dtype=bool)
     place = np.minimum(np.searchsorted(ordered, edge), len(ordered) - 1)
@@ -160,31 +153,36 @@ def among(edge: Numbers, ordered: Numbers) -> NDArray[np.bool_]:
 
 
 def mix(
-    task: Numbers, worker: Numbers, rules: Rules, rng: np.random.Generator, random_start: bool
+    task: Numbers,
+    worker: Numbers,
+    constraints: Constraints,
+    rng: np.random.Generator,
+    nearly_uniform: bool,
 ) -> Numbers:
-    """Exchange workers until the assignment has forgotten how it was made."""
-    rounds = _MIXING_ROUNDS_OF_MANY if random_start else _MIXING_ROUNDS
-    for _ in range(rounds):
-        worker = exchange(task, worker, rules, rng)
+    """Exchange workers until the assignment does not depend on how it was built."""
+    for _ in range(_MIXING_ROUNDS_OF_MANY if nearly_uniform else _MIXING_ROUNDS):
+        worker = exchange(task, worker, constraints, rng)
     return worker
 
 
-def exchange(task: Numbers, worker: Numbers, rules: Rules, rng: np.random.Generator) -> Numbers:
-    """Pair the edges at random; let pairs exchange workers unless that breaks a rule.
+def exchange(
+    task: Numbers, worker: Numbers, constraints: Constraints, rng: np.random.Generator
+) -> Numbers:
+    """Pair the edges at random, and exchange workers within pairs where that is allowed.
 
-    No double edge comes of it either. Only half of the pairs try, so that the graph cannot swing
-    between two states.
+    Exchanges that would create a double edge are rejected too. Only half of the pairs try, so that
+    the chain is aperiodic.
     """
     n_pairs = len(task) // 2
     shuffled = rng.permutation(len(task))
     first, second = shuffled[:n_pairs], shuffled[n_pairs : 2 * n_pairs]
     tries = rng.random(n_pairs) < 0.5
     first, second = first[tries], second[tries]
-    present = np.sort(task * rules.n_workers + worker)
+    present = np.sort(task * constraints.n_workers + worker)
     tasks = np.concatenate([task[first], task[second]])
     workers = np.concatenate([worker[second], worker[first]])
-    proposed = tasks * rules.n_workers + workers
-    refused = among(proposed, present) | repeated(proposed) | rules.break_at(tasks, workers)
+    proposed = tasks * constraints.n_workers + workers
+    refused = among(proposed, present) | repeated(proposed) | constraints.violated(tasks, workers)
     allowed = ~refused.reshape(2, -1).any(axis=0)
     exchanged = worker.copy()
     exchanged[first[allowed]] = worker[second[allowed]]
@@ -193,7 +191,7 @@ def exchange(task: Numbers, worker: Numbers, rules: Rules, rng: np.random.Genera
 
 
 def _greedy(tasks: Numbers, workers: Numbers) -> tuple[Numbers, Numbers]:
-    """Build one valid graph: the busiest worker takes the tasks that lack most answers."""
+    """Build one valid graph: the busiest worker takes the tasks that lack the most answers."""
     lacking = tasks.copy()
     chosen: list[Numbers] = []
     owners = np.argsort(-workers, kind="stable")

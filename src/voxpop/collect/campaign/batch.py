@@ -14,25 +14,24 @@ from voxpop.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What an answer may cost, and when enough has been bought.
+    """Prices, limits and targets of a campaign.
 
     Parameters
     ----------
     half_width
-        Target: a task is done when half of its 95 % interval is no wider, in every coordinate.
+        Target: a task is done when its 95 % interval is ± this or narrower in every coordinate.
     capacity
-        Most answers of one worker in all, those given included.
+        Maximum number of answers per worker in total, including those already given.
     per_worker
-        Most answers of one worker in a batch. By default the batch is shared out evenly among
-        those named; to choose the best of them, ask for fewer answers than there are workers, or
-        say how many each may get.
+        Maximum number of answers per worker in a batch. By default a batch is divided equally
+        among the named workers. To prefer the best of them, ask for fewer answers than there are
+        workers, or raise this limit.
     price
-        Price of an answer, of workers who have none of their own.
+        Price of an answer by a worker without a price of their own.
     budget
         Money left to spend.
     least_gain
-        Least variance, averaged over all tasks, that a unit of money must be expected to take
-        off; an answer that takes off less is not asked for.
+        Minimum reduction of the mean variance per unit of cost; answers below it are not bought.
     """
 
     half_width: float | None = None
@@ -57,30 +56,29 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Answers to ask for next, best first, and where the campaign stands.
+    """The answers to ask for next, best first, and the progress of the campaign.
 
     Attributes
     ----------
     task, worker
-        Ids, row by row; ``worker`` is None where anyone will do.
+        Ids, row by row; ``worker`` is None if anyone may answer.
     gain
-        Variance per coordinate that the answer is expected to take off the task's; infinite for
-        the first answer under a flat prior.
+        Expected reduction of the task's variance per coordinate; infinite for the first answer
+        under a flat prior.
     sd, sd_after
-        Standard deviation of the task's truth before this answer, hedged by the trust in what is
-        known of workers, and as expected after it; those of tasks asked for twice go on from each
-        other.
+        Standard deviation of the task's truth before this answer and expected after it, shrunk by
+        the trust in the beliefs about workers. Repeated tasks continue from the row before.
     price
-        What the answer costs.
+        Cost of the answer.
     reason
-        Why it is asked for, in words.
+        Why the answer is asked for, in words.
     stop
-        Why nothing more should be bought; empty when the campaign goes on.
+        Why no further answers should be bought; empty if the campaign goes on.
     n_tasks, n_done, n_unanswered
-        Tasks in all, those that need no more answers, and those that have none.
+        Numbers of all tasks, of those that need no more answers, and of those without any.
     rmse, rmse_after
-        Expected root mean squared error of a coordinate over the tasks that have answers, now;
-        and with this batch, over those that then have.
+        Expected root mean squared error of a coordinate over the answered tasks, now and after
+        this batch.
     """
 
     task: Ids
@@ -107,20 +105,14 @@ class Batch:
 
     @property
     def cost(self) -> float:
-        """What all of it costs."""
+        """Total price."""
         return float(self.price.sum())
 
     def columns(self) -> dict[str, Any]:
         """Return the table as columns."""
-        return {
-            "task": self.task,
-            "worker": self.worker,
-            "gain": self.gain,
-            "sd": self.sd,
-            "sd_after": self.sd_after,
-            "price": self.price,
-            "reason": np.array(self.reason, dtype=object),
-        }
+        names = ("task", "worker", "gain", "sd", "sd_after", "price")
+        columns: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return columns | {"reason": np.array(self.reason, dtype=object)}
 
     @property
     def table(self) -> Any:
@@ -128,17 +120,16 @@ class Batch:
         return frame(self.columns(), "pandas")
 
     def summary(self) -> str:
-        """Say in a line where the campaign stands and what the batch is for."""
+        """Describe the progress and the effect of the batch in one line."""
         state = f"{self.n_done} of {self.n_tasks} tasks done"
         if self.n_unanswered:
             state += f", {self.n_unanswered} without an answer"
         if np.isfinite(self.rmse):
-            of = " of the others" if self.n_unanswered else ""
-            state += f"; expected RMSE{of} {self.rmse:.4g}"
+            state += f"; expected RMSE{' of the others' * bool(self.n_unanswered)} {self.rmse:.4g}"
         if not len(self):
             return f"{state}; stop: {self.stop}"
         more = "1 more answer" if len(self) == 1 else f"{len(self)} more answers"
-        after = f"{self.rmse_after:.4g} after {more} ({self.cost:,.2f})"
+        after = f"{self.rmse_after:.4g} after {more} (cost {self.cost:,.2f})"
         return f"{state}, {after}" + (f"; then stop: {self.stop}" if self.stop else "")
 
     def __repr__(self) -> str:

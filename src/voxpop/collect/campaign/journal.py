@@ -1,10 +1,9 @@
-"""Journal: what happened in a campaign, in a file that survives being cut off at any byte.
+"""Journal: the changes of a campaign in an append-only file that survives a crash at any byte.
 
-One line per record, a checksum and then JSON. A record is there when its line is whole: it is
-written and forced to the disk before its answers count as added, and nothing before it is ever
-changed. So whatever kills the writer leaves all records that were acknowledged and at most one
-torn line after them, which the next reader leaves out. Beliefs are not kept: they follow from the
-answers.
+Each line is a record: a checksum, then JSON. It is written and flushed to the disk before its
+answers count as added, and earlier lines never change (write-ahead logging). A crash therefore
+leaves all acknowledged records and at most one incomplete line, which the next reader drops.
+Beliefs are not stored, because they follow from the answers.
 """
 
 from __future__ import annotations
@@ -13,63 +12,91 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
+from voxpop.collect.campaign.ledger import Ledger
+from voxpop.collect.planning.learn_crowd import LearnedCrowd
 from voxpop.data.files import replacing
-from voxpop.errors import DataError, DataWarning, shorten
+from voxpop.errors import DataError, DataWarning, require, shorten
+from voxpop.models.model import Model
 
 Record = dict[str, Any]
+# Answers in one record of a saved campaign.
+_PER_RECORD = 10_000
 
 
 class Journal:
-    """A journal open for appending; nobody else may open it meanwhile.
+    """The journal of a campaign, locked against other writers; without a path it keeps nothing.
 
-    ``records`` are those that were there.
+    ``records`` are those in the file when it was opened.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._length = path, 0
-        self._file = _open_locked(path)
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._length, self._interrupted = path, 0, False
+        self.records: list[Record] = []
+        self._file = None if path is None else _open_locked(path)
+        if path is not None and self._file is not None:
+            try:
+                self.records, length = _whole_records(self._file.read(), path)
+                # An incomplete record was never acknowledged.
+                self._truncate(self._file, length)
+            except BaseException:
+                self._file.close()
+                raise
+
+    @contextmanager
+    def recording(self, record: Record) -> Iterator[None]:
+        """Write a record, then apply it to memory; if that fails, the two may differ."""
+        require(not self._interrupted, "a change was interrupted; open or load it again")
+        if self._file is not None:
+            _check_ids(_ids_in(record))
+            self._append(self._file, record)
         try:
-            self.records, length = _whole_records(self._file.read(), path)
-            # What is torn was never acknowledged.
-            self._cut(length)
+            yield
         except BaseException:
-            self._file.close()
+            self._interrupted = True
+            self.close()
             raise
 
-    def append(self, record: Record) -> None:
+    def _append(self, file: FileIO, record: Record) -> None:
         """Write a record; when this returns, it is on the disk."""
         line = memoryview(_line(record))
         start = self._length
         try:
             while line:
-                line = line[self._file.write(line) :]
-            os.fsync(self._file.fileno())
+                line = line[file.write(line) :]
+            os.fsync(file.fileno())
         except BaseException:
-            # A full disk, or Ctrl-C: the record is not there, and the next one finds a clean end.
-            self._cut(start)
+            # After a full disk or Ctrl-C, remove the incomplete record.
+            self._truncate(file, start)
             raise
-        self._length = self._file.tell()
+        self._length = file.tell()
 
-    def _cut(self, length: int) -> None:
-        self._file.truncate(length)
-        self._length = self._file.seek(length)
+    def _truncate(self, file: FileIO, length: int) -> None:
+        file.truncate(length)
+        self._length = file.seek(length)
+
+    def writes_to(self, path: Path) -> bool:
+        """Tell whether the journal is open in this file."""
+        return bool(self._file and self._path and path.exists() and path.samefile(self._path))
 
     def close(self) -> None:
-        """Let others open it."""
-        self._file.close()
+        """Release the file; further changes stay in memory."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def create_journal(path: Path, records: Iterable[Record]) -> None:
-    """Write a new journal, all or nothing; one that is there is left as it is."""
-    # Under a name of its own first: a link cannot take the place of what somebody else made
-    # meanwhile, as a renamed file would.
+    """Write a new journal, all or nothing; an existing file is left unchanged."""
+    # Unlike a rename, a hard link fails if another process has created the file meanwhile.
     with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         new = Path(folder) / "new"
         write_journal(new, records)
@@ -79,10 +106,10 @@ def create_journal(path: Path, records: Iterable[Record]) -> None:
 
 
 def write_journal(path: Path, records: Iterable[Record]) -> None:
-    """Write a whole journal in the place of what was there, all or nothing."""
+    """Write a whole journal, replacing the file, all or nothing."""
     with ExitStack() as held:
         if path.exists():
-            # Whoever has it open would go on writing to a file without a name.
+            # A process that has it open would keep writing to the deleted file.
             held.enter_context(_open_locked(path))
         with replacing(path) as temporary, temporary.open("wb") as file:
             for record in records:
@@ -93,7 +120,7 @@ def write_journal(path: Path, records: Iterable[Record]) -> None:
 
 
 def read_journal(path: Path) -> list[Record]:
-    """Read all whole records."""
+    """Read all complete records."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -102,7 +129,7 @@ def read_journal(path: Path) -> list[Record]:
 
 
 def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
-    """Parse records up to the first torn one; say how long they are together."""
+    """Parse records up to the first incomplete one; return them and their length in bytes."""
     lines = content.splitlines(keepends=True)
     records: list[Record] = []
     for number, line in enumerate(lines, 1):
@@ -110,12 +137,12 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
         if record is None:
             if any(_parse(later) is not None for later in lines[number:]):
                 raise DataError(
-                    f"{path}: line {number} is damaged, and lines after it are not: not what an "
-                    "interrupted write leaves; restore the file from a copy"
+                    f"{path}: line {number} is damaged but later lines are not, so this is not "
+                    "an interrupted write; restore the file from a copy"
                 )
             if records:
                 warnings.warn(
-                    f"{path}: its last line is torn, by an interrupted write; it is left out",
+                    f"{path}: the last line is torn (interrupted write) and was ignored",
                     DataWarning,
                     stacklevel=5,
                 )
@@ -126,23 +153,13 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
     return records, sum(len(line) for line in lines[: len(records)])
 
 
-def check_ids(ids: Iterable[object]) -> None:
-    """Refuse ids that would come back from JSON as something else."""
-    strange = [i for i in ids if type(i) is not int and type(i) is not str]
-    if strange:
-        raise DataError(
-            "ids of a campaign that is kept in a file must be text or whole numbers, "
-            f"got {shorten(strange)}"
-        )
-
-
 def _line(record: Record) -> bytes:
     text = json.dumps(record, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def _parse(line: bytes) -> Record | None:
-    """Read a line; None where it is not whole."""
+    """Parse a line; None if it is incomplete."""
     checksum, _, text = line.partition(b" ")
     if not text.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text[:-1]):
         return None
@@ -151,12 +168,12 @@ def _parse(line: bytes) -> Record | None:
 
 
 def _open_locked(path: Path) -> FileIO:
-    """Open a file that nobody else has open so."""
+    """Open a file for writing, exclusively."""
     while True:
         file = FileIO(path, "r+b")
         try:
             _lock(file.fileno(), path)
-            # Between opening and locking another one may have taken its place.
+            # The file may have been replaced between opening and locking.
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
         except BaseException:
@@ -168,7 +185,7 @@ def _open_locked(path: Path) -> FileIO:
 def _lock(descriptor: int, path: Path) -> None:
     try:
         import fcntl
-    except ImportError:  # pragma: no cover - Windows does not replace open files anyway
+    except ImportError:  # pragma: no cover - Windows does not replace open files
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -177,10 +194,73 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Force the name of a new file to the disk too, where folders can be opened."""
+    """Flush the name of a new file to the disk, where folders can be opened."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def campaign_records(ledger: Ledger, model: Model, trust: float) -> Iterator[Record]:
+    """Return the records that recreate a campaign."""
+    yield {"campaign": 1, "value_names": list(ledger.value_names)}
+    yield model_record(model, trust)
+    tasks, workers = ledger.tasks.ids, ledger.workers.ids
+    _check_ids([*tasks, *workers])
+    yield {"tasks": tasks}
+    known = np.flatnonzero(~np.isnan(ledger.gold[:, 0]))
+    if len(known):
+        gold = ledger.gold[known].tolist()
+        yield {"gold": {"task": [tasks[i] for i in known], "value": gold}}
+    for start in range(0, ledger.n_edges, _PER_RECORD):
+        part = slice(start, start + _PER_RECORD)
+        yield {
+            "answers": {
+                "task": [tasks[i] for i in ledger.task[part]],
+                "worker": [workers[u] for u in ledger.worker[part]],
+                "value": ledger.value[part].tolist(),
+            }
+        }
+
+
+def model_record(model: Model, trust: float) -> Record:
+    """Return the record of a noise model; a flat prior has no variance, as JSON has no infinity."""
+    flat = np.isinf(model.prior_variance)
+    return {
+        "model": {
+            "support": list(model.support),
+            "weights": list(model.weights or ()),
+            "prior_mean": np.asarray(model.prior_mean).tolist(),
+            "prior_variance": None if flat else model.prior_variance,
+            "dimension": model.dimension,
+        },
+        "trust": trust,
+    }
+
+
+def crowd_in(records: list[Record]) -> tuple[LearnedCrowd, list[str]]:
+    """Return the noise model last learned, with the trust in it, and the names of the values."""
+    (*_, last) = (record for record in records if "model" in record)
+    stored = last["model"]
+    model = Model(**{**stored, "prior_variance": stored["prior_variance"] or np.inf})
+    trust = float(last.get("trust", 1.0))  # absent in files of earlier versions
+    return LearnedCrowd(model, np.empty(0), trust), records[0]["value_names"]
+
+
+def _ids_in(record: Record) -> Iterator[Any]:
+    for part in (record.get("answers", {}), record.get("gold", {})):
+        yield from part.get("task", ())
+        yield from part.get("worker", ())
+    yield from record.get("tasks", ())
+
+
+def _check_ids(ids: Iterable[object]) -> None:
+    """Refuse ids that JSON would turn into something else."""
+    strange = [i for i in ids if type(i) is not int and type(i) is not str]
+    if strange:
+        raise DataError(
+            "ids of a campaign that is kept in a file must be text or whole numbers, "
+            f"got {shorten(strange)}"
+        )

@@ -1,4 +1,4 @@
-"""Ledger: the answers of a campaign so far, in arrays and lists that grow."""
+"""Ledger: the answers of a campaign so far, in growing arrays and lists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.data.answers import Answers, check_values, edge_order
@@ -14,7 +14,7 @@ from voxpop.errors import DataError, shorten
 
 
 class Growing:
-    """An array that grows at its end; ``rows`` are those in use."""
+    """An array to append to; ``rows`` are those in use."""
 
     def __init__(self, dtype: type, shape: tuple[int, ...] = (), fill: float = 0) -> None:
         self._room: NDArray[Any] = np.full((16, *shape), fill, dtype=dtype)
@@ -22,11 +22,11 @@ class Growing:
 
     @property
     def rows(self) -> NDArray[Any]:
-        """The rows in use; a view, to be read and written until the next growth."""
+        """The rows in use, as a view that is valid until the array grows."""
         return self._room[: self.n]
 
     def grow(self, n: int) -> None:
-        """Make it n rows; new ones hold the fill."""
+        """Extend to n rows, new ones set to the fill value."""
         if n > len(self._room):
             shape = (max(n, 2 * len(self._room)), *self._room.shape[1:])
             larger = np.full(shape, self._fill, dtype=self._room.dtype)
@@ -35,7 +35,7 @@ class Growing:
         self.n = max(self.n, n)
 
     def extend(self, rows: NDArray[Any]) -> None:
-        """Put rows at the end."""
+        """Append rows."""
         start = self.n
         self.grow(start + len(rows))
         self._room[start : self.n] = rows
@@ -44,8 +44,8 @@ class Growing:
 class Lists:
     """One growing list of numbers per owner, all in one pool.
 
-    A list that is full moves to the end of the pool, where it gets twice the room: appending
-    costs a constant on average, and what was left behind is at most half of the pool.
+    A full list moves to the end of the pool and gets twice the room: appending takes amortised
+    constant time, and at most half of the pool is unused.
     """
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ class Lists:
         return np.asarray(self._size.rows)
 
     def grow(self, n_owners: int) -> None:
-        """Make room for owners with empty lists."""
+        """Add owners with empty lists."""
         for column in (self._start, self._size, self._room):
             column.grow(n_owners)
 
     def append(self, owner: Index, item: Index) -> None:
-        """Append an item to the list of each owner; an owner may be there more than once."""
+        """Append an item to the list of each owner; an owner may occur more than once."""
         order = np.argsort(owner, kind="stable")
         owner, item = owner[order], item[order]
         who, first, count = np.unique(owner, return_index=True, return_counts=True)
@@ -85,7 +85,7 @@ class Lists:
         self._start.rows[who], self._room.rows[who] = start, room
 
     def gather(self, owner: Index) -> tuple[Index, Index]:
-        """Return the items of some owners, one list after the other, and the lists' lengths."""
+        """Return the concatenated lists of some owners, and their lengths."""
         size = self._size.rows[owner]
         return self._pool.rows[spans(self._start.rows[owner], size)], size
 
@@ -95,13 +95,13 @@ class Lists:
 
 
 def spans(start: Index, size: Index) -> Index:
-    """Return the numbers from every start on, as many as its size, all in one row."""
+    """Concatenate the ranges that begin at every start and have these sizes."""
     end = np.cumsum(size)
     return np.asarray(np.arange(end[-1] if len(end) else 0) + np.repeat(start - end + size, size))
 
 
 class Numbering:
-    """Ids of tasks or of workers, numbered as they come; an id is anything hashable."""
+    """Ids of tasks or workers, numbered in order of arrival; an id is anything hashable."""
 
     def __init__(self) -> None:
         self._number: dict[Any, int] = {}
@@ -166,12 +166,12 @@ class Ledger:
         return np.asarray(self._gold.rows)
 
     def add_tasks(self, ids: Sequence[Any]) -> None:
-        """Make tasks known that have no answer yet."""
+        """Add tasks that have no answer yet."""
         self.tasks.numbers(ids)
         self._make_room()
 
     def set_gold(self, ids: Sequence[Any], gold: Floats) -> None:
-        """Say the truth of some tasks."""
+        """Set the truth of some tasks."""
         self.add_tasks(ids)
         self._gold.rows[self.tasks.numbers(ids)] = gold
 
@@ -180,24 +180,32 @@ class Ledger:
         self.of_task.grow(len(self.tasks))
         self.of_worker.grow(len(self.workers))
 
-    def fresh(self, tasks: Sequence[Any], workers: Sequence[Any], value: Floats) -> Index:
-        """Check rows to be added; return those that are not there already, by their places.
+    def new_rows(
+        self, task: Sequence[Any], worker: Sequence[Any], value: ArrayLike
+    ) -> tuple[list[Any], list[Any], Floats]:
+        """Check answers to be added, and return those that are new.
 
-        An answer that is there with the same value is no error: whoever does not know whether it
-        arrived may send it again. With another value it is.
+        An answer may be sent again with the same value, by a sender who does not know whether it
+        arrived. With another value it is an error.
         """
-        if not len(tasks) == len(workers) == len(value):
+        try:
+            values = np.array(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError("values must be numbers, or vectors of equally many numbers") from None
+        values = values[:, None] if values.ndim == 1 else values
+        tasks, workers = [plain(i) for i in task], [plain(u) for u in worker]
+        if not len(tasks) == len(workers) == len(values):
             raise DataError(
                 f"task, worker and value must be equally long, got {len(tasks)}, {len(workers)} "
-                f"and {len(value)}"
+                f"and {len(values)}"
             )
-        if value.ndim != 2 or value.shape[1] != self.dimension:
+        if values.ndim != 2 or values.shape[1] != self.dimension:
             raise DataError(
                 f"values must have {self.dimension} coordinates ({', '.join(self.value_names)}), "
-                f"got shape {value.shape}"
+                f"got shape {values.shape}"
             )
-        check_values(value, self.value_names)
-        pairs = list(zip(map(plain, tasks), map(plain, workers), strict=True))
+        check_values(values, self.value_names)
+        pairs = list(zip(tasks, workers, strict=True))
         for row, pair in enumerate(pairs):
             if any(identity is None or identity != identity for identity in pair):
                 raise DataError(f"row {row + 1}: an answer needs a task and a worker, got {pair}")
@@ -206,29 +214,32 @@ class Ledger:
             earlier = [first.setdefault(pair, row) for row, pair in enumerate(pairs)]
         except TypeError:
             raise DataError("ids of tasks and workers must be hashable") from None
-        fresh = np.array(earlier, dtype=np.int64) == np.arange(len(pairs))
-        for row in np.flatnonzero(~fresh).tolist():
-            _refuse_another(pairs[row], value[earlier[row]], value[row])
-        for row, there in self._there(pairs):
-            _refuse_another(pairs[row], there, value[row])
-            fresh[row] = False
-        return np.flatnonzero(fresh)
+        is_new = np.array(earlier, dtype=np.int64) == np.arange(len(pairs))
+        known = {row: values[earlier[row]] for row in np.flatnonzero(~is_new).tolist()}
+        for row, there in [*known.items(), *self._known(pairs)]:
+            if not (there == values[row]).all():
+                raise DataError(
+                    f"worker {shorten(pairs[row][1:])} has answered task {shorten(pairs[row][:1])} "
+                    f"with {there.tolist()} and now with {values[row].tolist()}; "
+                    "a worker answers a task once"
+                )
+            is_new[row] = False
+        rows = np.flatnonzero(is_new)
+        return [tasks[row] for row in rows], [workers[row] for row in rows], values[rows]
 
-    def _there(self, pairs: Sequence[tuple[Any, Any]]) -> Iterator[tuple[int, Floats]]:
-        """Find the rows whose (task, worker) is there already, and the values of these."""
+    def _known(self, pairs: Sequence[tuple[Any, Any]]) -> Iterator[tuple[int, Floats]]:
+        """Find the rows whose task and worker have an answer already, and its value."""
         numbers = [(self.tasks.find(i), self.workers.find(u)) for i, u in pairs]
         rows = np.array([row for row, pair in enumerate(numbers) if None not in pair], dtype=int)
-        if not len(rows):
-            return
-        task, worker = np.array([numbers[row] for row in rows], dtype=np.int64).T
-        edge, size = self.of_task.gather(task)
-        same = np.flatnonzero(self.worker[edge] == np.repeat(worker, size))
-        row_of = np.repeat(rows, size)
-        for k in same:
-            yield int(row_of[k]), self.value[edge[k]]
+        if len(rows):
+            task, worker = np.array([numbers[row] for row in rows], dtype=np.int64).T
+            edge, size = self.of_task.gather(task)
+            same = self.worker[edge] == np.repeat(worker, size)
+            found = np.repeat(rows, size)[same].tolist()
+            yield from zip(found, self.value[edge[same]], strict=True)
 
     def append(self, tasks: Sequence[Any], workers: Sequence[Any], value: Floats) -> Index:
-        """Add rows that were checked; return the numbers of their tasks."""
+        """Append rows that were checked; return the numbers of their tasks."""
         task, worker = self.tasks.numbers(tasks), self.workers.numbers(workers)
         self._make_room()
         edge = np.arange(self.n_edges, self.n_edges + len(task))
@@ -241,52 +252,46 @@ class Ledger:
 
     def answers(self) -> Answers:
         """Return all answers as any estimator takes them: tasks without an answer are left out."""
-        some = np.flatnonzero(self.of_task.size > 0)
-        number = np.zeros(len(self.tasks), dtype=np.int32)
-        number[some] = np.arange(len(some))
-        gold = self.gold[some]
+        task, tasks, gold = self._answered()
         return Answers.from_codes(
-            number[self.task],
-            id_array(self.tasks.ids)[some],
+            task,
+            id_array(self.tasks.ids)[tasks],
             self.worker.copy(),
             id_array(self.workers.ids),
             self.value.copy(),
             value_names=self.value_names,
-            gold=None if np.isnan(gold).all() else gold,
+            gold=gold,
         )
 
     def by_task(self) -> tuple[Answers, Index]:
         """Return all answers sorted as :class:`Answers` are, and the edge that each of them is.
 
-        In that order rounding does the same to them as in a fit of all answers.
+        In that order rounding errors are the same as in a fit of all answers.
         """
-        some = np.flatnonzero(self.of_task.size > 0)
+        task, tasks, gold = self._answered()
         order, _ = edge_order(self.task, self.worker, id_array(self.workers.ids))
-        number = np.zeros(len(self.tasks), dtype=np.int32)
-        number[some] = np.arange(len(some))
-        gold = self.gold[some]
         answers = Answers(
-            task_ids=some,
+            task_ids=tasks,
             worker_ids=np.arange(len(self.workers)),
-            task=number[self.task[order]],
+            task=task[order],
             worker=self.worker[order],
             value=self.value[order],
             value_names=self.value_names,
-            gold=None if np.isnan(gold).all() else gold,
+            gold=gold,
         )
         return answers, order
 
-
-def _refuse_another(pair: tuple[Any, Any], there: Floats, now: Floats) -> None:
-    if not (there == now).all():
-        raise DataError(
-            f"worker {shorten(pair[1:])} has answered task {shorten(pair[:1])} with "
-            f"{there.tolist()} and now with {now.tolist()}; a worker answers a task once"
-        )
+    def _answered(self) -> tuple[Codes, Index, Floats | None]:
+        """Number the tasks that have answers: of every edge, their numbers here, and their gold."""
+        tasks = np.flatnonzero(self.of_task.size > 0)
+        number = np.zeros(len(self.tasks), dtype=np.int32)
+        number[tasks] = np.arange(len(tasks))
+        gold = self.gold[tasks]
+        return number[self.task], tasks, None if np.isnan(gold).all() else gold
 
 
 def id_array(ids: Sequence[Any]) -> Ids:
-    """Return ids as an array that keeps what they are."""
+    """Return ids as an array that keeps their types."""
     if ids and all(type(identity) is int for identity in ids):
         return np.array(ids)
     array = np.empty(len(ids), dtype=object)

@@ -21,7 +21,7 @@ from voxpop.present.report.content import choose, columns
 from voxpop.present.report.summary import Card, cards, gain_over_mean
 from voxpop.results.answer_weights import require_match
 from voxpop.results.diagnosis import diagnose
-from voxpop.results.explanation import number_text
+from voxpop.results.explain import number_text
 from voxpop.results.metrics import align_truth
 from voxpop.results.result import Result
 

@@ -12,7 +12,7 @@ from voxpop.estimators import ESTIMATORS
 from voxpop.estimators.base import weighted_means
 from voxpop.estimators.leave_one_out import others_mean, others_median
 from voxpop.results.diagnosis import Diagnosis
-from voxpop.results.explanation import number_text
+from voxpop.results.explain import number_text
 from voxpop.results.result import Result
 
 # Estimates nearer to the mean than this share of their sd count as the mean.

@@ -1,0 +1,292 @@
+"""Campaign: answers that arrive over time, the estimates so far, and what to ask for next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from voxpop.collect.campaign.batch import Batch, Rules
+from voxpop.collect.campaign.journal import (
+    Journal,
+    Record,
+    campaign_records,
+    create_journal,
+    crowd_in,
+    model_record,
+    read_journal,
+    write_journal,
+)
+from voxpop.collect.campaign.ledger import Ledger, plain
+from voxpop.collect.campaign.next_batch import Available, Request, next_batch
+from voxpop.collect.campaign.posterior import CampaignPosterior
+from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
+from voxpop.data.answers import Answers
+from voxpop.data.read import read_answers
+from voxpop.errors import ConfigError, DataError, require, shorten
+from voxpop.models.model import Model
+from voxpop.results.result import Result
+
+
+class Campaign:
+    """Answers as they arrive, with BI's estimates kept up to date.
+
+    The noise model is given, or learned from the first answers (:meth:`from_answers`), and stays
+    fixed until :meth:`relearn` is called. Estimates equal those of ``BI`` with the model's levels
+    and weights on the answers so far, whatever the order and batches in which they arrived. New
+    answers only trigger updates of the messages that they change, and only on demand.
+
+    Parameters
+    ----------
+    model
+        Levels, weights and dimension; or the result of :func:`voxpop.learn_crowd` on a pilot. A
+        prior mean must be the same for all tasks.
+    tasks
+        Ids of all tasks, if known: tasks without an answer are asked for first.
+    value_names
+        Names of the coordinates.
+    tol
+        Tolerance of the messages, as probabilities.
+    """
+
+    def __init__(
+        self,
+        model: Model | LearnedCrowd,
+        tasks: Iterable[Any] = (),
+        *,
+        value_names: Sequence[str] | None = None,
+        tol: float = 1e-8,
+    ) -> None:
+        trust = 1.0
+        if isinstance(model, LearnedCrowd):
+            trust, model = model.trust, model.model
+        d = model.dimension
+        names = ("value",) if d == 1 else tuple(f"value_{j + 1}" for j in range(d))
+        names = tuple(value_names or names)
+        require(len(names) == d, f"value_names must name {d} coordinates, got {len(names)}")
+        require(
+            np.asarray(model.prior_mean).ndim < 2,
+            "a campaign takes one prior_mean for all tasks, not one for each",
+        )
+        require(tol > 0, f"tol must be positive, got {tol}")
+        self._ledger = Ledger(d, names)
+        self._posterior = CampaignPosterior(self._ledger, model, trust, tol)
+        self._journal = Journal(None)
+        self.add_tasks(tasks)
+
+    @classmethod
+    def from_answers(cls, answers: object, tasks: Iterable[Any] = ()) -> Campaign:
+        """Learn the noise model from answers, and start with them.
+
+        ``answers`` is a table, a path or :class:`Answers`; their gold is kept.
+        """
+        read = answers if isinstance(answers, Answers) else read_answers(answers)
+        campaign = cls(learn_crowd(read), tasks, value_names=read.value_names)
+        campaign.add_table(read)
+        return campaign
+
+    # Answers in
+
+    def add(self, task: object, worker: object, value: ArrayLike) -> None:
+        """Add one answer. Adding it again with the same value has no effect."""
+        self.add_many([task], [worker], np.reshape(np.asarray(value, dtype=np.float64), (1, -1)))
+
+    def add_many(self, task: Sequence[Any], worker: Sequence[Any], value: ArrayLike) -> int:
+        """Add answers from three parallel columns, all or none; return how many were new."""
+        tasks, workers, values = self._ledger.new_rows(task, worker, value)
+        if tasks:
+            record = {"answers": {"task": tasks, "worker": workers, "value": values.tolist()}}
+            with self._journal.recording(record):
+                self._posterior.messages.touch(self._ledger.append(tasks, workers, values))
+        return len(tasks)
+
+    def add_table(self, source: object) -> int:
+        """Add the answers of a table, a path or :class:`Answers`; return how many were new."""
+        read = source if isinstance(source, Answers) else read_answers(source)
+        n_new = self.add_many(
+            read.task_ids[read.task].tolist(), read.worker_ids[read.worker].tolist(), read.value
+        )
+        if read.gold is not None:
+            known = np.flatnonzero(read.is_gold)
+            self.add_gold(dict(zip(read.task_ids[known].tolist(), read.gold[known], strict=True)))
+        return n_new
+
+    def add_tasks(self, tasks: Iterable[Any]) -> None:
+        """Add tasks that have no answer yet."""
+        ids = [plain(i) for i in tasks]
+        new = [i for i in dict.fromkeys(ids) if self._ledger.tasks.find(i) is None]
+        if new:
+            with self._journal.recording({"tasks": new}):
+                self._ledger.add_tasks(new)
+
+    def add_gold(self, gold: Mapping[Any, ArrayLike]) -> None:
+        """Set the truth of some tasks; their answers then only inform about the workers."""
+        ids = [plain(i) for i in gold]
+        truth = np.array([np.reshape(item, -1) for item in gold.values()], dtype=np.float64)
+        d = self.model.dimension
+        if truth.shape != (len(ids), d) or not np.isfinite(truth).all():
+            raise DataError(f"gold must be {d} finite numbers for each task, got {shorten(ids)}")
+        with self._journal.recording({"gold": {"task": ids, "value": truth.tolist()}}):
+            self._ledger.set_gold(ids, truth)
+            self._posterior.messages.touch(self._ledger.tasks.numbers(ids))
+
+    def relearn(self) -> LearnedCrowd:
+        """Learn the noise model anew from all answers so far, and start over with it."""
+        learned = learn_crowd(self.answers())
+        prior = {name: getattr(self.model, name) for name in ("prior_mean", "prior_variance")}
+        model, tol = replace(learned.model, **prior), self._posterior.tol
+        with self._journal.recording(model_record(model, learned.trust)):
+            self._posterior = CampaignPosterior(self._ledger, model, learned.trust, tol)
+        return learned
+
+    # Current knowledge
+
+    @property
+    def model(self) -> Model:
+        """The noise model."""
+        return self._posterior.model
+
+    @property
+    def trust(self) -> float:
+        """How far left-out answers confirm the learned weights, 0 to 1; 1 for a given model."""
+        return self._posterior.trust
+
+    @property
+    def n_answers(self) -> int:
+        """Number of answers so far."""
+        return self._ledger.n_edges
+
+    @property
+    def task_ids(self) -> list[Any]:
+        """Ids of all tasks."""
+        return self._ledger.tasks.ids
+
+    @property
+    def worker_ids(self) -> list[Any]:
+        """Ids of all workers who have answered."""
+        return self._ledger.workers.ids
+
+    def answers(self) -> Answers:
+        """Return all answers so far, for any estimator; tasks without an answer are left out."""
+        return self._ledger.answers()
+
+    def result(self) -> Result:
+        """Return estimates, intervals and workers: the same as a fit of all answers so far."""
+        return self._posterior.result()
+
+    def next(
+        self,
+        k: int = 1,
+        workers: object = None,
+        *,
+        rules: Rules | None = None,
+        pending: Iterable[tuple[Any, Any]] = (),
+        forbidden: Iterable[tuple[Any, Any]] = (),
+        skip: Iterable[Any] = (),
+        rng: np.random.Generator | None = None,
+    ) -> Batch:
+        """Return the k answers that reduce the expected error most per unit of cost.
+
+        Parameters
+        ----------
+        workers
+            Ids of the available workers, or a table of them with optional columns ``price`` and
+            ``capacity``. None: anyone may answer, with the noise of an average worker.
+        rules
+            Prices, limits and targets.
+        pending
+            Pairs (task, worker) already asked for but not yet answered: they are expected to
+            arrive and are not asked for again. The worker may be None.
+        forbidden
+            Pairs (task, worker) that are not allowed.
+        skip
+            Tasks not to ask for.
+        rng
+            Breaks ties; the same generator gives the same batch.
+        """
+        require(k >= 1, f"k must be at least 1, got {k}")
+        available = None if workers is None else Available.read(workers)
+        pairs = list(pending), list(forbidden)
+        request = Request(k, available, rules or Rules(), *pairs, list(skip))
+        return next_batch(self._posterior, request, rng or np.random.default_rng(0))
+
+    # Storage
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to a file, all or nothing; :meth:`load` reads it."""
+        path = Path(path)
+        # An open journal is already up to date.
+        if not self._journal.writes_to(path):
+            write_journal(path, self._records())
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Campaign:
+        """Read a campaign that was saved, or one that is open elsewhere; the file is unchanged."""
+        return cls._replay(read_journal(Path(path)))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        model: Model | LearnedCrowd | None = None,
+        *,
+        value_names: Sequence[str] | None = None,
+    ) -> Campaign:
+        """Open a campaign whose every answer is on the disk before ``add`` returns.
+
+        A new file needs a model; an existing one contains its own. Use it with ``with``, or
+        :meth:`close` it.
+        """
+        path = Path(path)
+        if not path.exists():
+            if model is None:
+                raise ConfigError(f"{path}: there is no such campaign; a new one needs a model")
+            create_journal(path, cls(model, value_names=value_names)._records())
+        journal = Journal(path)
+        try:
+            campaign = cls._replay(journal.records)
+        except BaseException:
+            journal.close()
+            raise
+        journal.records.clear()
+        campaign._journal = journal
+        return campaign
+
+    def _records(self) -> Iterator[Record]:
+        return campaign_records(self._ledger, self.model, self.trust)
+
+    @classmethod
+    def _replay(cls, records: list[Record]) -> Campaign:
+        """Repeat the changes in the records."""
+        crowd, value_names = crowd_in(records)
+        campaign = cls(crowd, value_names=value_names)
+        for record in records:
+            campaign.add_tasks(record.get("tasks", ()))
+            if "gold" in record:
+                gold = record["gold"]
+                campaign.add_gold(dict(zip(gold["task"], gold["value"], strict=True)))
+            if "answers" in record:
+                campaign.add_many(**record["answers"])
+        return campaign
+
+    def close(self) -> None:
+        """Release the file of this campaign; further answers stay in memory."""
+        self._journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        ledger = self._ledger
+        return (
+            f"Campaign({ledger.n_edges} answers of {len(ledger.workers)} workers to "
+            f"{int((ledger.of_task.size > 0).sum())} of {len(ledger.tasks)} tasks)"
+        )

@@ -1,0 +1,46 @@
+"""Tables of tasks, workers and pairs: ids that occur once, capacities, task and worker by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from voxpop.arrays import Floats, Ids
+from voxpop.data.tables import Table, open_table, resolve_column
+from voxpop.errors import DataError, shorten
+
+
+def require_distinct(ids: Iterable[Any], role: str) -> None:
+    """Refuse a list of tasks or workers with repeated ids."""
+    repeated = [identity for identity, n in Counter(ids).items() if n > 1]
+    if repeated:
+        raise DataError(f"{role}s: {shorten(repeated)} occurs more than once")
+
+
+def read_distinct_ids(table: Table, role: str) -> Ids:
+    """Read the ids of tasks or workers from a table with one row for each."""
+    code, ids = table.ids(resolve_column(table, role, None))
+    if len(ids) < len(code):
+        require_distinct(ids[code].tolist(), role)
+    return ids
+
+
+def read_capacity(table: Table) -> Floats | None:
+    """Read the maximum number of answers of each worker, where the table has such a column."""
+    if "capacity" not in table.columns:
+        return None
+    capacity = table.numbers("capacity")
+    if not bool(((capacity >= 0) & (capacity == np.floor(capacity))).all()):
+        raise DataError("capacity of a worker must be a whole number, 0 or more")
+    return capacity
+
+
+def read_pairs(source: object) -> tuple[list[Any], list[Any]]:
+    """Read the task and the worker of every row."""
+    table = open_table(source)
+    task, tasks = table.ids(resolve_column(table, "task", None))
+    worker, workers = table.ids(resolve_column(table, "worker", None))
+    return tasks[task].tolist(), workers[worker].tolist()

@@ -1,0 +1,357 @@
+"""Explain: why the estimate of one task is what it is, and what one more answer would change."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxpop.arrays import Floats, Ids, Index
+from voxpop.data.answers import Answers
+from voxpop.data.tables import frame
+from voxpop.errors import shorten
+from voxpop.results.answer_weights import answer_weights, require_match
+from voxpop.results.prediction import find_id, predicted, scatter, seen_variance, stretch_of
+from voxpop.results.result import Result
+from voxpop.results.value_of_answer import value_of_answer
+
+if TYPE_CHECKING:
+    from voxpop.estimators.base import Estimator
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Explanation:
+    """One task, answer by answer: weights, leave-one-out predictions and estimates.
+
+    Rows are answers in order of decreasing weight; arrays of vectors are (n_answers, dimension).
+
+    Attributes
+    ----------
+    estimate, sd, lower, upper
+        The estimate with its sd and 95 % interval, as in the result.
+    noise_sd, bias
+        Each worker's noise and bias; bias is NaN for methods that do not estimate it.
+    weight
+        Share of the answer in the estimate. The weights sum to one, or are all zero for gold.
+    predicted, predicted_sd
+        Leave-one-out prediction of the answer, worker bias included; NaN for a single answer.
+    off
+        Distance of the answer from its prediction, in units of ``predicted_sd``.
+    without
+        Leave-one-out estimate; NaN for a single answer.
+    one_more
+        Expected sd after one more answer by a typical, the best and the worst worker of the crowd.
+    how
+        How ``weight`` and ``without`` were computed, in words.
+    """
+
+    task: object
+    value_names: tuple[str, ...]
+    estimate: Floats
+    sd: Floats
+    lower: Floats
+    upper: Floats
+    is_gold: bool
+    difficulty: float | None
+    worker: Ids
+    value: Floats
+    noise_sd: Floats
+    bias: Floats
+    weight: Floats
+    predicted: Floats
+    predicted_sd: Floats
+    off: Floats
+    without: Floats
+    one_more: Mapping[str, float]
+    how: Mapping[str, str]
+    frame_kind: str = field(default="pandas", repr=False)
+
+    @property
+    def answers(self) -> Any:
+        """Data frame of the answers, of the kind the table came in."""
+        return frame(self.columns(), self.frame_kind)
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of :attr:`answers` as arrays."""
+        of = [""] if len(self.value_names) == 1 else [f"_{name}" for name in self.value_names]
+        columns: dict[str, Any] = {"worker": self.worker}
+        columns |= {f"answer{s}": self.value[:, j] for j, s in enumerate(of)}
+        columns |= {"weight": self.weight, "noise_sd": self.noise_sd}
+        parts = {"bias": self.bias, "predicted": self.predicted, "predicted_sd": self.predicted_sd}
+        for name, array in (parts | {"off": self.off, "without": self.without}).items():
+            if name != "bias" or np.isfinite(array).any():
+                columns |= {name + s: array[:, j] for j, s in enumerate(of)}
+        return columns
+
+    def sentences(self) -> list[str]:
+        """Return the explanation as sentences: headline, influence, outliers, next answer."""
+        n = len(self.worker)
+        now, interval = number_text(_norm(self.sd)), ""
+        if len(self.sd) == 1:
+            low, high = (number_text(b[0], self.sd[0]) for b in (self.lower, self.upper))
+            interval = f", 95 % interval {low} to {high}"
+        lines = [
+            f"task {shorten([self.task])}: {self._vector(self.estimate)} "
+            f"(sd {now}{interval}) from {n} answer{'s' * (n > 1)}"
+        ]
+        if self.is_gold:
+            return [*lines, "the truth is known (gold): answers do not affect the estimate"]
+        moved = (self.without - self.estimate) / np.where(self.sd > 0, self.sd, 1.0)
+        influence = np.sqrt((moved**2).mean(axis=1))
+        if np.isfinite(influence).any():
+            first = int(np.nanargmax(influence))
+            lines.append(
+                f"{shorten([self.worker[first]])} has the most influence (weight "
+                f"{self.weight[first]:.0%}): without that answer the estimate would be "
+                f"{self._vector(self.without[first])}"
+            )
+        off = np.abs(np.where(np.isfinite(self.off), self.off, 0.0)).max(axis=1)
+        for row in np.flatnonzero(off > 3).tolist():
+            lines.append(
+                f"{shorten([self.worker[row]])} answered {self._vector(self.value[row])}, the "
+                f"other answers predict {self._vector(self.predicted[row])}: {off[row]:.1f} sds off"
+            )
+        if self.difficulty is not None and not 0.5 < self.difficulty < 2:
+            word = "harder" if self.difficulty > 1 else "easier"
+            lines.append(f"{word} than usual: noise variance {self.difficulty:.2g} times as large")
+        after = (f"{number_text(sd)} ({kind} worker)" for kind, sd in self.one_more.items())
+        lines.append(f"one more answer would reduce the sd from {now} to about {', '.join(after)}")
+        return [*lines, *(f"{name}: {meaning}" for name, meaning in self.how.items())]
+
+    def _vector(self, values: Floats) -> str:
+        shown = [number_text(v, sd) for v, sd in zip(values, self.sd, strict=True)]
+        return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as one document of plain values; NaN becomes None."""
+        lists = {name: _plain(array) for name, array in self.columns().items()}
+        return {
+            "task": self.task if isinstance(self.task, int | float | str) else str(self.task),
+            "gold": self.is_gold,
+            "difficulty": self.difficulty,
+            "estimate": dict(zip(self.value_names, _plain(self.estimate), strict=True)),
+            "sd": dict(zip(self.value_names, _plain(self.sd), strict=True)),
+            "lower_95": dict(zip(self.value_names, _plain(self.lower), strict=True)),
+            "upper_95": dict(zip(self.value_names, _plain(self.upper), strict=True)),
+            "answers": [
+                dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)
+            ],
+            "sd_after_one_more": dict(self.one_more),
+            "how": dict(self.how),
+            "sentences": self.sentences(),
+        }
+
+    def __str__(self) -> str:
+        first, *rest = self.sentences()
+        table = frame(self.columns(), "pandas").to_string(
+            index=False, float_format=lambda x: f"{x:.4g}", na_rep=""
+        )
+        return "\n".join([first, str(table), *rest])
+
+    def _repr_html_(self) -> str:
+        first, *rest = self.sentences()
+        items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in rest)
+        table = frame(self.columns(), "pandas").to_html(index=False, na_rep="")
+        return f"<p><b>{html.escape(first)}</b></p>{table}<ul>{items}</ul>"
+
+
+def explain(
+    answers: Answers, result: Result, task: object, estimator: Estimator | None = None
+) -> Explanation:
+    """Explain the estimate of one task.
+
+    The weight of an answer is its share of the expected precision. The precision of an answer is
+    1 / variance, averaged over the worker's noise levels and, with heavy tails, over the
+    probability that the answer is an outlier; the variance includes the uncertainty of the worker's
+    bias. The weighted mean of the bias-corrected answers is the estimate, apart from the prior and
+    the skewness of the posterior. Methods without noise levels report their own weights.
+
+    The leave-one-out estimate comes from the cavity messages of the fit, with the noise model
+    learned from all answers. If the result has none, ``estimator`` is refitted without each answer
+    in turn; without an estimator, the other answers are reweighted.
+
+    Parameters
+    ----------
+    answers, result
+        The answers, and the result of an estimator on them.
+    task
+        Task id, or its text.
+    estimator
+        The estimator that produced the result, for refits.
+    """
+    require_match(answers, result)
+    i = find_id(result.task_ids, task, "task")
+    edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
+    is_gold = bool(answers.is_gold[i])
+    weight, weight_means = answer_weights(answers, result, np.array([i]))
+    left_out = _left_out(answers, result, i, edges, weight, estimator)
+    value = answers.value[edges]
+    who = answers.worker[edges]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = (value - left_out.predicted) / left_out.predicted_sd
+    off = np.where(value == left_out.predicted, 0.0, off)
+    order = np.argsort(-weight, kind="stable")
+    low, high = result.interval(0.95)
+    bias = result.worker_bias[who] if result.worker_bias.size else np.full(value.shape, np.nan)
+    return Explanation(
+        task=result.task_ids.tolist()[i],
+        value_names=result.value_names,
+        estimate=result.estimate[i],
+        sd=result.sd[i],
+        lower=low[i],
+        upper=high[i],
+        is_gold=is_gold,
+        difficulty=float(result.task_difficulty[i]) if result.task_difficulty.size else None,
+        worker=answers.worker_ids[who][order],
+        value=value[order],
+        noise_sd=np.sqrt(result.worker_variance[who])[order],
+        bias=bias[order],
+        weight=(0.0 * weight if is_gold else weight)[order],
+        predicted=left_out.predicted[order],
+        predicted_sd=left_out.predicted_sd[order],
+        off=off[order],
+        without=left_out.truth[order],
+        one_more=_one_more(result, i),
+        how={"weight": weight_means, "without": left_out.meaning},
+        frame_kind=answers.frame_kind,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _LeftOut:
+    """Leave-one-out estimates and predictions of the answers to a task, (n_answers, d)."""
+
+    truth: Floats
+    predicted: Floats
+    predicted_sd: Floats
+    meaning: str
+
+
+def _left_out(
+    answers: Answers,
+    result: Result,
+    i: int,
+    edges: Index,
+    weight: Floats,
+    estimator: Estimator | None,
+) -> _LeftOut:
+    shape = (len(edges), answers.dimension)
+    audit = result.audit
+    if len(edges) == 1:
+        none = np.full(shape, np.nan)
+        return _LeftOut(none, none, none, "undefined for a single answer")
+    if audit is not None and audit.exact and audit.truth.shape == answers.value.shape:
+        truth = audit.truth[edges]
+        moved = float(result.settings.get("fallback_share") or 0.0)
+        if moved:
+            others = np.stack([np.delete(answers.value[edges], e, 0) for e in range(len(edges))])
+            simple = np.median if result.settings["fallback"] == "median" else np.mean
+            truth = (1 - moved) * truth + moved * simple(others, axis=1)
+        sd = stretch_of(result) * audit.predicted_sd[edges]
+        meaning = "estimate from the cavity messages, with the noise model of all answers"
+        if moved:
+            meaning += f", shrunk {moved:.0%} towards the {result.settings['fallback']}"
+        return _LeftOut(truth, audit.predicted[edges], sd, meaning)
+    if estimator is None:
+        meaning = "reweighted mean of the other answers"
+        parts = [_reweighed(answers, result, i, edges, weight, e) for e in range(len(edges))]
+    else:
+        meaning = "refit without the answer"
+        parts = [_refitted(answers, i, e, estimator) for e in edges.tolist()]
+    truth, mean, deviation = (np.stack(part) for part in zip(*parts, strict=True))
+    return _LeftOut(truth, mean, deviation, meaning)
+
+
+def _refitted(
+    answers: Answers, i: int, edge: int, estimator: Estimator
+) -> tuple[Floats, Floats, Floats]:
+    """Refit without an answer, and predict the answer from the new fit."""
+    fewer = _without_edge(answers, edge)
+    again = estimator.fit(fewer)
+    worker = np.flatnonzero(fewer.worker_ids == answers.worker_ids[answers.worker[edge]])
+    u = int(worker[0]) if len(worker) else None
+    answer = predicted(again.estimate[i], seen_variance(again)[i], scatter(again, u, i))
+    return again.estimate[i], answer.mean, answer.sd
+
+
+def _reweighed(
+    answers: Answers, result: Result, i: int, edges: Index, weight: Floats, row: int
+) -> tuple[Floats, Floats, Floats]:
+    """Remove an answer from the weighted mean; the rest keeps its share of the precision."""
+    noise = [scatter(result, int(u), i) for u in answers.worker[edges]]
+    value = answers.value[edges]
+    if answers.is_gold[i]:
+        left, variance = result.estimate[i], 0.0 * result.variance[i]
+    elif result.settings.get("method") == "median":
+        left = np.median(np.delete(value, row, axis=0), axis=0)
+        variance = seen_variance(result)[i] * len(edges) / (len(edges) - 1)
+    else:
+        free = value - np.stack([n.bias for n in noise])
+        rest = np.delete(weight, row)
+        whole = float(rest.sum())
+        # If the removed answer had all the weight, the others are weighted equally.
+        rest = rest / whole if whole > 0 else np.full(len(rest), 1.0 / len(rest))
+        origin = free[0]
+        moved = rest @ (np.delete(free, row, axis=0) - origin) - weight @ (free - origin)
+        left = result.estimate[i] + moved
+        variance = seen_variance(result)[i] / max(whole, np.finfo(np.float64).eps)
+    answer = predicted(left, variance, noise[row])
+    return left, answer.mean, answer.sd
+
+
+def _without_edge(answers: Answers, edge: int) -> Answers:
+    """Drop one answer of a task that has others."""
+    kept = np.arange(answers.n_edges) != edge
+    workers, worker = np.unique(answers.worker[kept], return_inverse=True)
+    return replace(
+        answers,
+        worker_ids=answers.worker_ids[workers],
+        task=answers.task[kept],
+        worker=worker.astype(np.int32),
+        value=answers.value[kept],
+    )
+
+
+def _one_more(result: Result, i: int) -> dict[str, float]:
+    """Expected sd of the task after one more answer, by kind of worker."""
+    if not result.levels.size and (result.worker_weight == result.worker_weight[0]).all():
+        # A method that weights all workers equally gains the same from each.
+        n = float(result.task_answers[i])
+        alike = float(np.sqrt(result.variance[i].mean() * n / (n + 1.0)))
+        return dict.fromkeys(("typical", "best", "worst"), alike)
+    order = np.argsort(result.worker_variance, kind="stable")
+    chosen = {"typical": order[(len(order) - 1) // 2], "best": order[0], "worst": order[-1]}
+    gold = float(result.settings.get("gold_stretch", 1.0))
+    variance = seen_variance(result)[i]
+    found = {}
+    for kind, u in chosen.items():
+        noise = scatter(result, int(u), i)
+        after = np.zeros(len(variance))
+        # Nothing remains uncertain where it was not before, or the next answer is exact.
+        for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
+            mixture = noise.share[None], noise.variance[:, j]
+            after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
+        found[kind] = gold * float(np.sqrt(np.mean(after)))
+    return found
+
+
+def _norm(sd: Floats) -> float:
+    """Root mean square over the coordinates, as in the table of tasks."""
+    return float(np.sqrt((sd**2).mean()))
+
+
+def number_text(value: float, sd: float | None = None) -> str:
+    """Format a number to the significant digits of its sd, or of itself."""
+    size = abs(value) if sd is None else sd
+    if not np.isfinite(value) or not size > 0 or not 1e-9 < size < 1e12:
+        return f"{value:.4g}"
+    digits = (2 if sd is None else 1) - int(np.floor(np.log10(size)))
+    return f"{value:.{max(digits, 0)}f}"
+
+
+def _plain(array: Any) -> list[Any]:
+    plain = [item if isinstance(item, int | float | str) else str(item) for item in array.tolist()]
+    return [None if isinstance(item, float) and not np.isfinite(item) else item for item in plain]
