@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Codes, Floats, Ids, Index
-from voxpop.data.tables import number_ids
+from voxpop.data.ids import number_ids
 from voxpop.errors import DataError, DataWarning, require, shorten
 
 Duplicates = Literal["error", "mean", "last"]

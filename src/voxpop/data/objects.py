@@ -19,7 +19,7 @@ import numpy as np
 
 from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.data.tables import number_ids
+from voxpop.data.ids import number_ids
 from voxpop.errors import ConfigError, DataError, require
 
 Shape = Literal["box", "point"]

@@ -22,6 +22,7 @@ from voxpop.data.formats import (
 )
 from voxpop.data.formats.base import Wishes
 from voxpop.data.formats.marks import marks_of_table, pairs_of
+from voxpop.data.ids import Positions
 from voxpop.data.objects import Matching, Objects
 from voxpop.data.tables import Table, matrix, open_table, resolve_column, resolve_values
 from voxpop.errors import ConfigError, DataError, shorten
@@ -289,23 +290,6 @@ def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> lis
         if name in by_lower and len(value_names) == 1:
             return [by_lower[name]]
     return resolve_values(table, None, {task})
-
-
-class Positions:
-    """Where an id stands: as it is, or else by its text.
-
-    One file may hold ids 1 and 2, another 1 and z: text there, numbers here, the same tasks.
-    """
-
-    def __init__(self, ids: Ids) -> None:
-        listed = ids.tolist()
-        self._exact = {identity: i for i, identity in enumerate(listed)}
-        self._by_text = {str(identity): i for i, identity in enumerate(listed)}
-
-    def get(self, identity: object) -> int | None:
-        """Return the position, or None."""
-        plain = identity.item() if isinstance(identity, np.generic) else identity
-        return self._exact.get(plain, self._by_text.get(str(plain)))
 
 
 def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from voxpop.arrays import Ids
 from voxpop.collect.assignment.balanced import assign_balanced
 from voxpop.collect.assignment.random_graphs import Mixing, Numbers
-from voxpop.data.read import Positions
+from voxpop.data.ids import Positions
 from voxpop.data.tables import Table, frame, open_table, resolve_column
 from voxpop.errors import DataError, require, shorten
 

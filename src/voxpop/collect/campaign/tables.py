@@ -13,7 +13,7 @@ from voxpop.collect.campaign import Batch, Campaign, Rules
 from voxpop.collect.campaign.ledger import id_array
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.data.answers import Answers
-from voxpop.data.read import Positions
+from voxpop.data.ids import Positions
 from voxpop.data.tables import frame, open_table, resolve_column
 from voxpop.errors import require
 from voxpop.models.model import Model
