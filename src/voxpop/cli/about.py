@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from voxpop.cli.common import console
+from voxpop.cli.common import console, json_option
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@json_option
 def methods(as_json: bool) -> None:
     """List the estimators, one line each.
 
@@ -32,7 +32,7 @@ def methods(as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@json_option
 def version(as_json: bool) -> None:
     """Show the versions of voxpop and what it stands on, and the backend in use.
 

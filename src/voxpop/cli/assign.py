@@ -7,25 +7,20 @@ from pathlib import Path
 
 import click
 
-from voxpop.cli.common import say, seed_option
+from voxpop.cli.common import output_option, say, seed_option, write_data
 
 
 @click.command()
 @click.option("--tasks", required=True, help="File with a column of task ids, or their number.")
-@click.option("--workers", help="The same of the workers.  [default: as few as --capacity allows]")
+@click.option("--workers", help="The same for workers.  [default: as few as --capacity allows]")
 @click.option("--per-task", type=float, required=True, help="Answers per task, or their average.")
-@click.option("--capacity", type=int, help="Most answers of one worker.")
-@click.option("--given", help="File of answers that are there: they count, and are not repeated.")
-@click.option("--forbidden", help="File of pairs, task and worker, that must not be.")
-@click.option("--group", help="Column of both files: a worker gets no task of the own group.")
-@click.option("--same-group", is_flag=True, help="Instead, only tasks of the own group.")
+@click.option("--capacity", type=int, help="Maximum answers per worker.")
+@click.option("--given", help="File of answers there already: they count, and are not repeated.")
+@click.option("--forbidden", help="File of task and worker: pairs never to assign.")
+@click.option("--group", help="Column of both files: nobody gets tasks from their own group.")
+@click.option("--same-group", is_flag=True, help="Instead, only tasks from their own group.")
 @seed_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="CSV or Parquet file.  [default: stdout]",
-)
+@output_option("CSV or Parquet file.  [default: stdout]")
 def assign(
     tasks: str,
     workers: str | None,
@@ -38,7 +33,7 @@ def assign(
     seed: int,
     output: Path | None,
 ) -> None:
-    """Assign workers to tasks, at random, in equal shares, and within the rules.
+    """Assign workers to tasks at random, in equal shares, and within the rules.
 
     Writes one row per answer to ask for, task and worker; the same seed gives the same rows.
 
@@ -50,7 +45,7 @@ def assign(
     import numpy as np
 
     from voxpop.collect.assignment.from_tables import assign_table
-    from voxpop.data.tables import print_table, write_table
+    from voxpop.data.tables import print_table
 
     table = assign_table(
         int(tasks) if tasks.isdecimal() else tasks,
@@ -73,6 +68,5 @@ def assign(
     columns = {name: table[name].to_numpy() for name in table.columns}
     if output is None:
         print_table(columns, sys.stdout)
-        return
-    write_table(columns, output)
-    say(f"wrote {output}")
+    else:
+        write_data(columns, output)

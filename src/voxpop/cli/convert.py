@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from voxpop.cli.common import open_input, read_input, reading_options, say
+from voxpop.cli.common import json_option, reading_options, say, take_answers
 
 
 @click.command()
@@ -17,7 +18,7 @@ from voxpop.cli.common import open_input, read_input, reading_options, say
 @click.option(
     "--workers",
     type=click.Path(path_type=Path),
-    help="Also write how often each worker missed an object or marked none.",
+    help="File for how many objects each worker found and missed.",
 )
 def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options: Any) -> None:
     """Turn the export of a tool into a long table: CSV, TSV, Parquet or JSON lines by OUT's ending.
@@ -34,13 +35,10 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
     from voxpop.data.tables import write_table
     from voxpop.errors import ConfigError
 
-    if len(sources) > 1:
-        answers, objects = read_input(list(sources), options)
-    else:
-        with open_input(sources[0]) as source:
-            answers, objects = read_input(source, options)
+    read = take_answers(options)
+    answers, objects = read(sources[0] if len(sources) == 1 else list(sources))
     if workers is not None and objects is None:
-        raise ConfigError("--workers tells of objects, and nothing was matched; add --objects")
+        raise ConfigError("--workers is about objects, and nothing was matched; add --objects")
     for note in answers.notes:
         say(note)
     write_table(long_columns(answers), out)
@@ -57,19 +55,19 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
 @click.argument("out")
 @click.option("--source", multiple=True, help="The export that the answers came from; repeatable.")
 @click.option("--to", help="Format to write; see `voxpop formats`.  [default: that of --source]")
-@click.option("--task", help="As when the export was read.")
-@click.option("--question", help="As when the export was read.")
-@click.option("--reasons", help="MTurk: file of worker and reason, whose work is to be rejected.")
+@click.option("--task", help="As given to read the export.")
+@click.option("--question", help="As given to read the export.")
+@click.option("--reasons", help="MTurk: file of worker and reason, to reject the worker's work.")
 @click.option("--bonuses", help="MTurk: file of worker and amount, per approved assignment.")
 @click.option(
     "--existing",
     type=click.Choice(["error", "replace", "append"]),
     default="error",
     show_default=True,
-    help="Database: what to do where the tables are there already.",
+    help="Database: what to do if the tables exist.",
 )
 @click.option(
-    "--prefix", default="voxpop", show_default=True, help="Database: of the tables' names."
+    "--prefix", default="voxpop", show_default=True, help="Database: prefix of the tables."
 )
 def export(
     result: Path,
@@ -83,7 +81,7 @@ def export(
     existing: Any,
     prefix: str,
 ) -> None:
-    """Write a saved RESULT in the format of a tool, to be imported there, or into a database.
+    """Write a saved RESULT in the format of a tool, to import there, or into a database.
 
     \b
         voxpop export answers.voxpop predictions.json --source export.json
@@ -93,7 +91,6 @@ def export(
         voxpop export answers.voxpop sqlite:///crowd.db --existing replace
     """
     from voxpop.data.formats import export_result, is_url, sniff, write_result
-    from voxpop.data.formats.base import Wishes
     from voxpop.data.read import read_by_worker
     from voxpop.errors import ConfigError
     from voxpop.results.result import Result
@@ -110,7 +107,8 @@ def export(
         Path(out),
         to or sniff(origin),
         origin,
-        wishes=Wishes(task=task, question=question),
+        task=task,
+        question=question,
         reasons=read_by_worker(reasons, "reason") if reasons else None,
         bonuses={
             worker: float(amount)
@@ -121,15 +119,13 @@ def export(
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@json_option
 def formats(as_json: bool) -> None:
     """List the formats that are read and written, one line each.
 
     \b
         voxpop formats
     """
-    import json
-
     from voxpop.data.formats import FORMATS, WRITERS
 
     if as_json:

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from voxpop.cli.common import (
+    answers_argument,
     build_estimator,
-    console,
     estimator_options,
-    read_table,
-    reading_options,
+    fit,
+    json_option,
+    output_option,
+    print_data,
     say,
-    take_reading,
+    say_read,
+    take_answers,
 )
 
 
 @click.command()
-@click.argument("answers", type=click.Path(allow_dash=True))
-@reading_options
+@answers_argument
 @estimator_options
 @click.option(
     "--error-rate",
     type=float,
     default=0.05,
     show_default=True,
-    help="Honest workers flagged per crowd, on average, at most.",
+    help="Expected false flags per crowd of honest workers, at most.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for flags.csv.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
+@output_option("Directory for flags.csv.")
+@json_option
 def diagnose(
     answers: str,
     method: str,
@@ -41,48 +41,44 @@ def diagnose(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Measure agreement in ANSWERS, and flag workers whom chance does not explain.
+    """Measure agreement in ANSWERS, and flag workers whose answers chance does not explain.
 
     Flags straight-liners, constant and unrelated answers, copies, bias and noise, each with the
-    evidence in words. Nobody is removed: what the estimates would be without the flagged workers
-    is told. Prints tables on a terminal, the flags as CSV in a pipe.
+    evidence in words. Removes nobody, but tells how the estimates would change without the flagged
+    workers. Prints tables on a terminal, the flags as CSV in a pipe.
 
     \b
         voxpop diagnose answers.csv
         voxpop diagnose answers.csv --error-rate 1 -o suspects
         voxpop diagnose ratings.parquet --method average --json
     """
-    from voxpop.data.tables import make_folder, print_table, require_folder, write_table
-    from voxpop.present.terminal import progress, show_diagnosis
+    from voxpop.data.tables import make_folder, require_folder, write_table
+    from voxpop.present.terminal import show_diagnosis
     from voxpop.results.agreement import agreement
     from voxpop.results.diagnosis import diagnose as find_flags
     from voxpop.results.diagnosis import effect_of_removing
 
-    reading = take_reading(settings)
+    read = take_answers(settings)
     estimator = build_estimator(method, settings)
     if output is not None:
         require_folder(output)
-    table = read_table(answers, reading)
-    with progress(console(stderr=True)) as on_sweep:
-        result = estimator.fit(table, on_sweep)
+    table, _ = read(answers)
+    say_read(table)
+    result = fit(estimator, table)
     agreed, found = agreement(table), find_flags(table, result, error_rate=error_rate)
-    effect = None
-    if 0 < len(found.workers) < table.n_workers:
-        effect = effect_of_removing(table, estimator, found.workers, before=result)
     say(agreed.reading)
     say(found.summary())
-    if effect is not None:
+    document = {"agreement": agreed.to_dict(), **found.to_dict()}
+    if 0 < len(found.workers) < table.n_workers:
+        effect = effect_of_removing(table, estimator, found.workers, before=result)
         say(effect.summary())
+        document["effect_of_removing"] = effect.to_dict()
     if output is not None:
         make_folder(output)
         write_table(found.columns(), output / "flags.csv")
         say(f"wrote flags.csv to {output}")
-    if as_json:
-        document = {"agreement": agreed.to_dict(), **found.to_dict()}
-        if effect is not None:
-            document["effect_of_removing"] = effect.to_dict()
-        click.echo(json.dumps(document, indent=2))
-    elif sys.stdout.isatty():
-        show_diagnosis(agreed, found, console())
-    else:
-        print_table(found.columns(), sys.stdout)
+    print_data(
+        found.columns(),
+        lambda screen: show_diagnosis(agreed, found, screen),
+        document if as_json else None,
+    )

@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from voxpop.cli.common import (
-    console,
-    numbers,
-    read_table,
-    reading_options,
+    answers_argument,
+    crowd_options,
+    output_option,
+    print_data,
     say,
+    say_read,
     seed_option,
-    take_reading,
+    stated_levels,
+    take_answers,
+    write_data,
 )
 
 
 @click.command(name="next")
-@click.argument("answers", type=click.Path(allow_dash=True))
+@answers_argument
 @click.option("-k", "k", default=20, show_default=True, help="How many answers to ask for.")
 @click.option("--tasks", help="File with a column of all task ids.  [default: those answered]")
 @click.option("--workers", help="Who is there: a file (worker, price, capacity), or ann,bob.")
 @click.option("--half-width", type=float, help="A task is done when its 95 % interval is ± this.")
-@click.option("--capacity", type=int, help="Most answers of one worker, those given included.")
-@click.option("--per-worker", type=int, help="Most of one worker now.  [default: even shares]")
+@click.option("--capacity", type=int, help="Maximum answers per worker, with those given.")
+@click.option("--per-worker", type=int, help="Maximum per worker now.  [default: even shares]")
 @click.option("--price", default=1.0, show_default=True, help="Price of one answer.")
 @click.option("--budget", type=float, help="Money that is left.")
-@click.option("--least-gain", default=0.0, help="Least fall of the mean variance per money.")
-@click.option("--pending", help="File of pairs, task and worker, that were asked for already.")
-@click.option("--forbidden", help="File of pairs, task and worker, that must not be.")
-@click.option("--support", callback=numbers, help="Noise variances.  [default: learned]")
-@click.option("--weights", callback=numbers, help="Share of workers at each level of --support.")
-@click.option("--prior-mean", type=float, default=0.0, help="Prior mean of the truths.")
-@click.option("--prior-variance", type=float, help="Its variance.  [default: flat]")
-@reading_options
-@seed_option
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="CSV or Parquet file.  [default: stdout]",
+    "--least-gain", default=0.0, help="Minimum reduction of the mean variance per unit of cost."
 )
+@click.option("--pending", help="File of task and worker: pairs that were asked for already.")
+@click.option("--forbidden", help="File of task and worker: pairs never to ask for.")
+@crowd_options
+@seed_option
+@output_option("CSV or Parquet file.  [default: stdout]")
 def next_command(
     answers: str,
     k: int,
@@ -51,18 +46,18 @@ def next_command(
     workers: str | None,
     pending: str | None,
     forbidden: str | None,
-    support: tuple[float, ...] | None,
+    support: tuple[float, ...] | str | None,
     weights: tuple[float, ...] | None,
-    prior_mean: float,
+    prior_mean: float | None,
     prior_variance: float | None,
     seed: int,
     output: Path | None,
     **settings: Any,
 ) -> None:
-    """Say which answers to ask for next: those that lower the expected error most per price.
+    """List the answers to ask for next: those that reduce the expected error most per cost.
 
-    Writes one row per answer: task, worker (empty: anyone), the variance it is expected to take
-    off, and why. Ends early when every task is done or the money is spent.
+    Writes one row per answer: task, worker (empty: anyone), the expected reduction of the variance,
+    and why. Ends early when every task is done or the money is spent.
 
     \b
         voxpop next answers.csv -k 20 --tasks tasks.csv
@@ -73,10 +68,12 @@ def next_command(
 
     from voxpop.collect.campaign import Rules
     from voxpop.collect.campaign.tables import next_answers, noise_model
-    from voxpop.data.tables import print_table, write_table
+    from voxpop.present.terminal import show_batch
 
-    table = read_table(answers, take_reading(settings))
-    crowd, found = noise_model(table, support, weights, prior_mean, prior_variance)
+    table, _ = take_answers(settings)(answers)
+    say_read(table)
+    levels = stated_levels(support)
+    crowd, found = noise_model(table, levels, weights, prior_mean or 0.0, prior_variance)
     say(found)
     batch = next_answers(
         table,
@@ -91,14 +88,9 @@ def next_command(
     )
     say(batch.summary())
     if output is not None:
-        write_table(batch.columns(), output)
-        say(f"wrote {output}")
-    elif sys.stdout.isatty():
-        from voxpop.present.terminal import show_batch
-
-        show_batch(batch, console())
+        write_data(batch.columns(), output)
     else:
-        print_table(batch.columns(), sys.stdout)
+        print_data(batch.columns(), lambda screen: show_batch(batch, screen))
 
 
 def _who(text: str | None) -> list[str] | str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from voxpop.cli.common import console, say
+from voxpop.cli.common import console, json_option, output_option, say
 
 _PARTS = ("fig1a", "fig1b", "fig1c", "fig1d", "table1", "table2", "table3", "claims", "all")
 
@@ -28,30 +28,23 @@ _PARTS = ("fig1a", "fig1b", "fig1c", "fig1d", "table1", "table2", "table3", "cla
     show_default=True,
     help="Folder with the data sets, one folder each.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("paper"),
-    show_default=True,
-    help="Folder for tables, figures and finished instances.",
-)
+@output_option("Folder for tables, figures and finished instances.", Path("paper"))
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="Processes; their number does not change the result.",
+    help="Processes; they do not change the result.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the claims as JSON.")
+@json_option
 def reproduce(
     parts: tuple[str, ...], quick: bool, data: Path, output: Path, jobs: int, as_json: bool
 ) -> None:
     """Reproduce PARTS of the paper: figures, tables, or its claims with PASS, FAIL or OPEN.
 
-    Every instance has random numbers of its own, so that any part gives the same figures as the
-    whole. Finished instances are kept in the output folder: a run that was ended goes on where it
-    was, and --full goes on from --quick. OPEN are claims about what is not here. The exit status
+    Every instance has its own random numbers: a part gives the same figures as the whole. Finished
+    instances are kept in the output folder: an interrupted run continues where it stopped, and
+    --full continues from --quick. A claim is OPEN if what it is about is not here. The exit status
     is 1 if a claim failed.
 
     \b

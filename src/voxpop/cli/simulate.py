@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from voxpop.cli.common import console, numbers, say, seed_option
+from voxpop.cli.common import console, json_option, numbers, output_option, say, seed_option
 
 
 @click.command()
@@ -26,14 +26,7 @@ from voxpop.cli.common import console, numbers, say, seed_option
 @click.option("--prior-mean", default=0.0, show_default=True, help="Prior mean of the truths.")
 @click.option("--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]")
 @seed_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("crowd"),
-    show_default=True,
-    help="Directory for the files.",
-)
+@output_option("Directory for the files.", Path("crowd"))
 def simulate(
     n_tasks: int,
     per_task: int,
@@ -74,9 +67,9 @@ def simulate(
 @click.command()
 @click.option("--tasks", "n_tasks", default=400, show_default=True, help="Number of tasks.")
 @seed_option
-@click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
+@json_option
 def demo(n_tasks: int, seed: int, as_json: bool) -> None:
-    """Simulate a crowd with spammers, and show what every method makes of it.
+    """Simulate a crowd with spammers, and show the error of every method.
 
     \b
         voxpop demo

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
 
 
 class FileTable:
-    """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped."""
+    """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped.
+
+    ``beginning`` is what :func:`peek` read of it, where that was done already.
+    """
 
     kind = "pandas"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, beginning: bytes = b"") -> None:
         import duckdb
 
         if not path.exists():
@@ -42,8 +46,9 @@ class FileTable:
             raise DataError(f"{path}: is a directory; expected a CSV, TSV, Parquet or JSONL file")
         self.path = path
         self._connection = duckdb.connect()
-        with in_utf8(path) as readable:
-            reader = _reader(readable)
+        beginning = beginning or peek(path)
+        with _in_utf8(path, beginning) as readable:
+            reader = _reader(readable, beginning if readable == path else peek(readable))
             self._is_csv, self._is_json = (
                 reader.startswith(f"read_{kind}") for kind in ("csv", "json")
             )
@@ -184,21 +189,31 @@ def open_bytes(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+# What reading a file, plain or gzipped, may raise.
+UNREADABLE = (OSError, EOFError, zlib.error)
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_BEGINNING = 1 << 16
+
+
+def peek(path: Path) -> bytes:
+    """Read the first 64 KB of a file, enough to know its kind, encoding and separator.
+
+    Nothing of a pipe, which can be read once only, or of a file that cannot be read: what is wrong
+    with it is told by whoever reads all of it.
+    """
+    if not path.is_file() or path.suffix.lower() == ".zst":
+        return b""
+    try:
+        with open_bytes(path) as file:
+            return file.read(_BEGINNING)
+    except UNREADABLE:
+        return b""
 
 
 @contextmanager
-def in_utf8(path: Path) -> Iterator[Path]:
+def _in_utf8(path: Path, beginning: bytes) -> Iterator[Path]:
     """Give the file, or a copy of it in UTF-8 where its first bytes say that it is UTF-16."""
-    if not path.is_file():  # a pipe cannot be looked into beforehand
-        yield path
-        return
-    try:
-        with open_bytes(path) as file:
-            wide = file.read(2) in _UTF16
-    except (OSError, EOFError):
-        wide = False  # what is wrong with the file is told when it is read
-    if not wide:
+    if beginning[:2] not in UTF16:
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -223,17 +238,17 @@ def read_text(path: Path, largest: int = 2**31) -> str:
         with open_bytes(path) as file:
             # One byte more than allowed is enough to know: a small gzip can hold a huge text.
             content = file.read(largest + 1)
-    except (OSError, EOFError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
     if len(content) > largest:
         raise DataError(f"{path}: is larger than {largest >> 20} MB, the most that is read")
     try:
-        return content.decode("utf-16" if content[:2] in _UTF16 else "utf-8-sig")
+        return content.decode("utf-16" if content[:2] in UTF16 else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: expected UTF-8 text; byte {error.start} is none") from None
 
 
-def _reader(path: Path) -> str:
+def _reader(path: Path, beginning: bytes) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((s for s in reversed(suffixes) if s not in {".gz", ".zst"}), ".csv")
     if kind in {".parquet", ".pq"}:
@@ -242,7 +257,7 @@ def _reader(path: Path) -> str:
         layout = "auto" if kind == ".json" else "newline_delimited"
         # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
         return f"read_json(?, format = '{layout}', maximum_depth = 1)"
-    delimiter = "\t" if kind in {".tsv", ".tab"} else _delimiter(path)
+    delimiter = "\t" if kind in {".tsv", ".tab"} else _delimiter(beginning)
     stated = f", delim = '{delimiter}'" if delimiter else ""
     # Quotes are stated, or the first one past the sample would be taken for a character; and no
     # line is skipped, or a row with a cell too many would be taken for the header.
@@ -250,20 +265,14 @@ def _reader(path: Path) -> str:
     return f"read_csv(?, all_varchar = true, header = true, skip = 0, {quotes}{stated})"
 
 
-def _delimiter(path: Path) -> str | None:
+def _delimiter(beginning: bytes) -> str | None:
     """Find the separator of a CSV in its header, which holds names and hardly any of them.
 
     DuckDB would look at the rows too, and take one with a cell too many for another dialect.
-    None where the file cannot be looked into beforehand (a pipe, another compression).
+    None where the beginning is not known (a pipe, another compression).
     """
-    if not path.is_file() or path.suffix.lower() == ".zst":
-        return None
-    try:
-        with open_bytes(path) as file:
-            lines = (file.readline(1_000_000) for _ in range(100))
-            header = next((line for line in lines if line.strip() and line[:1] != b"#"), b"")
-    except (OSError, EOFError):
-        return None
+    lines = beginning.splitlines()
+    header = next((line for line in lines if line.strip() and line[:1] != b"#"), b"")
     counts = {mark: header.count(mark.encode()) for mark in (",", "\t", ";", "|")}
     best = max(counts, key=lambda mark: counts[mark])
     return best if counts[best] else None

@@ -6,26 +6,42 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.data.answers import Answers, Duplicates
-from voxpop.data.formats import (
-    files_of,
-    is_url,
-    read_export,
-    read_query,
-    sniff_document,
-    sniff_table,
-)
-from voxpop.data.formats.base import Wishes
+from voxpop.data.formats import is_url, open_source, read_export, read_query, table_format
+from voxpop.data.formats.base import ReadingOptions
 from voxpop.data.formats.marks import marks_of_table, pairs_of
 from voxpop.data.ids import Positions
 from voxpop.data.objects import Matching, Objects
-from voxpop.data.tables import Table, matrix, open_table, resolve_column, resolve_values
+from voxpop.data.tables import (
+    Table,
+    ids_of_rows,
+    matrix,
+    open_table,
+    resolve_column,
+    resolve_values,
+)
 from voxpop.errors import ConfigError, DataError, shorten
+
+
+class ReadingArguments(TypedDict, total=False):
+    """Arguments of :func:`read_answers` but the source, for functions that pass them on."""
+
+    task: str | None
+    worker: str | None
+    values: str | Sequence[str] | None
+    gold: object
+    duplicates: Duplicates | None
+    format: str | None
+    question: str | None
+    missing: Sequence[float]
+    objects: Matching | None
+    looked: object
+    query: str | None
 
 
 def read_answers(
@@ -45,9 +61,9 @@ def read_answers(
 ) -> Answers:
     """Read answers from a table, a tool's export, a data frame or a database.
 
-    The format is found out from what the file holds, and columns that are not named are guessed
-    from the names users' tools give them; ``answers.notes``, ``answers.columns`` and its ``repr``
-    say what was taken for what.
+    The format is detected from what the file holds, and columns that are not named are guessed
+    from the names that tools give them; ``answers.notes``, ``answers.columns`` and its ``repr``
+    tell what was taken for what.
 
     Parameters
     ----------
@@ -57,6 +73,8 @@ def read_answers(
         a database, with ``query``.
     task
         Column of the task ids; in a tool's export, the field that names the tasks.
+    worker
+        Column of the worker ids.
     values
         One column, or several for points, boxes and other vectors.
     gold
@@ -65,133 +83,113 @@ def read_answers(
         truth.
     duplicates
         What to do when a worker answered a task more than once: ``"error"`` (unless the table
-        has a column ``run``, or the format knows repetitions: then their mean), ``"mean"`` or
+        has a column ``run``, or the format has repetitions: then their mean), ``"mean"`` or
         ``"last"``.
     format
-        One of ``voxpop.FORMATS``, where what is found out is wrong; ``"long"`` is a plain table.
+        One of ``voxpop.FORMATS``, if the wrong one is detected; ``"long"`` is a plain table.
     question
         Which question of an export that holds several.
     missing
         Numbers of a wide table that mean no answer, like -1.
     objects
-        How to match boxes or points into objects, when images hold several of them; matched with
-        the defaults where a tool's export shows that somebody drew two.
+        How to match boxes or points into objects, when images hold several of them. A tool's
+        export in which somebody drew two is matched with the defaults.
     looked
         A table of task and worker: who looked at what, for those who marked nothing.
     query
         SELECT, or name of a table, for a database.
     """
-    if isinstance(source, Answers):
-        asked_for = (task, worker, values, gold, duplicates, format, question, objects, query)
-        if any(item is not None for item in asked_for):
-            raise ConfigError(
-                "these answers have been read already; name columns, gold and duplicates when "
-                "reading the table"
-            )
-        return source
-    wishes = Wishes(question=question, task=task, missing=tuple(missing))
-    read, _ = read_with_objects(
-        source, worker, values, gold, duplicates, format, wishes, objects, looked, query
+    options = ReadingOptions(
+        task=task,
+        worker=worker,
+        values=values,
+        gold=gold,
+        duplicates=duplicates,
+        format=format,
+        question=question,
+        missing=missing,
+        objects=objects,
+        looked=looked,
+        query=query,
     )
-    return read
+    if not isinstance(source, Answers):
+        return read_with_objects(source, options)[0]
+    if any(item is not None and item != () for item in vars(options).values()):
+        raise ConfigError(
+            "these answers have been read already; name columns, gold and duplicates when "
+            "reading the table"
+        )
+    return source
 
 
-def read_with_objects(
-    source: object,
-    worker: str | None,
-    values: str | Sequence[str] | None,
-    gold: object,
-    duplicates: Duplicates | None,
-    format: str | None,
-    wishes: Wishes,
-    objects: Matching | None,
-    looked: object,
-    query: str | None,
-) -> tuple[Answers, Objects | None]:
+def read_with_objects(source: object, options: ReadingOptions) -> tuple[Answers, Objects | None]:
     """Read like :func:`read_answers`; also return the objects where marks were matched."""
-    name, opened = _open(source, format, query, plain=worker is not None or values is not None)
+    name, opened = _open(source, options)
     if name == "long":
-        table = opened if isinstance(opened, Table) else open_table(opened)
-        if objects is not None:
-            export = marks_of_table(table, wishes, worker, values, gold, looked)
-            return export.answers(objects, None)
-        return _read_long(table, wishes.task, worker, values, gold, duplicates), None
-    if worker is not None or values is not None:
+        table = open_table(opened)
+        if options.objects is not None:
+            return marks_of_table(table, options).answers(options.objects, None)
+        return _read_long(table, options), None
+    if options.worker is not None or options.values is not None:
         raise ConfigError(
             f"worker and values are columns of a plain table; in {name} choose a question"
         )
-    export = read_export(opened, name, wishes)
-    if looked is not None:
-        export = replace(export, looked=export.looked | pairs_of(looked))
-    answers, found = export.answers(objects, duplicates)
-    if gold is not None:
-        truths = read_truth(gold, answers.task_ids, answers.value_names, needed="gold")
+    export = read_export(opened, name, options)
+    if options.looked is not None:
+        export = replace(export, looked=export.looked | pairs_of(options.looked))
+    answers, found = export.answers(options.objects, options.duplicates)
+    if options.gold is not None:
+        truths = read_truth(options.gold, answers.task_ids, answers.value_names, needed="gold")
         answers = replace(answers, gold=truths)
     return answers, found
 
 
-def _open(source: object, format: str | None, query: str | None, plain: bool) -> tuple[str, object]:
-    """Find out the format, and open what is a table: once, since that reads it."""
+def _open(source: object, options: ReadingOptions) -> tuple[str, object]:
+    """Detect the format, and open what is a table: once, since that reads it."""
+    # Columns that are named are those of a plain table.
+    plain = options.worker is not None or options.values is not None
     if is_url(source):
-        if query is None:
+        if options.query is None:
             raise ConfigError("a database needs a query: a SELECT, or the name of a table")
-        table: Table = read_query(str(source), query)
-        return format or ("long" if plain else sniff_table(table)), table
-    if query is not None:
+        table = read_query(str(source), options.query)
+        return options.format or ("long" if plain else table_format(table)), table
+    if options.query is not None:
         raise ConfigError("query is for databases; a source like sqlite:///crowd.db is one")
-    if format is not None:
-        return format, source
-    paths = files_of(source)
-    kind = None if paths is None else sniff_document(paths)
-    if kind is not None:
-        return kind, source
-    table = open_table(source)
-    return "long" if plain else sniff_table(table), table
+    return open_source(source, plain) if options.format is None else (options.format, source)
 
 
-def _read_long(
-    table: Table,
-    task: str | None,
-    worker: str | None,
-    values: str | Sequence[str] | None,
-    gold: object,
-    duplicates: Duplicates | None,
-) -> Answers:
-    task_column = resolve_column(table, "task", task)
-    worker_column = resolve_column(table, "worker", worker)
-    asked = [values] if isinstance(values, str) else values
-    gold_columns = _gold_columns(table, gold)
-    taken = {task_column, worker_column, *gold_columns}
-    value_columns = resolve_values(table, asked, taken)
-    for other in value_columns:
+def _read_long(table: Table, options: ReadingOptions) -> Answers:
+    task = resolve_column(table, "task", options.task)
+    worker = resolve_column(table, "worker", options.worker)
+    gold = _gold_columns(table, options.gold)
+    taken = {task, worker, *gold}
+    asked = [options.values] if isinstance(options.values, str) else options.values
+    values = resolve_values(table, asked, taken)
+    for other in values:
         if other in taken:
             raise DataError(f"column {other!r} cannot be both the value and a task, worker or gold")
-    task_codes, task_ids = table.ids(task_column)
-    worker_codes, worker_ids = table.ids(worker_column)
-    value = matrix(table, value_columns)
+    task_codes, task_ids = table.ids(task)
+    worker_codes, worker_ids = table.ids(worker)
+    value = matrix(table, values)
     truths: Floats | None = None
-    if gold_columns:
-        truths = _gold_of_rows(table, gold_columns, task_codes, task_ids)
-    elif gold is not None:
-        truths = read_truth(gold, task_ids, tuple(value_columns), needed="gold")
-    runs = "run" in {name.lower() for name in table.columns} - {n.lower() for n in value_columns}
+    if gold:
+        truths = _gold_of_rows(table, gold, task_codes, task_ids)
+    elif options.gold is not None:
+        truths = read_truth(options.gold, task_ids, tuple(values), needed="gold")
+    runs = "run" in {name.lower() for name in table.columns} - {name.lower() for name in values}
     answers = Answers.from_codes(
         task_codes,
         task_ids,
         worker_codes,
         worker_ids,
         value,
-        value_names=tuple(value_columns),
+        value_names=tuple(values),
         gold=truths,
-        duplicates=duplicates or ("mean" if runs else "error"),
+        duplicates=options.duplicates or ("mean" if runs else "error"),
         frame_kind=table.kind,
-        columns={
-            "task": task_column,
-            "worker": worker_column,
-            "value": ", ".join(value_columns),
-        },
+        columns={"task": task, "worker": worker, "value": ", ".join(values)},
     )
-    if runs and duplicates is None and answers.n_edges < len(value):
+    if runs and options.duplicates is None and answers.n_edges < len(value):
         told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
         return replace(answers, notes=(told,))
     return answers
@@ -256,9 +254,8 @@ def read_variances(source: object, worker_ids: Ids) -> Floats:
         ids, number = list(source), [source[key] for key in source]
     else:
         table = open_table(source)
-        codes, distinct = table.ids(resolve_column(table, "worker", None))
         column = resolve_column(table, "variance", "variance")
-        ids, number = distinct[codes].tolist(), table.numbers(column).tolist()
+        ids, number = ids_of_rows(table, "worker"), table.numbers(column).tolist()
     positions = Positions(worker_ids)
     variance = np.full(len(worker_ids), np.nan)
     for identity, item in zip(ids, number, strict=True):

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
+from typing import IO, Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +53,8 @@ _NEVER_VALUES = {
 }
 
 
-@runtime_checkable
 class Table(Protocol):
-    """A table whose columns can be asked for as ids or as numbers."""
+    """A table whose columns can be read as ids, as numbers or as text."""
 
     kind: str
     columns: list[str]
@@ -70,16 +69,24 @@ class Table(Protocol):
         """Return the column as text, None where a cell is empty."""
 
 
-def open_table(source: object) -> Table:
-    """Open a path or a data frame as a table."""
+def open_table(source: object, beginning: bytes = b"") -> Table:
+    """Open a path or a data frame as a table; ``beginning`` as for :class:`FileTable`."""
+    if isinstance(source, FileTable | FrameTable):
+        return source
     if isinstance(source, str | os.PathLike):
-        return FileTable(Path(source))
+        return FileTable(Path(source), beginning)
     return FrameTable(source)
 
 
 def matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Floats:
     """Return several columns of numbers side by side, one row per row."""
     return np.stack([table.numbers(column, missing_ok) for column in columns], axis=1)
+
+
+def ids_of_rows(table: Table, role: str, column: str | None = None) -> list[Any]:
+    """Return the id that each row has in the column of a role: ``task`` or ``worker``."""
+    codes, ids = table.ids(resolve_column(table, role, column))
+    return ids[codes].tolist()  # type: ignore[no-any-return]
 
 
 def frame(columns: Mapping[str, Any], kind: str) -> Any:

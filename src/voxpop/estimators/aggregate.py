@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Unpack
 
-from voxpop.data.answers import Duplicates
-from voxpop.data.read import read_answers
+from voxpop.data.read import ReadingArguments, read_answers
 from voxpop.errors import ConfigError
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.results.result import Result
@@ -15,29 +14,27 @@ def aggregate(
     source: object,
     method: str | Estimator = "auto",
     *,
-    task: str | None = None,
-    worker: str | None = None,
-    values: str | Sequence[str] | None = None,
-    gold: object = None,
-    duplicates: Duplicates | None = None,
     on_sweep: OnSweep | None = None,
+    **reading: Unpack[ReadingArguments],
 ) -> Result:
-    """Estimate the truth of every task, from answers, a path, or a data frame.
+    """Estimate the truth of every task, from answers, a path, a data frame or a database.
 
     Parameters
     ----------
     method
         An estimator, or the name of one that needs no arguments: ``"auto"`` (noise models
         compared on left-out answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
-    task, worker, values, gold, duplicates
-        As in :func:`voxpop.read_answers`; ignored when ``source`` is ``Answers``.
     on_sweep
-        Called after every sweep: what is going on, its number, its change, the change to reach.
+        Called after every sweep with its stage, its number, its change, and the change at which
+        the iteration stops.
+    reading
+        The arguments of :func:`voxpop.read_answers`: ``task``, ``worker``, ``values``, ``gold``,
+        ``duplicates``, ``format``, ``question``, ``missing``, ``objects``, ``looked``, ``query``.
+        ``Answers`` take none of them.
     """
     from voxpop.estimators import make_estimator  # which imports this module
 
     estimator = make_estimator(method) if isinstance(method, str) else method
     if not isinstance(estimator, Estimator) or isinstance(estimator, type):
         raise ConfigError(f"method must be a name or an estimator like BI(), got {method!r}")
-    answers = read_answers(source, task, worker, values, gold, duplicates=duplicates)
-    return estimator.fit(answers, on_sweep)
+    return estimator.fit(read_answers(source, **reading), on_sweep)
