@@ -7,41 +7,23 @@ from typing import Any
 
 import click
 
-from voxpop.cli.common import (
-    answers_argument,
-    build_estimator,
-    console,
-    default_folder,
-    estimator_options,
-    fit,
-    json_option,
-    output_option,
-    print_data,
-    say,
-    say_read,
-    say_result,
-    source_name,
-    take_answers,
-)
+from voxpop.cli import common
 
 
 @click.command()
-@answers_argument
-@estimator_options
+@common.answers_argument
+@common.estimator_options
 @click.option("--truth", help="File with task and true value, to score the estimates.")
-@output_option("Directory for the files.  [default: NAME.voxpop]")
+@common.output_option("Directory for the files.  [default: NAME.voxpop]")
 @click.option(
     "--format",
     "file_format",
     type=click.Choice(["csv", "parquet"]),
     default="csv",
-    show_default=True,
     help="Format of the files.",
 )
-@click.option(
-    "--no-report", is_flag=True, help="Do not write report.html, which holds the answers."
-)
-@json_option
+@click.option("--no-report", is_flag=True, help="Write no report.html, which holds the answers.")
+@common.json_option
 def aggregate(
     answers: str,
     method: str,
@@ -72,22 +54,22 @@ def aggregate(
     from voxpop.present.terminal import show_result, show_score
     from voxpop.results.metrics import score
 
-    read, variances = take_answers(settings), settings["variances"]
+    read, variances = common.take_answers(settings), settings["variances"]
     if method not in (StrongOracle.name, WeakOracle.name):
         settings["variances"] = None  # to score the learned ones
-    estimator = build_estimator(method, settings)
-    folder = output or default_folder(answers)
+    estimator = common.build_estimator(method, settings)
+    folder = output or common.default_folder(answers)
     require_folder(folder)
     table, _ = read(answers)
-    say_read(table)
+    common.say_read(table)
     # Mistakes in these files show before the work, not after it.
     true = None if truth is None else read_truth(truth, table.task_ids, table.value_names)
     true_variance = None if variances is None else read_variances(variances, table.worker_ids)
-    result = fit(estimator, table)
+    result = common.fit(estimator, table)
     scored = None if true is None else score(result, true, true_variance)
-    say_result(result)
+    common.say_result(result)
     if result.audit is not None:
-        say(result.audit.summary())
+        common.say(result.audit.summary())
     # Files first: whoever reads the output may hang up on us.
     result.save(folder, file_format)
     report = folder / "report.html"
@@ -96,13 +78,13 @@ def aggregate(
     else:
         from voxpop.present.report import write_report
 
-        write_report(table, result, report, truth=true, title=source_name(answers))
+        write_report(table, result, report, truth=true, title=common.source_name(answers))
     names = f"tasks.{file_format}, workers.{file_format}"
     names += " and result.json" if no_report else ", result.json and report.html"
-    say(f"wrote {names} to {folder}")
+    common.say(f"wrote {names} to {folder}")
     document = None
     if as_json:
         document = result.to_dict() | ({"score": scored.to_dict()} if scored else {})
-    print_data(result.task_columns(), lambda screen: show_result(result, screen), document)
+    common.print_data(result.task_columns(), lambda screen: show_result(result, screen), document)
     if scored and not as_json:
-        show_score(scored, console(stderr=True))
+        show_score(scored, common.console(stderr=True))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from voxpop.cli.common import output_option, say, seed_option, write_data
+from voxpop.cli import common
 
 
 @click.command()
@@ -19,19 +20,15 @@ from voxpop.cli.common import output_option, say, seed_option, write_data
 @click.option("--forbidden", help="File of task and worker: pairs never to assign.")
 @click.option("--group", help="Column of both files: nobody gets tasks from their own group.")
 @click.option("--same-group", is_flag=True, help="Instead, only tasks from their own group.")
-@seed_option
-@output_option("CSV or Parquet file.  [default: stdout]")
+@common.seed_option
+@common.output_option("CSV or Parquet file.  [default: stdout]")
 def assign(
     tasks: str,
     workers: str | None,
-    per_task: float,
-    capacity: int | None,
-    given: str | None,
-    forbidden: str | None,
-    group: str | None,
     same_group: bool,
     seed: int,
     output: Path | None,
+    **rules: Any,
 ) -> None:
     """Assign workers to tasks at random, in equal shares, and within the rules.
 
@@ -51,15 +48,11 @@ def assign(
         int(tasks) if tasks.isdecimal() else tasks,
         int(workers) if workers is not None and workers.isdecimal() else workers,
         np.random.default_rng(seed),
-        per_task=per_task,
-        capacity=capacity,
-        given=given,
-        forbidden=forbidden,
-        group=group,
         mixing="same" if same_group else "different",
+        **rules,
     )
     load = table["worker"].value_counts()
-    say(
+    common.say(
         f"{len(table)} answers to {table['task'].nunique()} tasks by {len(load)} workers, "
         f"{load.min()} to {load.max()} each"
         if len(table)
@@ -69,4 +62,4 @@ def assign(
     if output is None:
         print_table(columns, sys.stdout)
     else:
-        write_data(columns, output)
+        common.write_data(columns, output)

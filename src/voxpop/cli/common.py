@@ -134,18 +134,12 @@ crowd_options = _together(
 
 estimator_options = _together(
     crowd_options,
+    click.option("--method", default="auto", help="Estimator; see `voxpop methods`."),
     click.option(
-        "--method", default="auto", show_default=True, help="Estimator; see `voxpop methods`."
-    ),
-    click.option(
-        "--noise",
-        callback=_noise,
-        help="Noise of bi: of tails,bias,difficulty,truths.  [default: auto chooses]",
+        "--noise", callback=_noise, help="What bi also allows for: tails,bias,difficulty,truths."
     ),
     click.option("--bounds", callback=numbers, help="Lowest and highest possible truth: 0,100."),
-    click.option(
-        "--variances", help="File of the workers' true variances: for oracles and scores."
-    ),
+    click.option("--variances", help="Workers' true variances, a file: for oracles and scores."),
     click.option("--threads", type=int, help="Threads; they do not change the result."),
     click.option("--max-iter", type=int, help="Maximum number of sweeps."),
     click.option("--tol", type=float, help="Change at which the iteration stops."),
@@ -153,17 +147,14 @@ estimator_options = _together(
 """Also the estimator and its arguments: for every command that fits one."""
 
 answers_argument = click.argument("answers", type=click.Path(allow_dash=True))
-seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
-)
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print as one JSON document.")
 
 
 def output_option(help: str, default: Path | None = None) -> Decorator:
     """Where to write: ``-o`` or ``--output``."""
     path = click.Path(path_type=Path)
-    shown = default is not None
-    return click.option("-o", "--output", type=path, default=default, show_default=shown, help=help)
+    return click.option("-o", "--output", type=path, default=default, help=help)
 
 
 _THRESHOLDS = ("iou_threshold", "distance_threshold", "quorum")

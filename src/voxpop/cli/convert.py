@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from voxpop.cli.common import json_option, reading_options, say, take_answers
+from voxpop.cli import common
 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="IN...")
 @click.argument("out", type=click.Path(path_type=Path))
-@reading_options
+@common.reading_options
 @click.option(
     "--workers",
     type=click.Path(path_type=Path),
@@ -35,16 +35,16 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
     from voxpop.data.tables import write_table
     from voxpop.errors import ConfigError
 
-    read = take_answers(options)
+    read = common.take_answers(options)
     answers, objects = read(sources[0] if len(sources) == 1 else list(sources))
     if workers is not None and objects is None:
         raise ConfigError("--workers is about objects, and nothing was matched; add --objects")
     for note in answers.notes:
-        say(note)
+        common.say(note)
     write_table(long_columns(answers), out)
     if workers is not None and objects is not None:
         write_table(objects.workers(), workers)
-    say(
+    common.say(
         f"wrote {answers.n_edges} answers of {answers.n_workers} workers to {answers.n_tasks} "
         f"tasks to {out}"
     )
@@ -63,12 +63,9 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
     "--existing",
     type=click.Choice(["error", "replace", "append"]),
     default="error",
-    show_default=True,
     help="Database: what to do if the tables exist.",
 )
-@click.option(
-    "--prefix", default="voxpop", show_default=True, help="Database: prefix of the tables."
-)
+@click.option("--prefix", default="voxpop", help="Database: prefix of the tables.")
 def export(
     result: Path,
     out: str,
@@ -97,7 +94,7 @@ def export(
 
     loaded = Result.load(result)
     if is_url(out):
-        say(f"wrote {write_result(loaded, out, prefix, existing)}")
+        common.say(f"wrote {write_result(loaded, out, prefix, existing)}")
         return
     origin: Any = source[0] if len(source) == 1 else list(source) or None
     if to is None and origin is None:
@@ -115,11 +112,11 @@ def export(
             for worker, amount in (read_by_worker(bonuses, "amount") if bonuses else {}).items()
         },
     )
-    say(f"wrote {told} to {out}")
+    common.say(f"wrote {told} to {out}")
 
 
 @click.command()
-@json_option
+@common.json_option
 def formats(as_json: bool) -> None:
     """List the formats that are read and written, one line each.
 

@@ -7,32 +7,15 @@ from typing import Any
 
 import click
 
-from voxpop.cli.common import (
-    answers_argument,
-    build_estimator,
-    estimator_options,
-    fit,
-    json_option,
-    output_option,
-    print_data,
-    say,
-    say_read,
-    take_answers,
-)
+from voxpop.cli import common
 
 
 @click.command()
-@answers_argument
-@estimator_options
-@click.option(
-    "--error-rate",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Expected false flags per crowd of honest workers, at most.",
-)
-@output_option("Directory for flags.csv.")
-@json_option
+@common.answers_argument
+@common.estimator_options
+@click.option("--error-rate", default=0.05, help="Maximum expected number of false flags.")
+@common.output_option("Directory for flags.csv.")
+@common.json_option
 def diagnose(
     answers: str,
     method: str,
@@ -58,26 +41,26 @@ def diagnose(
     from voxpop.results.diagnosis import diagnose as find_flags
     from voxpop.results.diagnosis import effect_of_removing
 
-    read = take_answers(settings)
-    estimator = build_estimator(method, settings)
+    read = common.take_answers(settings)
+    estimator = common.build_estimator(method, settings)
     if output is not None:
         require_folder(output)
     table, _ = read(answers)
-    say_read(table)
-    result = fit(estimator, table)
+    common.say_read(table)
+    result = common.fit(estimator, table)
     agreed, found = agreement(table), find_flags(table, result, error_rate=error_rate)
-    say(agreed.reading)
-    say(found.summary())
+    common.say(agreed.reading)
+    common.say(found.summary())
     document = {"agreement": agreed.to_dict(), **found.to_dict()}
     if 0 < len(found.workers) < table.n_workers:
         effect = effect_of_removing(table, estimator, found.workers, before=result)
-        say(effect.summary())
+        common.say(effect.summary())
         document["effect_of_removing"] = effect.to_dict()
     if output is not None:
         make_folder(output)
         write_table(found.columns(), output / "flags.csv")
-        say(f"wrote flags.csv to {output}")
-    print_data(
+        common.say(f"wrote flags.csv to {output}")
+    common.print_data(
         found.columns(),
         lambda screen: show_diagnosis(agreed, found, screen),
         document if as_json else None,

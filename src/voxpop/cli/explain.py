@@ -6,25 +6,14 @@ from typing import Any
 
 import click
 
-from voxpop.cli.common import (
-    answers_argument,
-    build_estimator,
-    estimator_options,
-    fit,
-    json_option,
-    print_data,
-    say,
-    say_read,
-    say_result,
-    take_answers,
-)
+from voxpop.cli import common
 
 
 @click.command()
-@answers_argument
+@common.answers_argument
 @click.argument("task_id", metavar="TASK")
-@estimator_options
-@json_option
+@common.estimator_options
+@common.json_option
 def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: Any) -> None:
     """Explain why the estimate of TASK is what it is, from ANSWERS ("-" is stdin).
 
@@ -40,19 +29,19 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
     from voxpop.results.explaining import explain as explain_task
     from voxpop.results.prediction import find_id
 
-    read = take_answers(settings)
-    estimator = build_estimator(method, settings)
+    read = common.take_answers(settings)
+    estimator = common.build_estimator(method, settings)
     table, _ = read(answers)
-    say_read(table)
+    common.say_read(table)
     find_id(table.task_ids, task_id, "task")
-    result = fit(estimator, table)
-    say_result(result)
+    result = common.fit(estimator, table)
+    common.say_result(result)
     found = explain_task(table, result, task_id, estimator)
-    print_data(
+    common.print_data(
         dict(found.answers.items()),
         lambda screen: show_explanation(found, screen),
         found.to_dict() if as_json else None,
     )
     if not as_json:
         for sentence in found.sentences():
-            say(sentence)
+            common.say(sentence)

@@ -7,45 +7,29 @@ from typing import Any
 
 import click
 
-from voxpop.cli.common import (
-    answers_argument,
-    crowd_options,
-    output_option,
-    print_data,
-    say,
-    say_read,
-    seed_option,
-    stated_levels,
-    take_answers,
-    write_data,
-)
+from voxpop.cli import common
 
 
 @click.command(name="next")
-@answers_argument
-@click.option("-k", "k", default=20, show_default=True, help="How many answers to ask for.")
+@common.answers_argument
+@click.option("-k", "k", default=20, help="How many answers to ask for.")
 @click.option("--tasks", help="File with a column of all task ids.  [default: those answered]")
 @click.option("--workers", help="Who is there: a file (worker, price, capacity), or ann,bob.")
 @click.option("--half-width", type=float, help="A task is done when its 95 % interval is ± this.")
 @click.option("--capacity", type=int, help="Maximum answers per worker, with those given.")
 @click.option("--per-worker", type=int, help="Maximum per worker now.  [default: even shares]")
-@click.option("--price", default=1.0, show_default=True, help="Price of one answer.")
+@click.option("--price", default=1.0, help="Price of one answer.")
 @click.option("--budget", type=float, help="Money that is left.")
-@click.option(
-    "--least-gain", default=0.0, help="Minimum reduction of the mean variance per unit of cost."
-)
+@click.option("--least-gain", default=0.0, help="Minimum reduction of mean variance per cost.")
 @click.option("--pending", help="File of task and worker: pairs that were asked for already.")
 @click.option("--forbidden", help="File of task and worker: pairs never to ask for.")
-@crowd_options
-@seed_option
-@output_option("CSV or Parquet file.  [default: stdout]")
+@common.crowd_options
+@common.seed_option
+@common.output_option("CSV or Parquet file.  [default: stdout]")
 def next_command(
     answers: str,
     k: int,
-    tasks: str | None,
     workers: str | None,
-    pending: str | None,
-    forbidden: str | None,
     support: tuple[float, ...] | str | None,
     weights: tuple[float, ...] | None,
     prior_mean: float | None,
@@ -70,27 +54,26 @@ def next_command(
     from voxpop.collect.campaign.tables import next_answers, noise_model
     from voxpop.present.terminal import show_batch
 
-    table, _ = take_answers(settings)(answers)
-    say_read(table)
-    levels = stated_levels(support)
+    table, _ = common.take_answers(settings)(answers)
+    common.say_read(table)
+    levels = common.stated_levels(support)
+    files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}
     crowd, found = noise_model(table, levels, weights, prior_mean or 0.0, prior_variance)
-    say(found)
+    common.say(found)
     batch = next_answers(
         table,
         crowd,
         k,
         np.random.default_rng(seed),
-        tasks=tasks,
         workers=_who(workers),
-        pending=pending,
-        forbidden=forbidden,
+        **files,
         rules=Rules(**settings),
     )
-    say(batch.summary())
+    common.say(batch.summary())
     if output is not None:
-        write_data(batch.columns(), output)
+        common.write_data(batch.columns(), output)
     else:
-        print_data(batch.columns(), lambda screen: show_batch(batch, screen))
+        common.print_data(batch.columns(), lambda screen: show_batch(batch, screen))
 
 
 def _who(text: str | None) -> list[str] | str | None:

@@ -8,35 +8,23 @@ from pathlib import Path
 
 import click
 
-from voxpop.cli.common import console, json_option, output_option, say
+from voxpop.cli import common
 
 _PARTS = ("fig1a", "fig1b", "fig1c", "fig1d", "table1", "table2", "table3", "claims", "all")
 
 
 @click.command()
 @click.argument("parts", nargs=-1, required=True, type=click.Choice(_PARTS))
-@click.option(
-    "--quick/--full",
-    default=True,
-    show_default=True,
-    help="Few instances, in minutes, or as many as in the paper.",
-)
+@click.option("--quick/--full", default=True, help="Few instances, or as many as in the paper.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
     default=Path("data"),
-    show_default=True,
     help="Folder with the data sets, one folder each.",
 )
-@output_option("Folder for tables, figures and finished instances.", Path("paper"))
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Processes; they do not change the result.",
-)
-@json_option
+@common.output_option("Folder for tables, figures and finished instances.", Path("paper"))
+@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Number of processes.")
+@common.json_option
 def reproduce(
     parts: tuple[str, ...], quick: bool, data: Path, output: Path, jobs: int, as_json: bool
 ) -> None:
@@ -56,22 +44,22 @@ def reproduce(
     from voxpop.paper.experiments import reproduce as run
     from voxpop.present.terminal import counting, show_rows
 
-    talk = console(stderr=True)
+    talk = common.console(stderr=True)
     with counting(talk) as on_instance:
         found = run(parts, QUICK if quick else FULL, output, data, jobs, on_instance)
     for note in found.notes:
-        say(note)
-    say(f"wrote {', '.join(path.name for path in found.files)} to {output}")
+        common.say(note)
+    common.say(f"wrote {', '.join(path.name for path in found.files)} to {output}")
     if as_json:
         lines = [vars(verdict) | {"verdict": verdict.word} for verdict in found.verdicts]
         click.echo(json.dumps(lines, indent=2))
     else:
         if sys.stdout.isatty() and parts != ("claims",):
             for sheet in found.sheets:
-                show_rows(sheet.title, sheet.columns, console())
+                show_rows(sheet.title, sheet.columns, common.console())
         for verdict in found.verdicts:
             click.echo(f"{verdict.word}\t{verdict.name}\t{verdict.measured}\t[{verdict.margin}]")
     if found.verdicts:
-        say(count(found.verdicts))
+        common.say(count(found.verdicts))
     if any(verdict.passed is False for verdict in found.verdicts):
         sys.exit(1)
