@@ -225,7 +225,7 @@ def read_truth(
     if isinstance(source, Mapping):
         if not source:
             raise DataError(f"{needed}: is empty")
-        ids, rows = list(source), [np.atleast_1d(source[key]) for key in source]
+        ids, rows = [*source], [np.atleast_1d(item) for item in source.values()]
         try:
             value = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
         except (TypeError, ValueError):
@@ -237,7 +237,7 @@ def read_truth(
         codes, distinct = table.ids(column)
         if len(distinct) < len(codes):
             twice = distinct[np.bincount(codes) > 1]
-            raise DataError(f"{needed}: task {shorten(twice)} is there more than once")
+            raise DataError(f"{needed}: task {shorten(twice)} occurs more than once")
         # A truth may be missing for some tasks.
         ids, value = list(distinct), matrix(table, columns, missing_ok=True)
     if value.shape[1] != len(value_names):
@@ -245,23 +245,24 @@ def read_truth(
             f"{needed}: expected {len(value_names)} coordinates ({', '.join(value_names)}), "
             f"got {value.shape[1]}"
         )
-    return _align(ids, value, task_ids, needed)
+    aligned, n_found = _align(ids, value, task_ids)
+    if n_found == 0:
+        raise DataError(
+            f"{needed}: none of its tasks ({shorten(ids)}) is among the answers' tasks "
+            f"({shorten(task_ids)})"
+        )
+    return aligned
 
 
 def read_variances(source: object, worker_ids: Ids) -> Floats:
     """Read one positive variance for every worker, from a mapping or a table, in order of ids."""
     if isinstance(source, Mapping):
-        ids, number = list(source), [source[key] for key in source]
+        ids, number = [*source], [*source.values()]
     else:
         table = open_table(source)
         column = resolve_column(table, "variance", "variance")
         ids, number = ids_of_rows(table, "worker"), table.numbers(column).tolist()
-    positions = Positions(worker_ids)
-    variance = np.full(len(worker_ids), np.nan)
-    for identity, item in zip(ids, number, strict=True):
-        u = positions.get(identity)
-        if u is not None:
-            variance[u] = item
+    variance, _ = _align(ids, np.array(number, dtype=np.float64), worker_ids)
     if np.isnan(variance).any():
         missing = worker_ids[np.isnan(variance)]
         raise DataError(f"variances: there is none for worker {shorten(missing)}")
@@ -279,7 +280,7 @@ def read_by_worker(source: object, column: str) -> dict[str, str]:
 
 
 def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
-    """Find the truth by the answers' own names, as a column called so, or like an answer."""
+    """Find the truth by the answers' own names, as ``truth`` or ``gold``, or like an answer."""
     if set(value_names) <= set(table.columns):
         return list(value_names)
     by_lower = {name.lower(): name for name in reversed(table.columns)}
@@ -289,21 +290,15 @@ def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> lis
     return resolve_values(table, None, {task})
 
 
-def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:
-    positions = Positions(task_ids)
-    aligned = np.full((len(task_ids), value.shape[1]), np.nan)
-    found = 0
-    for identity, row in zip(ids, value, strict=True):
-        i = positions.get(identity)
-        if i is not None:
-            aligned[i] = row
-            found += 1
-    if found == 0:
-        raise DataError(
-            f"{needed}: none of its tasks ({shorten(ids)}) is among the answers' tasks "
-            f"({shorten(task_ids)})"
-        )
-    return aligned
+def _align(ids: Sequence[Any], value: Floats, known: Ids) -> tuple[Floats, int]:
+    """Put values in the order of the known ids, NaN where there is none; count those found."""
+    positions = Positions(known)
+    places = [(positions.get(identity), row) for row, identity in enumerate(ids)]
+    found = [(place, row) for place, row in places if place is not None]
+    aligned = np.full((len(known), *value.shape[1:]), np.nan)
+    for place, row in found:
+        aligned[place] = value[row]
+    return aligned, len(found)
 
 
 def _gold_columns(table: Table, gold: object) -> list[str]:

@@ -206,10 +206,10 @@ def _spell(item: object) -> str:
 
 
 def text_columns(columns: Mapping[str, Any], safe: bool = True) -> dict[str, NDArray[Any]]:
-    """Return the columns that a file holds: numbers as they are, ids as their text.
+    """Return the columns as a file holds them: numbers as they are, ids as their text.
 
-    ``safe`` marks what a spreadsheet would run as a formula (:func:`files.with_apostrophe`), ids
-    and headers alike; reading takes the mark away again.
+    ``safe`` marks what a spreadsheet would run as a formula (:func:`files.with_apostrophe`), in ids
+    and headers; reading removes the mark.
     """
     return {
         with_apostrophe(name) if safe else name: _text_column(np.asarray(column), safe)
