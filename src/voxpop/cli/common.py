@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -157,29 +157,27 @@ def output_option(help: str, default: Path | None = None) -> Decorator:
     return click.option("-o", "--output", type=path, default=default, help=help)
 
 
-_THRESHOLDS = ("iou_threshold", "distance_threshold", "quorum")
-_AS_GIVEN = ("format", "task", "worker", "duplicates", "question", "missing", "looked", "query")
-
-
 def take_answers(settings: dict[str, Any]) -> Callable[[object], tuple[Answers, Objects | None]]:
     """Take the :data:`reading_options` out of a command's settings, and return what reads so."""
     from voxpop.data.formats.base import ReadingOptions
     from voxpop.data.objects import Matching
     from voxpop.data.read import read_with_objects
 
-    given = {name: settings.pop(name) for name in _THRESHOLDS}
+    names = ("iou_threshold", "distance_threshold", "quorum")
+    given = {name: settings.pop(name) for name in names}
     thresholds = {name: item for name, item in given.items() if item is not None}
-    match, gold, values = (settings.pop(name) for name in ("match", "gold", "values"))
-    options = ReadingOptions(
-        values=values or None,
-        gold=gold[0] if len(gold) == 1 else list(gold) or None,
-        objects=Matching(**thresholds) if thresholds or match else None,
-        **{name: settings.pop(name) for name in _AS_GIVEN},
-    )
+    matched = settings.pop("match") or thresholds
+    gold = settings["gold"]
+    settings |= {
+        "values": settings["values"] or None,
+        "gold": gold[0] if len(gold) == 1 else list(gold) or None,
+        "objects": Matching(**thresholds) if matched else None,
+    }
+    options = {name: settings.pop(name) for name in ReadingOptions.__annotations__}
 
     def read(source: object) -> tuple[Answers, Objects | None]:
         with _open_input(source) as readable:
-            return read_with_objects(readable, options)
+            return read_with_objects(readable, cast("ReadingOptions", options))
 
     return read
 

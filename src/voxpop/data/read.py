@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -26,22 +26,6 @@ from voxpop.data.tables import (
     resolve_values,
 )
 from voxpop.errors import ConfigError, DataError, shorten
-
-
-class ReadingArguments(TypedDict, total=False):
-    """Arguments of :func:`read_answers` but the source, for functions that pass them on."""
-
-    task: str | None
-    worker: str | None
-    values: str | Sequence[str] | None
-    gold: object
-    duplicates: Duplicates | None
-    format: str | None
-    question: str | None
-    missing: Sequence[float]
-    objects: Matching | None
-    looked: object
-    query: str | None
 
 
 def read_answers(
@@ -114,7 +98,7 @@ def read_answers(
     )
     if not isinstance(source, Answers):
         return read_with_objects(source, options)[0]
-    if any(item is not None and item != () for item in vars(options).values()):
+    if any(item is not None and item != () for item in options.values()):
         raise ConfigError(
             "these answers have been read already; name columns, gold and duplicates when "
             "reading the table"
@@ -127,19 +111,19 @@ def read_with_objects(source: object, options: ReadingOptions) -> tuple[Answers,
     name, opened = _open(source, options)
     if name == "long":
         table = open_table(opened)
-        if options.objects is not None:
-            return marks_of_table(table, options).answers(options.objects, None)
+        if options["objects"] is not None:
+            return marks_of_table(table, options).answers(options["objects"], None)
         return _read_long(table, options), None
-    if options.worker is not None or options.values is not None:
+    if options["worker"] is not None or options["values"] is not None:
         raise ConfigError(
             f"worker and values are columns of a plain table; in {name} choose a question"
         )
     export = read_export(opened, name, options)
-    if options.looked is not None:
-        export = replace(export, looked=export.looked | pairs_of(options.looked))
-    answers, found = export.answers(options.objects, options.duplicates)
-    if options.gold is not None:
-        truths = read_truth(options.gold, answers.task_ids, answers.value_names, needed="gold")
+    if options["looked"] is not None:
+        export = replace(export, looked=export.looked | pairs_of(options["looked"]))
+    answers, found = export.answers(options["objects"], options["duplicates"])
+    if options["gold"] is not None:
+        truths = read_truth(options["gold"], answers.task_ids, answers.value_names, needed="gold")
         answers = replace(answers, gold=truths)
     return answers, found
 
@@ -147,23 +131,23 @@ def read_with_objects(source: object, options: ReadingOptions) -> tuple[Answers,
 def _open(source: object, options: ReadingOptions) -> tuple[str, object]:
     """Detect the format, and open what is a table: once, since that reads it."""
     # Columns that are named are those of a plain table.
-    plain = options.worker is not None or options.values is not None
+    plain = options["worker"] is not None or options["values"] is not None
     if is_url(source):
-        if options.query is None:
+        if options["query"] is None:
             raise ConfigError("a database needs a query: a SELECT, or the name of a table")
-        table = read_query(str(source), options.query)
-        return options.format or ("long" if plain else table_format(table)), table
-    if options.query is not None:
+        table = read_query(str(source), options["query"])
+        return options["format"] or ("long" if plain else table_format(table)), table
+    if options["query"] is not None:
         raise ConfigError("query is for databases; a source like sqlite:///crowd.db is one")
-    return open_source(source, plain) if options.format is None else (options.format, source)
+    return open_source(source, plain) if options["format"] is None else (options["format"], source)
 
 
 def _read_long(table: Table, options: ReadingOptions) -> Answers:
-    task = resolve_column(table, "task", options.task)
-    worker = resolve_column(table, "worker", options.worker)
-    gold = _gold_columns(table, options.gold)
+    task = resolve_column(table, "task", options["task"])
+    worker = resolve_column(table, "worker", options["worker"])
+    gold = _gold_columns(table, options["gold"])
     taken = {task, worker, *gold}
-    asked = [options.values] if isinstance(options.values, str) else options.values
+    asked = [options["values"]] if isinstance(options["values"], str) else options["values"]
     values = resolve_values(table, asked, taken)
     for other in values:
         if other in taken:
@@ -174,8 +158,8 @@ def _read_long(table: Table, options: ReadingOptions) -> Answers:
     truths: Floats | None = None
     if gold:
         truths = _gold_of_rows(table, gold, task_codes, task_ids)
-    elif options.gold is not None:
-        truths = read_truth(options.gold, task_ids, tuple(values), needed="gold")
+    elif options["gold"] is not None:
+        truths = read_truth(options["gold"], task_ids, tuple(values), needed="gold")
     runs = "run" in {name.lower() for name in table.columns} - {name.lower() for name in values}
     answers = Answers.from_codes(
         task_codes,
@@ -185,11 +169,11 @@ def _read_long(table: Table, options: ReadingOptions) -> Answers:
         value,
         value_names=tuple(values),
         gold=truths,
-        duplicates=options.duplicates or ("mean" if runs else "error"),
+        duplicates=options["duplicates"] or ("mean" if runs else "error"),
         frame_kind=table.kind,
         columns={"task": task, "worker": worker, "value": ", ".join(values)},
     )
-    if runs and options.duplicates is None and answers.n_edges < len(value):
+    if runs and options["duplicates"] is None and answers.n_edges < len(value):
         told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
         return replace(answers, notes=(told,))
     return answers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from voxpop.data.read import ReadingArguments, read_answers
+from voxpop.data.formats.base import ReadingOptions
+from voxpop.data.read import read_answers
 from voxpop.errors import ConfigError
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.results.result import Result
@@ -15,7 +16,7 @@ def aggregate(
     method: str | Estimator = "auto",
     *,
     on_sweep: OnSweep | None = None,
-    **reading: Unpack[ReadingArguments],
+    **reading: Unpack[ReadingOptions],
 ) -> Result:
     """Estimate the truth of every task, from answers, a path, a data frame or a database.
 

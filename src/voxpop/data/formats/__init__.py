@@ -120,7 +120,7 @@ def table_format(table: Table) -> str:
 
 def read_export(source: object, format: str, options: ReadingOptions) -> Export:
     """Read one question of a tool's export."""
-    return _collect(source, format, options).export(options.question)
+    return _collect(source, format, options).export(options["question"])
 
 
 def _collect(source: object, format: str, options: ReadingOptions) -> Collector:
@@ -133,14 +133,14 @@ def _collect(source: object, format: str, options: ReadingOptions) -> Collector:
         return _SEVERAL[format](paths)
     path = _only(paths, format) if paths else None
     if path and format in _SINGLE:
-        return _SINGLE[format](path, options.task)
+        return _SINGLE[format](path, options["task"])
     if path and format == "wide" and _is_text(path) and wide.is_bare(path):
-        return wide.collect_bare(path, options.missing)
+        return wide.collect_bare(path, options["missing"])
     table = open_table(path or source)
     where: object = getattr(table, "path", "the table")  # of a file, or of a frame
     if format == "wide":
-        return wide.collect(table, where, options.task, options.missing)
-    return _TABLES[format](table, where, options.task)
+        return wide.collect(table, where, options["task"], options["missing"])
+    return _TABLES[format](table, where, options["task"])
 
 
 def _only(paths: Sequence[Path], format: str) -> Path:

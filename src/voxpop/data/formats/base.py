@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
@@ -23,9 +23,11 @@ Kind = Literal["number", "box", "point"]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ReadingOptions:
-    """How to read answers: the arguments of :func:`voxpop.read_answers`, which explains them."""
+class ReadingOptions(TypedDict, total=False):
+    """How to read answers: the arguments of :func:`voxpop.read_answers`, which explains them.
+
+    Callers of :func:`voxpop.aggregate` give some of them; whoever reads is given all of them.
+    """
 
     task: str | None
     worker: str | None

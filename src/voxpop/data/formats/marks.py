@@ -15,16 +15,16 @@ from voxpop.errors import DataError, shorten
 
 def marks_of_table(table: Table, options: ReadingOptions) -> Export:
     """Read the rows of a long table as boxes or points, several of a worker in an image."""
-    task = resolve_column(table, "task", options.task)
-    worker = resolve_column(table, "worker", options.worker)
-    columns = _shape_columns(table, options.values)
+    task = resolve_column(table, "task", options["task"])
+    worker = resolve_column(table, "worker", options["worker"])
+    columns = _shape_columns(table, options["values"])
     by_lower = {name.lower(): name for name in reversed(table.columns)}
     label = next((by_lower[n] for n in ("label", "category", "class") if n in by_lower), None)
     value = _as_corners(matrix(table, columns), columns).tolist()
     names = [""] * len(value) if label is None else [text or "" for text in table.texts(label)]
     known: list[tuple[Any, str, tuple[float, ...]]] = []
-    if options.gold is not None:
-        truths = open_table(options.gold)
+    if options["gold"] is not None:
+        truths = open_table(options["gold"])
         boxes = _as_corners(matrix(truths, _shape_columns(truths, columns)), columns).tolist()
         images = ids_of_rows(truths, "task")
         known = [(image, "", tuple(box)) for image, box in zip(images, boxes, strict=True)]
@@ -37,7 +37,7 @@ def marks_of_table(table: Table, options: ReadingOptions) -> Export:
         question=", ".join(columns),
         kind="box" if len(columns) == 4 else "point",
         marks=[Mark(image, person, tuple(at), name) for image, person, at, name in rows],
-        looked=frozenset() if options.looked is None else pairs_of(options.looked),
+        looked=frozenset() if options["looked"] is None else pairs_of(options["looked"]),
         gold=known,
         fields={"task": task, "worker": worker},
     )
