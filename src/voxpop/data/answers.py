@@ -1,4 +1,4 @@
-"""Answers: who said what of which task, checked once and laid out for the algorithms."""
+"""Answers: who answered what to which task, checked once and laid out for the algorithms."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Answers:
         try:
             values = np.array(value, dtype=np.float64)
         except (TypeError, ValueError):
-            raise DataError("values must be numbers, or vectors of equally many numbers") from None
+            raise DataError("values must be numbers, or vectors of the same length") from None
         values = _as_columns(values)
         numbered = tuple(f"value_{j + 1}" for j in range(values.shape[1]))
         return cls.from_codes(
@@ -203,7 +203,7 @@ class Answers:
         return ~np.isnan(self.gold[:, 0])
 
     def part(self, kept: NDArray[np.bool_]) -> Answers:
-        """Return the answers to some of the tasks, with those workers who gave them."""
+        """Return the answers to some of the tasks, with the workers who gave them."""
         edge = kept[self.task]
         workers, worker = np.unique(self.worker[edge], return_inverse=True)
         task = (np.cumsum(kept) - 1)[self.task[edge]]

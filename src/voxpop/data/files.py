@@ -190,8 +190,8 @@ _BEGINNING = 1 << 16
 def peek(path: Path) -> bytes:
     """Read the first 64 KB of a file, enough to know its kind, encoding and separator.
 
-    Nothing of a pipe, which can be read once only, or of a file that cannot be read: what is wrong
-    with it is told by whoever reads all of it.
+    Empty for a pipe, which can be read only once, and for a file that cannot be read: reading all
+    of it raises the error.
     """
     if not path.is_file() or path.suffix.lower() == ".zst":
         return b""
@@ -258,7 +258,7 @@ def _reader(path: Path, beginning: bytes) -> str:
 
 
 def _delimiter(beginning: bytes) -> str | None:
-    """Find the separator of a CSV in its header, which holds names and hardly any of them.
+    """Find the separator of a CSV in its header, where names hardly ever contain one.
 
     DuckDB would look at the rows too, and take one with a cell too many for another dialect.
     None where the beginning is not known (a pipe, another compression).
@@ -280,7 +280,7 @@ def _quoted(column: str) -> str:
 
 
 def _explain(error: duckdb.Error) -> str:
-    """Take what a user can act on from DuckDB's report: the error, the line, what was expected."""
+    """Keep what a user can act on of DuckDB's report: the error, the line, what was expected."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     if "sniffing" in lines[0]:
         return "expected UTF-8 text with as many cells in every row as in the header"
@@ -325,7 +325,7 @@ def require_folder(folder: Path) -> None:
         raise DataError(f"{folder}: is a file; name a directory to write to")
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
-        raise DataError(f"{folder}: cannot be written to: {there} does not allow it")
+        raise DataError(f"{folder}: cannot be written to: no permission for {there}")
 
 
 def make_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ids: dense numbers for them, where one stands, and the type they had before they were text."""
+"""Ids: dense numbers for them, their positions, and the type they had before they were text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def number_ids(ids: ArrayLike, column: str) -> tuple[Codes, Ids]:
 
 
 class Positions:
-    """Where an id stands: as it is, or else by its text.
+    """The position of an id: found as it is, or else by its text.
 
     One file may hold ids 1 and 2, another 1 and z: text there, numbers here, the same tasks.
     """
@@ -54,7 +54,7 @@ class Positions:
         return self._exact.get(plain, self._by_text.get(str(plain)))
 
 
-# How an id of a kind that files do not have comes back from its text.
+# How to restore an id of a type that files do not have from its text.
 _FROM_TEXT: dict[str, Any] = {
     "int": int,
     "float": float,
@@ -81,7 +81,7 @@ def id_kind(ids: Ids) -> str:
 
 
 def restore_ids(ids: Ids, kind: str) -> Ids:
-    """Turn the ids of a file back into the kind they had before they were written."""
+    """Turn the ids of a file back into the type they had before they were written."""
     if kind == "int" and ids.dtype.kind in "iu":
         return ids
     texts = [str(identity) for identity in ids.tolist()]

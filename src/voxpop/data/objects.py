@@ -200,8 +200,8 @@ def match_objects(
     value
         Boxes as xmin, ymin, xmax, ymax; points as x, y.
     looked
-        Pairs of image and worker who saw it, for those who marked nothing there; whoever made a
-        mark has looked.
+        Pairs of image and worker who saw it, for those who marked nothing there; those who made
+        a mark have looked.
     gold
         Known objects: image, label, value.
     """
@@ -273,7 +273,7 @@ def _grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
 
 
 def _nearness(shape: Shape, matching: Matching) -> Near:
-    """Return how near every mark of one list is to every one of another: to 1, or 0 for too far.
+    """Return the similarity of every mark of one list to every one of another, 0 below the limit.
 
     Boxes: area in common over area in all (IoU). Points: 1 / (1 + distance / threshold), which is
     one half at the threshold.

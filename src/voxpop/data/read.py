@@ -129,8 +129,8 @@ def read_with_objects(source: object, options: ReadingOptions) -> tuple[Answers,
 
 
 def _open(source: object, options: ReadingOptions) -> tuple[str, object]:
-    """Detect the format, and open what is a table: once, since that reads it."""
-    # Columns that are named are those of a plain table.
+    """Detect the format, and open a table once, since that reads it."""
+    # Named columns mean a plain table.
     plain = options["worker"] is not None or options["values"] is not None
     if is_url(source):
         if options["query"] is None:

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 class ReadingOptions(TypedDict, total=False):
     """How to read answers: the arguments of :func:`voxpop.read_answers`, which explains them.
 
-    Callers of :func:`voxpop.aggregate` give some of them; whoever reads is given all of them.
+    Callers of :func:`voxpop.aggregate` give some; :func:`voxpop.read_answers` fills in the rest.
     """
 
     task: str | None

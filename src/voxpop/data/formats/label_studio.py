@@ -97,7 +97,7 @@ def _task_id(task: object, asked: str | None, where: str) -> Any:
 
 
 def _worker(annotation: Mapping[str, Any], where: str) -> Any:
-    """Name the person: an id, or an object of which the address says most."""
+    """Name the person: an id, or an object with an e-mail address."""
     person = get(annotation, "completed_by", object, where)
     if isinstance(person, Mapping):
         person = person.get("email") or get(person, "id", object, where)
@@ -109,7 +109,7 @@ def _is_shape(region: Mapping[str, Any]) -> bool:
 
 
 def _labels(results: list[Any]) -> dict[str, str]:
-    """Find the label of every region, wherever among its parts it stands."""
+    """Find the label of every region, which may be in any of its parts."""
     found: dict[str, str] = {}
     for region in results:
         value = region.get("value") if isinstance(region, dict) else None

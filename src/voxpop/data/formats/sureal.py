@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from voxpop.results.result import Result
 
 NAME = "sureal"
-# A syntax tree takes some hundred times the size of its text.
+# A syntax tree takes about a hundred times the size of its text.
 _LARGEST_PROGRAM = 20 << 20
 
 

@@ -52,7 +52,7 @@ def is_bare(path: Path) -> bool:
     """Tell whether a text file begins with numbers instead of names."""
     first = next((line for line in read_text(path).splitlines() if line.strip()), "")
     cells = [cell.strip() for cell in first.replace("\t", ",").replace(";", ",").split(",")]
-    # Workers that are counted, over a column without a name, are names and no answers.
+    # Consecutive numbers after an empty cell are names of workers, not answers.
     counted = not cells[0] and any(
         cells[1:] == [str(k) for k in range(start, start + len(cells) - 1)] for start in (0, 1)
     )
