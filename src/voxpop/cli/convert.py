@@ -71,12 +71,11 @@ def export(
     out: str,
     source: tuple[str, ...],
     to: str | None,
-    task: str | None,
-    question: str | None,
     reasons: str | None,
     bonuses: str | None,
     existing: Any,
     prefix: str,
+    **reading: Any,
 ) -> None:
     """Write a saved RESULT in the format of a tool, to import there, or into a database.
 
@@ -88,6 +87,7 @@ def export(
         voxpop export answers.voxpop sqlite:///crowd.db --existing replace
     """
     from voxpop.data.formats import export_result, is_url, sniff, write_result
+    from voxpop.data.formats.base import number
     from voxpop.data.read import read_by_worker
     from voxpop.errors import ConfigError
     from voxpop.results.result import Result
@@ -99,18 +99,12 @@ def export(
     origin: Any = source[0] if len(source) == 1 else list(source) or None
     if to is None and origin is None:
         raise ConfigError("say what to write with --to, or name the export with --source")
+    amounts = read_by_worker(bonuses, "amount") if bonuses else {}
     told = export_result(
-        loaded,
-        Path(out),
-        to or sniff(origin),
-        origin,
-        task=task,
-        question=question,
+        *(loaded, Path(out), to or sniff(origin), origin),
         reasons=read_by_worker(reasons, "reason") if reasons else None,
-        bonuses={
-            worker: float(amount)
-            for worker, amount in (read_by_worker(bonuses, "amount") if bonuses else {}).items()
-        },
+        bonuses={worker: number(item, f"{bonuses}: {worker}") for worker, item in amounts.items()},
+        **reading,
     )
     common.say(f"wrote {told} to {out}")
 
