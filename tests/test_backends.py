@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from voxpop.inference.portable import Active, Enumeration, Integration
 
 from tests.hearing import known_of, said
 from voxpop import BI, Answers, Model, assign_regular
@@ -14,7 +15,6 @@ from voxpop.arrays import Floats
 from voxpop.inference.engine import native_is_installed
 from voxpop.inference.kernel_set import Sweep, Way, Workers
 from voxpop.inference.message_passing import fixed_point
-from voxpop.inference.portable import Active, Enumeration, Integration
 
 LEVELS = (10.0, 100.0, 1000.0)
 PROBABILITIES = np.array([0.025, 0.5, 0.9])

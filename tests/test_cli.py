@@ -8,13 +8,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
+import click
+import duckdb
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
 from voxpop import Simulation, __version__
-from voxpop.cli import main
+from voxpop.cli import common, main
 from voxpop.cli.common import default_folder
 from voxpop.inference.engine import backend_in_use
 
@@ -297,3 +301,151 @@ def test_a_terminal_gets_tables(files: Path) -> None:
     assert process.returncode == 0
     assert "Workers, most trusted first" in printed.decode()
     assert "... and 52 more tasks" in printed.decode()
+
+
+# One set of options for every command that reads answers
+
+SHARED: dict[str, Any] = {
+    "reading": common.reading_options,
+    "crowd": common.crowd_options,
+    "estimator": common.estimator_options,
+}
+# What a command does with answers says which options it takes. Whoever adds a command that reads
+# answers adds it here; commands that read none are listed beside them, so that none is forgotten.
+TAKES = {
+    **dict.fromkeys(("aggregate", "explain", "diagnose"), "estimator"),
+    **dict.fromkeys(("plan", "next"), "crowd"),
+    "convert": "reading",
+}
+READS_NONE = {
+    *("assign", "export", "formats", "simulate", "demo", "reproduce", "methods", "version"),
+}
+
+
+def options_of(kind: str) -> dict[str, click.Option]:
+    command = click.command()(SHARED[kind](lambda: None))
+    return {option.opts[0]: option for option in command.params if isinstance(option, click.Option)}
+
+
+def test_every_command_that_reads_answers_takes_every_option() -> None:
+    assert TAKES.keys() | READS_NONE == main.commands.keys()
+    for name, kind in TAKES.items():
+        there = {option.opts[0]: option for option in main.commands[name].params}
+        for flag, option in options_of(kind).items():
+            assert flag in there, f"voxpop {name} does not take {flag}"
+            assert there[flag].to_info_dict() == option.to_info_dict(), (name, flag)
+
+
+# A value for every option, with which every command must end well on the answers of `small`.
+VALUES: dict[str, list[str]] = {
+    "--from": ["long"],
+    "--task": ["task"],
+    "--worker": ["worker"],
+    "--value": ["x", "--value", "y"],
+    "--gold": ["gold.csv"],
+    "--duplicates": ["mean"],
+    "--question": ["x"],
+    "--missing": ["-1"],
+    "--objects": ["--distance-threshold", "50"],
+    "--iou-threshold": ["0.5", "--distance-threshold", "50"],
+    "--distance-threshold": ["50"],
+    "--quorum": ["0.1", "--distance-threshold", "50"],
+    "--looked": ["small.csv"],
+    "--query": ["answers"],
+    "--support": ["1,100"],
+    "--weights": ["0.5,0.5", "--support", "1,100"],
+    "--prior-mean": ["50", "--prior-variance", "900"],
+    "--prior-variance": ["900"],
+    "--method": ["median"],
+    "--noise": ["tails", "--method", "bi"],
+    "--bounds": ["0,100"],
+    "--variances": ["workers.csv", "--method", "strong-oracle"],
+    "--threads": ["2", "--method", "bi"],
+    "--max-iter": ["300", "--method", "bi"],
+    "--tol": ["0.01", "--method", "bi"],
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Points that four workers mark in six images, in a file and in a database."""
+    folder = tmp_path_factory.mktemp("small")
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"t{i}", f"w{u}", *np.round(10 * i + (1 + 2 * u) * rng.standard_normal(2), 3))
+        for i in range(6)
+        for u in range(4)
+    ]
+    answers = pd.DataFrame(rows, columns=["task", "worker", "x", "y"])
+    answers.to_csv(folder / "small.csv", index=False)
+    (folder / "gold.csv").write_text("task,x,y\nt0,0,0\nt1,10,10\n")
+    (folder / "workers.csv").write_text("worker,variance\nw0,1\nw1,9\nw2,25\nw3,49\n")
+    with duckdb.connect(str(folder / "small.duckdb")) as connection:
+        connection.execute("CREATE TABLE answers AS SELECT * FROM answers")
+    return folder
+
+
+class MadePlan:
+    """Stands in for a plan, which takes seconds to make."""
+
+    asked: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, crowd: object, _: object, **asked: Any) -> None:
+        assert crowd is not None
+        MadePlan.asked = asked
+
+    def summary(self) -> str:
+        return "planned"
+
+    def columns(self) -> dict[str, list[float]]:
+        return {"cost": [1.0]}
+
+
+def test_every_option_has_a_value_to_be_tried_with() -> None:
+    assert VALUES.keys() == options_of("estimator").keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"), [(name, flag) for name in TAKES for flag in options_of(TAKES[name])]
+)
+def test_every_command_runs_with_every_option(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, flag: str
+) -> None:
+    monkeypatch.chdir(small)
+    monkeypatch.setattr("voxpop.collect.planning.plan.make_plan", MadePlan)
+    source = "duckdb:///small.duckdb" if flag == "--query" else "small.csv"
+    matched = "t0#1" if "--distance-threshold" in (flag, *VALUES[flag]) else "t0"
+    stated = "--support" in (flag, *VALUES[flag])  # instead of a pilot
+    arguments: dict[str, list[str]] = {
+        "aggregate": [source, "-o", str(tmp_path / "out"), "--no-report"],
+        "explain": [source, matched],
+        "plan": [*([] if stated else [source]), "--tasks", "5"],
+        "next": [source, "-k", "2"],
+        "convert": [source, str(tmp_path / "out.csv")],
+    }
+    quick = TAKES[name] == "estimator" and flag in options_of("reading")
+    given = [name, *arguments.get(name, [source]), flag, *VALUES[flag]]
+    done = run(*given, *(["--method", "average"] if quick else []))
+    assert done.exit_code == 0, (given, done.output, done.exception)
+
+
+def test_gold_is_a_file_of_truths_for_plan_too(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small)
+    monkeypatch.setattr("voxpop.collect.planning.plan.make_plan", MadePlan)
+    stated = ("plan", "--support", "4,400", "--tasks", "20")
+    for flags, told in (("--gold-questions", "planned"), ("--gold", "note: --gold is for known")):
+        assert ok(*stated, flags, "2").stderr.startswith(told)
+        assert MadePlan.asked["max_gold"] == 2
+    ok("plan", "small.csv", "--tasks", "20", "--gold", "gold.csv")
+    assert MadePlan.asked["max_gold"] == 0
+
+
+def test_support_can_be_auto_where_a_crowd_is_learned(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small)
+    assert ok("next", "small.csv", "--support", "auto").stdout == ok("next", "small.csv").stdout
+    wrong = run("next", "small.csv", "--support", "nbi")
+    assert (wrong.exit_code, "give numbers, or auto" in wrong.stderr) == (1, True)

@@ -87,6 +87,12 @@ def test_a_batch_is_reviewed(folder: Path) -> None:
     said = ok("export", "batch.voxpop", "r.csv", "--source", "batch.csv", *review).stderr
     assert "3 assignments to approve, 2 to reject" in said
     assert pd.read_csv(folder / "r_bonus.csv")["BonusAmount"].tolist() == [0.25, 0.25]
+    Path("bonuses.csv").write_text("worker,amount\nALICE,much\n")
+    failed = run("export", "batch.voxpop", "r.csv", "--source", "batch.csv", *review)
+    assert (failed.exit_code, failed.stderr) == (
+        1,
+        "Error: bonuses.csv: ALICE: 'much' is not a finite number\n",
+    )
 
 
 def test_formats_are_listed() -> None:

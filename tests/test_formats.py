@@ -16,7 +16,6 @@ import pytest
 import voxpop as vp
 from tests import exports
 from voxpop import Answers, ConfigError, DataError, Matching, aggregate, read_answers, sniff
-from voxpop.data.formats.base import Wishes
 from voxpop.data.formats.mturk import review
 from voxpop.data.tables import open_table
 
@@ -320,8 +319,8 @@ def test_label_studio_and_back(studio: Path, tmp_path: Path) -> None:
     out = tmp_path / "predictions.json"
     for question, kind in (("tag", "rectanglelabels"), ("kp", "keypointlabels"), ("age", "number")):
         result = aggregate(read_answers(studio, question=question), "average")
-        asked = Wishes(question=question) if kind != "number" else None
-        told = vp.export_result(result, out, "label-studio", studio, wishes=asked)
+        asked = question if kind != "number" else None
+        told = vp.export_result(result, out, "label-studio", studio, question=asked)
         assert told.endswith("as predictions of 2 tasks")
         again = json.loads(out.read_text())
         assert [task["data"] for task in again] == [{"image": "a.jpg"}, {"image": "b.jpg"}]
@@ -432,7 +431,7 @@ def test_what_cannot_be_is_told(studio: Path, tmp_path: Path) -> None:
             vp.export_result(result, out, to, source)
     stranger = aggregate(read_answers(studio, question="tag", task="image"), "average")
     with pytest.raises(DataError, match="has none of the result's tasks"):
-        vp.export_result(stranger, out, "label-studio", studio, wishes=Wishes(question="tag"))
+        vp.export_result(stranger, out, "label-studio", studio, question="tag")
     assert not out.exists()
     with pytest.raises(ConfigError, match="no format 'excel'"):
         read_answers(studio, format="excel")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from voxpop import (
     aggregate,
     read_answers,
 )
+from voxpop.data import files
+from voxpop.data.formats.base import ReadingOptions
 
 ROWS: dict[str, list[Any]] = {
     "task": ["img_1", "img_1", "img_2", "img_2"],
@@ -322,3 +325,32 @@ def test_a_hundred_thousand_rows_come_through_whole(tmp_path: Path) -> None:
         read_answers(frame, duplicates="last"),
     )
     assert same(ours, theirs)
+
+
+def test_aggregate_takes_every_argument_of_reading(tmp_path: Path) -> None:
+    arguments = {*inspect.signature(read_answers).parameters} - {"source"}
+    assert arguments == ReadingOptions.__annotations__.keys()
+    table = pd.DataFrame({"PVS_ID": ["a", "b"], "u": [1, 3], "v": [2, 4], "w": [-1, 5]})
+    path = tmp_path / "mos.csv"
+    table.to_csv(path, index=False)
+    found = aggregate(path, "average", format="wide", task="PVS_ID", missing=[-1])
+    assert found.estimate[:, 0].tolist() == [1.5, 4]
+    with pytest.raises(ConfigError, match="these answers have been read already"):
+        aggregate(read_answers(path), question="value")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.jsonl", "a.parquet"])
+def test_a_table_is_opened_once_to_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """DuckDB opens it a second time, to read it."""
+    path = write(tmp_path / name)
+    opened = []
+
+    def open_bytes(path: Path) -> Any:
+        opened.append(path)
+        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+    monkeypatch.setattr(files, "open_bytes", open_bytes)
+    assert read_answers(path).n_edges == 4
+    assert opened == [path]

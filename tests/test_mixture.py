@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from voxpop.inference.kernels.mixture import Block, Grid, Heard, Prediction
 
 from voxpop.arrays import Floats
 from voxpop.inference.engine import Engine, native_is_installed
 from voxpop.inference.kernels import mixture
-from voxpop.inference.kernels.mixture import Block, Grid, Heard, Prediction
 
 if not native_is_installed():
     pytest.skip("the compiled kernels are not built", allow_module_level=True)
 
-from voxpop import _native
 from voxpop.inference.mixture_kernels import NativeMixture, PortableMixture
+
+from voxpop import _native
 
 SETS = _native.instruction_sets()
 every_set = pytest.mark.parametrize("instruction_set", SETS)

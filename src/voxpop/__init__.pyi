@@ -57,8 +57,8 @@ from .estimators import Raykar as Raykar
 from .estimators import StrongOracle as StrongOracle
 from .estimators import TwoWay as TwoWay
 from .estimators import WeakOracle as WeakOracle
-from .estimators import aggregate as aggregate
 from .estimators import widen_by_gold as widen_by_gold
+from .estimators.aggregate import aggregate as aggregate
 from .models.model import Model as Model
 from .models.noise import Noise as Noise
 from .models.simulation import Simulation as Simulation

@@ -21,8 +21,10 @@ from voxpop.cli.plan import plan
 from voxpop.cli.reproduce import reproduce
 from voxpop.cli.simulate import demo, simulate
 
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=Commands, context_settings=_SETTINGS)
 @click.version_option(__version__, "--version", package_name="voxpop")
 def main() -> None:
     """One honest number from many noisy answers.

@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from voxpop.cli.common import console
+from voxpop.cli import common
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@common.json_option
 def methods(as_json: bool) -> None:
     """List the estimators, one line each.
 
@@ -25,14 +25,16 @@ def methods(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(lines, indent=2))
     elif sys.stdout.isatty():
-        show_rows("Methods", {"method": [*lines], "what it does": [*lines.values()]}, console())
+        show_rows(
+            "Methods", {"method": [*lines], "what it does": [*lines.values()]}, common.console()
+        )
     else:
         for name, line in lines.items():
             click.echo(f"{name}\t{line}")
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@common.json_option
 def version(as_json: bool) -> None:
     """Show the versions of voxpop and what it stands on, and the backend in use.
 

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from voxpop.cli.common import say, seed_option
+from voxpop.cli import common
 
 
 @click.command()
 @click.option("--tasks", required=True, help="File with a column of task ids, or their number.")
-@click.option("--workers", help="The same of the workers.  [default: as few as --capacity allows]")
+@click.option("--workers", help="The same for workers.  [default: as few as --capacity allows]")
 @click.option("--per-task", type=float, required=True, help="Answers per task, or their average.")
-@click.option("--capacity", type=int, help="Most answers of one worker.")
-@click.option("--given", help="File of answers that are there: they count, and are not repeated.")
-@click.option("--forbidden", help="File of pairs, task and worker, that must not be.")
-@click.option("--group", help="Column of both files: a worker gets no task of the own group.")
-@click.option("--same-group", is_flag=True, help="Instead, only tasks of the own group.")
-@seed_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="CSV or Parquet file.  [default: stdout]",
-)
+@click.option("--capacity", type=int, help="Maximum answers per worker.")
+@click.option("--given", help="File of answers there already: they count, and are not repeated.")
+@click.option("--forbidden", help="File of task and worker: pairs never to assign.")
+@click.option("--group", help="Column of both files: nobody gets tasks from their own group.")
+@click.option("--same-group", is_flag=True, help="Instead, only tasks from their own group.")
+@common.seed_option
+@common.output_option("CSV or Parquet file.  [default: stdout]")
 def assign(
     tasks: str,
     workers: str | None,
-    per_task: float,
-    capacity: int | None,
-    given: str | None,
-    forbidden: str | None,
-    group: str | None,
     same_group: bool,
     seed: int,
     output: Path | None,
+    **rules: Any,
 ) -> None:
-    """Assign workers to tasks, at random, in equal shares, and within the rules.
+    """Assign workers to tasks at random, in equal shares, and within the rules.
 
     Writes one row per answer to ask for, task and worker; the same seed gives the same rows.
 
@@ -50,21 +42,17 @@ def assign(
     import numpy as np
 
     from voxpop.collect.assignment.from_tables import assign_table
-    from voxpop.data.tables import print_table, write_table
+    from voxpop.data.tables import print_table
 
     table = assign_table(
         int(tasks) if tasks.isdecimal() else tasks,
         int(workers) if workers is not None and workers.isdecimal() else workers,
         np.random.default_rng(seed),
-        per_task=per_task,
-        capacity=capacity,
-        given=given,
-        forbidden=forbidden,
-        group=group,
         mixing="same" if same_group else "different",
+        **rules,
     )
     load = table["worker"].value_counts()
-    say(
+    common.say(
         f"{len(table)} answers to {table['task'].nunique()} tasks by {len(load)} workers, "
         f"{load.min()} to {load.max()} each"
         if len(table)
@@ -73,6 +61,5 @@ def assign(
     columns = {name: table[name].to_numpy() for name in table.columns}
     if output is None:
         print_table(columns, sys.stdout)
-        return
-    write_table(columns, output)
-    say(f"wrote {output}")
+    else:
+        common.write_data(columns, output)

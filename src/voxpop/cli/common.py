@@ -1,14 +1,15 @@
-"""What the commands share: errors as one line, parsing, where input comes from and talk goes."""
+"""What the commands share: options, errors as one line, where input comes from and output goes."""
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from voxpop.data.answers import Answers
     from voxpop.data.objects import Objects
     from voxpop.estimators import Estimator
+    from voxpop.results.result import Result
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -54,7 +56,7 @@ class Commands(click.Group):
 
 
 def _say_warning(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"warning: {message}", err=True)
+    say(f"warning: {message}")
 
 
 def numbers(_: click.Context, __: click.Parameter, text: str | None) -> Any:
@@ -67,7 +69,7 @@ def numbers(_: click.Context, __: click.Parameter, text: str | None) -> Any:
         raise click.BadParameter(f"expected numbers like 10,100,1000, got {text!r}") from None
 
 
-def levels(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+def _levels(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
     """Parse the levels: ``auto``, ``nbi`` or numbers."""
     if text in ("auto", "nbi"):
         return text
@@ -89,7 +91,7 @@ def _noise(_: click.Context, __: click.Parameter, text: str | None) -> set[str] 
 
 
 def _together(*options: Decorator) -> Decorator:
-    """Several options as one decorator, shown in this order."""
+    """Combine several options into one decorator, shown in this order."""
 
     def decorate(command: Function) -> Function:
         for option in reversed(options):
@@ -100,112 +102,91 @@ def _together(*options: Decorator) -> Decorator:
 
 
 reading_options = _together(
-    click.option(
-        "--from", "format", help="Format of the input; see `voxpop formats`.  [default: detected]"
-    ),
+    click.option("--from", "format", help="Format; see `voxpop formats`.  [default: detected]"),
     click.option("--task", help="Column of the task ids.  [default: guessed]"),
     click.option("--worker", help="Column of the worker ids.  [default: guessed]"),
-    click.option(
-        "--value", "values", multiple=True, help="Column of the values; repeat it for vectors."
-    ),
-    click.option(
-        "--gold", multiple=True, help="Known truths: a file, or a column; repeat it for vectors."
-    ),
+    click.option("--value", "values", multiple=True, help="Column of values; repeat for vectors."),
+    click.option("--gold", multiple=True, help="Known truths: a file or column; repeatable."),
     click.option(
         "--duplicates",
         type=click.Choice(["error", "mean", "last"]),
-        help="What to do when a worker answered a task twice.  [default: error; mean of runs]",
+        help="If a worker answered a task twice.  [default: error; mean of runs]",
     ),
-    click.option("--question", help="Which question of an export that holds several."),
-    click.option(
-        "--missing", type=float, multiple=True, help="Number of a wide table that is no answer."
-    ),
+    click.option("--question", help="Which question of an export with several."),
+    click.option("--missing", type=float, multiple=True, help="Wide tables: number for no answer."),
     click.option("--objects", "match", is_flag=True, help="Match boxes or points into objects."),
-    click.option("--iou-threshold", type=float, help="Least overlap of an object's boxes: 0.5."),
-    click.option("--distance-threshold", type=float, help="Farthest an object's points can be."),
-    click.option("--quorum", type=float, help="Least share of viewers who mark an object: 0.5."),
-    click.option("--looked", help="File of task and worker: who looked but may have seen nothing."),
-    click.option("--query", help="SELECT or table, where the input is the URL of a database."),
+    click.option("--iou-threshold", type=float, help="Minimum overlap of boxes.  [default: 0.5]"),
+    click.option("--distance-threshold", type=float, help="Maximum distance of points."),
+    click.option("--quorum", type=float, help="Share who must mark an object.  [default: 0.5]"),
+    click.option("--looked", help="File of task and worker: who looked, even if they saw nothing."),
+    click.option("--query", help="SELECT or table, if the input is the URL of a database."),
 )
-"""How answers are read; see :func:`take_reading` and :func:`read_table`."""
+"""How to read answers: for every command that reads them. See :func:`take_answers`."""
+
+crowd_options = _together(
+    reading_options,
+    click.option("--support", callback=_levels, help="Noise variances: auto, nbi, or 10,100,1000."),
+    click.option("--weights", callback=numbers, help="Share of workers at each --support."),
+    click.option("--prior-mean", type=float, help="Prior mean of the truths."),
+    click.option("--prior-variance", type=float, help="Prior variance.  [default: flat]"),
+)
+"""Also what is known of workers and truths: for every command that asks how noisy workers are."""
 
 estimator_options = _together(
+    crowd_options,
+    click.option("--method", default="auto", help="Estimator; see `voxpop methods`."),
     click.option(
-        "--method", default="auto", show_default=True, help="Estimator; see `voxpop methods`."
-    ),
-    click.option("--support", callback=levels, help="Noise variances: auto, nbi, or 10,100,1000."),
-    click.option(
-        "--weights", callback=numbers, help="Share of workers at each level of --support."
-    ),
-    click.option(
-        "--prior-mean", type=float, help="Prior mean of the truths; with --prior-variance."
-    ),
-    click.option(
-        "--prior-variance", type=float, help="Prior variance of the truths.  [default: flat]"
-    ),
-    click.option(
-        "--noise",
-        callback=_noise,
-        help="What else bi allows for, of tails,bias,difficulty,truths.  [default: auto chooses]",
+        "--noise", callback=_noise, help="What bi also allows for: tails,bias,difficulty,truths."
     ),
     click.option("--bounds", callback=numbers, help="Lowest and highest possible truth: 0,100."),
-    click.option(
-        "--threads", type=int, help="Threads of bi; the result is the same for any number."
-    ),
-    click.option("--max-iter", type=int, help="Most sweeps of an iterative method."),
-    click.option("--tol", type=float, help="Change at which an iterative method stops."),
+    click.option("--variances", help="Workers' true variances, a file: for oracles and scores."),
+    click.option("--threads", type=int, help="Threads; they do not change the result."),
+    click.option("--max-iter", type=int, help="Maximum number of sweeps."),
+    click.option("--tol", type=float, help="Change at which the iteration stops."),
 )
-"""Which estimator, and its arguments."""
+"""Also the estimator and its arguments: for every command that fits one."""
 
-seed_option = click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the random numbers.",
-)
+answers_argument = click.argument("answers", type=click.Path(allow_dash=True))
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print as one JSON document.")
 
 
-_READING_NAMES = (
-    *("format", "task", "worker", "values", "gold", "duplicates", "question", "missing", "match"),
-    *("iou_threshold", "distance_threshold", "quorum", "looked", "query"),
-)
+def output_option(help: str, default: Path | None = None) -> Decorator:
+    """Where to write: ``-o`` or ``--output``."""
+    path = click.Path(path_type=Path)
+    return click.option("-o", "--output", type=path, default=default, help=help)
 
 
-def read_input(source: object, options: Mapping[str, Any]) -> tuple[Answers, Objects | None]:
-    """Read answers as the options say; also the objects, where marks were matched."""
-    from voxpop.data.formats.base import Wishes
+def take_answers(settings: dict[str, Any]) -> Callable[[object], tuple[Answers, Objects | None]]:
+    """Take the :data:`reading_options` out of a command's settings, and return what reads so."""
+    from voxpop.data.formats.base import ReadingOptions
     from voxpop.data.objects import Matching
     from voxpop.data.read import read_with_objects
 
-    gold = options["gold"]
-    thresholds = {
-        name: options[name]
-        for name in ("iou_threshold", "distance_threshold", "quorum")
-        if options[name] is not None
+    names = ("iou_threshold", "distance_threshold", "quorum")
+    given = {name: settings.pop(name) for name in names}
+    thresholds = {name: item for name, item in given.items() if item is not None}
+    matched = settings.pop("match") or thresholds
+    gold = settings["gold"]
+    settings |= {
+        "values": settings["values"] or None,
+        "gold": gold[0] if len(gold) == 1 else list(gold) or None,
+        "objects": Matching(**thresholds) if matched else None,
     }
-    wishes = Wishes(
-        question=options["question"], task=options["task"], missing=tuple(options["missing"])
-    )
-    return read_with_objects(
-        source,
-        options["worker"],
-        options["values"] or None,
-        gold[0] if len(gold) == 1 else list(gold) or None,
-        options["duplicates"],
-        options["format"],
-        wishes,
-        Matching(**thresholds) if thresholds or options["match"] else None,
-        options["looked"],
-        options["query"],
-    )
+    options = {name: settings.pop(name) for name in ReadingOptions.__annotations__}
+
+    def read(source: object) -> tuple[Answers, Objects | None]:
+        with _open_input(source) as readable:
+            return read_with_objects(readable, cast("ReadingOptions", options))
+
+    return read
 
 
 @contextmanager
-def open_input(name: str) -> Iterator[str]:
-    """Give a path or URL to read: the one named, or a copy of what stands on standard input."""
-    if name != "-":
-        yield name
+def _open_input(source: object) -> Iterator[object]:
+    """Give what to read: the source itself, or a copy of standard input for ``-``."""
+    if source != "-":
+        yield source
         return
     from tempfile import TemporaryDirectory
 
@@ -233,23 +214,22 @@ def _ending(content: bytes) -> str:
     return {b"[": ".json", b"<": ".xml"}.get(text[:1], ".csv")
 
 
-def take_reading(settings: dict[str, Any]) -> dict[str, Any]:
-    """Take the options of :data:`reading_options` out of a command's."""
-    return {name: settings.pop(name) for name in _READING_NAMES}
-
-
-def read_table(name: str, reading: Mapping[str, Any]) -> Answers:
-    """Read the answers as the options say, and tell which columns were taken."""
+def say_read(table: Answers) -> None:
+    """Tell which columns were taken."""
     from voxpop.data.answers import columns_taken
 
-    with open_input(name) as source:
-        table, _ = read_input(source, reading)
     say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
-    return table
+
+
+def stated_levels(support: tuple[float, ...] | str | None) -> tuple[float, ...] | None:
+    """Return the noise variances that were stated; None where they are to be learned."""
+    if support == "nbi":
+        raise ConfigError("--support nbi is for --method bi; give numbers, or auto to learn them")
+    return None if support == "auto" or isinstance(support, str) else support
 
 
 def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
-    """Make the estimator that :data:`estimator_options` ask for."""
+    """Make the estimator from what :func:`take_answers` leaves of :data:`estimator_options`."""
     from voxpop.estimators import make_estimator
     from voxpop.models.noise import Noise
 
@@ -271,13 +251,51 @@ def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     return make_estimator(method, given)
 
 
+def fit(estimator: Estimator, table: Answers) -> Result:
+    """Fit the estimator, with a progress bar on a terminal."""
+    from voxpop.present.terminal import progress
+
+    with progress(console(stderr=True)) as on_sweep:
+        return estimator.fit(table, on_sweep)
+
+
+def say_result(result: Result) -> None:
+    """Tell what was fitted, and what the user should know about it."""
+    for line in (result.summary(), *result.notes):
+        say(line)
+
+
+def print_data(
+    columns: Mapping[str, Any],
+    show: Callable[[Console], None],
+    document: Mapping[str, Any] | None = None,
+) -> None:
+    """Print the document as JSON if there is one, or tables on a terminal, or CSV in a pipe."""
+    from voxpop.data.tables import print_table
+
+    if document is not None:
+        click.echo(json.dumps(document, indent=2))
+    elif sys.stdout.isatty():
+        show(console())
+    else:
+        print_table(columns, sys.stdout)
+
+
+def write_data(columns: Mapping[str, Any], path: Path) -> None:
+    """Write a table, and tell where."""
+    from voxpop.data.tables import write_table
+
+    write_table(columns, path)
+    say(f"wrote {path}")
+
+
 def source_name(answers: str) -> str:
-    """Name of the input, without its folder or whatever a URL says of who may read it."""
+    """Name the input without its folder, or the credentials of a URL."""
     return "stdin" if answers == "-" else Path(answers.partition("?")[0]).name or "answers"
 
 
 def default_folder(answers: str) -> Path:
-    """Name the output after the input, less the ending that says what kind of file it is."""
+    """Name the output after the input, without the ending of its kind of file."""
     name = source_name(answers)
     endings = (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json")
     for ending in (*endings, ".xml", ".py", ".db", ".sqlite", ".duckdb"):
@@ -293,5 +311,5 @@ def console(stderr: bool = False) -> Console:
 
 
 def say(message: str) -> None:
-    """Tell the user something that is not data."""
+    """Tell the user something that is not data, on standard error."""
     click.echo(message, err=True)

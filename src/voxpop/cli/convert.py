@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from voxpop.cli.common import open_input, read_input, reading_options, say
+from voxpop.cli import common
 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="IN...")
 @click.argument("out", type=click.Path(path_type=Path))
-@reading_options
+@common.reading_options
 @click.option(
     "--workers",
     type=click.Path(path_type=Path),
-    help="Also write how often each worker missed an object or marked none.",
+    help="File for how many objects each worker found and missed.",
 )
 def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options: Any) -> None:
     """Turn the export of a tool into a long table: CSV, TSV, Parquet or JSON lines by OUT's ending.
@@ -34,19 +35,16 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
     from voxpop.data.tables import write_table
     from voxpop.errors import ConfigError
 
-    if len(sources) > 1:
-        answers, objects = read_input(list(sources), options)
-    else:
-        with open_input(sources[0]) as source:
-            answers, objects = read_input(source, options)
+    read = common.take_answers(options)
+    answers, objects = read(sources[0] if len(sources) == 1 else list(sources))
     if workers is not None and objects is None:
-        raise ConfigError("--workers tells of objects, and nothing was matched; add --objects")
+        raise ConfigError("--workers is about objects, and nothing was matched; add --objects")
     for note in answers.notes:
-        say(note)
+        common.say(note)
     write_table(long_columns(answers), out)
     if workers is not None and objects is not None:
         write_table(objects.workers(), workers)
-    say(
+    common.say(
         f"wrote {answers.n_edges} answers of {answers.n_workers} workers to {answers.n_tasks} "
         f"tasks to {out}"
     )
@@ -57,33 +55,29 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
 @click.argument("out")
 @click.option("--source", multiple=True, help="The export that the answers came from; repeatable.")
 @click.option("--to", help="Format to write; see `voxpop formats`.  [default: that of --source]")
-@click.option("--task", help="As when the export was read.")
-@click.option("--question", help="As when the export was read.")
-@click.option("--reasons", help="MTurk: file of worker and reason, whose work is to be rejected.")
+@click.option("--task", help="As given to read the export.")
+@click.option("--question", help="As given to read the export.")
+@click.option("--reasons", help="MTurk: file of worker and reason, to reject the worker's work.")
 @click.option("--bonuses", help="MTurk: file of worker and amount, per approved assignment.")
 @click.option(
     "--existing",
     type=click.Choice(["error", "replace", "append"]),
     default="error",
-    show_default=True,
-    help="Database: what to do where the tables are there already.",
+    help="Database: what to do if the tables exist.",
 )
-@click.option(
-    "--prefix", default="voxpop", show_default=True, help="Database: of the tables' names."
-)
+@click.option("--prefix", default="voxpop", help="Database: prefix of the tables.")
 def export(
     result: Path,
     out: str,
     source: tuple[str, ...],
     to: str | None,
-    task: str | None,
-    question: str | None,
     reasons: str | None,
     bonuses: str | None,
     existing: Any,
     prefix: str,
+    **reading: Any,
 ) -> None:
-    """Write a saved RESULT in the format of a tool, to be imported there, or into a database.
+    """Write a saved RESULT in the format of a tool, to import there, or into a database.
 
     \b
         voxpop export answers.voxpop predictions.json --source export.json
@@ -93,43 +87,36 @@ def export(
         voxpop export answers.voxpop sqlite:///crowd.db --existing replace
     """
     from voxpop.data.formats import export_result, is_url, sniff, write_result
-    from voxpop.data.formats.base import Wishes
+    from voxpop.data.formats.base import number
     from voxpop.data.read import read_by_worker
     from voxpop.errors import ConfigError
     from voxpop.results.result import Result
 
     loaded = Result.load(result)
     if is_url(out):
-        say(f"wrote {write_result(loaded, out, prefix, existing)}")
+        common.say(f"wrote {write_result(loaded, out, prefix, existing)}")
         return
     origin: Any = source[0] if len(source) == 1 else list(source) or None
     if to is None and origin is None:
         raise ConfigError("say what to write with --to, or name the export with --source")
+    amounts = read_by_worker(bonuses, "amount") if bonuses else {}
     told = export_result(
-        loaded,
-        Path(out),
-        to or sniff(origin),
-        origin,
-        wishes=Wishes(task=task, question=question),
+        *(loaded, Path(out), to or sniff(origin), origin),
         reasons=read_by_worker(reasons, "reason") if reasons else None,
-        bonuses={
-            worker: float(amount)
-            for worker, amount in (read_by_worker(bonuses, "amount") if bonuses else {}).items()
-        },
+        bonuses={worker: number(item, f"{bonuses}: {worker}") for worker, item in amounts.items()},
+        **reading,
     )
-    say(f"wrote {told} to {out}")
+    common.say(f"wrote {told} to {out}")
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@common.json_option
 def formats(as_json: bool) -> None:
     """List the formats that are read and written, one line each.
 
     \b
         voxpop formats
     """
-    import json
-
     from voxpop.data.formats import FORMATS, WRITERS
 
     if as_json:

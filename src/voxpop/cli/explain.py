@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import click
 
-from voxpop.cli.common import (
-    console,
-    estimator_options,
-    read_table,
-    reading_options,
-    say,
-    take_reading,
-)
+from voxpop.cli import common
 
 
 @click.command()
-@click.argument("answers", type=click.Path(allow_dash=True))
+@common.answers_argument
 @click.argument("task_id", metavar="TASK")
-@reading_options
-@estimator_options
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
+@common.estimator_options
+@common.json_option
 def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: Any) -> None:
-    """Say why the estimate of TASK is what it is, from ANSWERS ("-" is stdin).
+    """Explain why the estimate of TASK is what it is, from ANSWERS ("-" is stdin).
 
-    Every answer with its weight, what the others predict for it, and what the estimate would be
-    without it; and what one more answer would change. A table on a terminal, CSV in a pipe.
+    Shows every answer with its weight, what the others predict for it, and what the estimate would
+    be without it; then what one more answer would change. A table on a terminal, CSV in a pipe.
 
     \b
         voxpop explain answers.csv img_001.jpg
+        voxpop explain answers.csv img_001.jpg --method bi --noise tails,bias
         voxpop explain answers.csv img_001.jpg --method nbi --json
     """
-    from voxpop.data.tables import print_table
-    from voxpop.estimators import make_estimator
-    from voxpop.present.terminal import progress, show_explanation
+    from voxpop.present.terminal import show_explanation
     from voxpop.results.explain import explain as explain_task
     from voxpop.results.prediction import find_id
 
-    reading = take_reading(settings)
-    given = {name: item for name, item in settings.items() if item is not None}
-    estimator = make_estimator(method, given)
-    table = read_table(answers, reading)
+    read = common.take_answers(settings)
+    estimator = common.build_estimator(method, settings)
+    table, _ = read(answers)
+    common.say_read(table)
     find_id(table.task_ids, task_id, "task")
-    with progress(console(stderr=True)) as on_sweep:
-        result = estimator.fit(table, on_sweep)
-    say(result.summary())
-    for note in result.notes:
-        say(note)
+    result = common.fit(estimator, table)
+    common.say_result(result)
     found = explain_task(table, result, task_id, estimator)
-    if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
-        return
-    if sys.stdout.isatty():
-        show_explanation(found, console())
-    else:
-        print_table(dict(found.answers.items()), sys.stdout)
-    for sentence in found.sentences():
-        say(sentence)
+    common.print_data(
+        dict(found.answers.items()),
+        lambda screen: show_explanation(found, screen),
+        found.to_dict() if as_json else None,
+    )
+    if not as_json:
+        for sentence in found.sentences():
+            common.say(sentence)

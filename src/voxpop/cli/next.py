@@ -2,67 +2,46 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from voxpop.cli.common import (
-    console,
-    numbers,
-    read_table,
-    reading_options,
-    say,
-    seed_option,
-    take_reading,
-)
+from voxpop.cli import common
 
 
 @click.command(name="next")
-@click.argument("answers", type=click.Path(allow_dash=True))
-@click.option("-k", "k", default=20, show_default=True, help="How many answers to ask for.")
+@common.answers_argument
+@click.option("-k", "k", default=20, help="How many answers to ask for.")
 @click.option("--tasks", help="File with a column of all task ids.  [default: those answered]")
 @click.option("--workers", help="Who is there: a file (worker, price, capacity), or ann,bob.")
 @click.option("--half-width", type=float, help="A task is done when its 95 % interval is ± this.")
-@click.option("--capacity", type=int, help="Most answers of one worker, those given included.")
-@click.option("--per-worker", type=int, help="Most of one worker now.  [default: even shares]")
-@click.option("--price", default=1.0, show_default=True, help="Price of one answer.")
+@click.option("--capacity", type=int, help="Maximum answers per worker, with those given.")
+@click.option("--per-worker", type=int, help="Maximum per worker now.  [default: even shares]")
+@click.option("--price", default=1.0, help="Price of one answer.")
 @click.option("--budget", type=float, help="Money that is left.")
-@click.option("--least-gain", default=0.0, help="Least fall of the mean variance per money.")
-@click.option("--pending", help="File of pairs, task and worker, that were asked for already.")
-@click.option("--forbidden", help="File of pairs, task and worker, that must not be.")
-@click.option("--support", callback=numbers, help="Noise variances.  [default: learned]")
-@click.option("--weights", callback=numbers, help="Share of workers at each level of --support.")
-@click.option("--prior-mean", type=float, default=0.0, help="Prior mean of the truths.")
-@click.option("--prior-variance", type=float, help="Its variance.  [default: flat]")
-@reading_options
-@seed_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="CSV or Parquet file.  [default: stdout]",
-)
+@click.option("--least-gain", default=0.0, help="Minimum reduction of mean variance per cost.")
+@click.option("--pending", help="File of task and worker: pairs that were asked for already.")
+@click.option("--forbidden", help="File of task and worker: pairs never to ask for.")
+@common.crowd_options
+@common.seed_option
+@common.output_option("CSV or Parquet file.  [default: stdout]")
 def next_command(
     answers: str,
     k: int,
-    tasks: str | None,
     workers: str | None,
-    pending: str | None,
-    forbidden: str | None,
-    support: tuple[float, ...] | None,
+    support: tuple[float, ...] | str | None,
     weights: tuple[float, ...] | None,
-    prior_mean: float,
+    prior_mean: float | None,
     prior_variance: float | None,
     seed: int,
     output: Path | None,
     **settings: Any,
 ) -> None:
-    """Say which answers to ask for next: those that lower the expected error most per price.
+    """List the answers to ask for next: those that reduce the expected error most per cost.
 
-    Writes one row per answer: task, worker (empty: anyone), the variance it is expected to take
-    off, and why. Ends early when every task is done or the money is spent.
+    Writes one row per answer: task, worker (empty: anyone), the expected reduction of the variance,
+    and why. Ends early when every task is done or the money is spent.
 
     \b
         voxpop next answers.csv -k 20 --tasks tasks.csv
@@ -73,32 +52,28 @@ def next_command(
 
     from voxpop.collect.campaign import Rules
     from voxpop.collect.campaign.from_tables import next_answers, noise_model
-    from voxpop.data.tables import print_table, write_table
+    from voxpop.present.terminal import show_batch
 
-    table = read_table(answers, take_reading(settings))
-    crowd, found = noise_model(table, support, weights, prior_mean, prior_variance)
-    say(found)
+    table, _ = common.take_answers(settings)(answers)
+    common.say_read(table)
+    levels = common.stated_levels(support)
+    files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}
+    crowd, found = noise_model(table, levels, weights, prior_mean or 0.0, prior_variance)
+    common.say(found)
     batch = next_answers(
         table,
         crowd,
         k,
         np.random.default_rng(seed),
-        tasks=tasks,
         workers=_who(workers),
-        pending=pending,
-        forbidden=forbidden,
+        **files,
         rules=Rules(**settings),
     )
-    say(batch.summary())
+    common.say(batch.summary())
     if output is not None:
-        write_table(batch.columns(), output)
-        say(f"wrote {output}")
-    elif sys.stdout.isatty():
-        from voxpop.present.terminal import show_batch
-
-        show_batch(batch, console())
+        common.write_data(batch.columns(), output)
     else:
-        print_table(batch.columns(), sys.stdout)
+        common.print_data(batch.columns(), lambda screen: show_batch(batch, screen))
 
 
 def _who(text: str | None) -> list[str] | str | None:

@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from voxpop.cli.common import console, numbers, open_input, say, seed_option
-
-if TYPE_CHECKING:
-    from voxpop.collect.planning.plan import Plan
+from voxpop.cli import common
 
 
 @click.command()
 @click.argument("pilot", required=False, type=click.Path(allow_dash=True))
 @click.option("--tasks", "n_tasks", type=int, required=True, help="Number of tasks to be answered.")
-@click.option("--support", callback=numbers, help="Noise variances of the workers, for no PILOT.")
-@click.option("--weights", callback=numbers, help="Share of workers at each.  [default: equal]")
-@click.option("--dimension", type=int, default=1, show_default=True, help="Coordinates, likewise.")
-@click.option("--prior-variance", type=float, help="Of the truths, likewise.  [default: flat]")
-@click.option("--task", help="Column of the pilot's task ids.  [default: guessed]")
-@click.option("--worker", help="Column of its worker ids.  [default: guessed]")
-@click.option("--value", "values", multiple=True, help="Column of its values; repeat for vectors.")
+@click.option("--dimension", default=1, help="Coordinates, without a PILOT.")
+@common.crowd_options
 @click.option("--rmse", type=float, help="Target: root mean squared error of a coordinate.")
-@click.option("--half-width", type=float, help="Target: half of a 95 % interval, on average.")
+@click.option("--half-width", type=float, help="Target: mean half-width of the 95 % intervals.")
 @click.option("--budget", type=float, help="Money there is, instead of a target.")
-@click.option("--capacity", default=20, show_default=True, help="Most answers of one worker.")
-@click.option("--gold", default=0, show_default=True, help="Most gold questions per worker.")
-@click.option("--price", default=1.0, show_default=True, help="Price of one answer.")
-@click.option("--price-worker", default=0.0, show_default=True, help="Price of one worker.")
-@click.option("--price-gold", default=0.0, show_default=True, help="Price of a gold question.")
-@seed_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Table: CSV or Parquet file.")
+@click.option("--capacity", default=20, help="Maximum answers per worker.")
+@click.option("--gold-questions", default=0, help="Maximum gold questions per worker.")
+@click.option("--price", default=1.0, help="Price of one answer.")
+@click.option("--price-worker", default=0.0, help="Price of one worker.")
+@click.option("--price-gold", default=0.0, help="Price of a gold question.")
+@common.seed_option
+@common.output_option("Table: CSV or Parquet file.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Picture: PNG, SVG or PDF file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@common.json_option
 def plan(
     pilot: str | None,
-    n_tasks: int,
-    support: tuple[float, ...] | None,
-    weights: tuple[float, ...] | None,
-    dimension: int,
-    prior_variance: float | None,
-    task: str | None,
-    worker: str | None,
-    values: tuple[str, ...],
-    rmse: float | None,
-    half_width: float | None,
-    budget: float | None,
-    capacity: int,
-    gold: int,
+    gold_questions: int,
     price: float,
     price_worker: float,
     price_gold: float,
@@ -59,10 +37,11 @@ def plan(
     output: Path | None,
     plot: Path | None,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Find the smallest budget for a target, or the best accuracy for a budget.
 
-    The crowd is stated (--support, --weights), or learned from the answers in the file PILOT.
+    State the crowd (--support, --weights), or have it learned from the answers in the file PILOT.
 
     \b
         voxpop plan --support 10,100,1000 --tasks 1000 --rmse 3 --price 0.05
@@ -71,54 +50,52 @@ def plan(
     """
     import numpy as np
 
-    from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
     from voxpop.collect.planning.plan import Prices, make_plan
-    from voxpop.data.read import read_answers
-    from voxpop.data.tables import write_table
-    from voxpop.errors import require
-    from voxpop.models.model import Model
-    from voxpop.present.terminal import planning
+    from voxpop.present.terminal import planning, show_plan
 
-    require((pilot is None) != (support is None), "give a pilot file, or --support; one of the two")
-    require(support is not None or not weights, "--weights goes with --support")
-    crowd: Model | LearnedCrowd
-    if support is not None:
-        prior = {} if prior_variance is None else {"prior_variance": prior_variance}
-        crowd = Model(support=support, weights=weights, dimension=dimension, **prior)
-    else:
-        assert pilot is not None
-        with open_input(pilot) as path:
-            crowd = learn_crowd(read_answers(path, task, worker, values or None))
-        say(crowd.summary())
-    with planning(console(stderr=True)) as on_option:
+    gold = settings["gold"]
+    if len(gold) == 1 and gold[0].isdecimal() and not Path(gold[0]).exists():
+        common.say(
+            "note: --gold is for known truths; the number of gold questions is --gold-questions"
+        )
+        gold_questions, settings["gold"] = int(gold[0]), ()
+    crowd = _crowd(pilot, settings)
+    with planning(common.console(stderr=True)) as on_option:
         found = make_plan(
             crowd,
             np.random.default_rng(seed),
-            n_tasks=n_tasks,
-            rmse=rmse,
-            half_width=half_width,
-            budget=budget,
-            capacity=capacity,
-            max_gold=gold,
+            max_gold=gold_questions,
             prices=Prices(answer=price, worker=price_worker, gold=price_gold),
             on_option=on_option,
+            **settings,
         )
-    say(found.summary())
+    common.say(found.summary())
     if output is not None:
-        write_table(found.columns(), output)
-        say(f"wrote {output}")
+        common.write_data(found.columns(), output)
     if plot is not None:
-        say(f"wrote {found.plot(plot)}")
-    _print_plan(found, as_json)
+        common.say(f"wrote {found.plot(plot)}")
+    document = found.to_dict() if as_json else None
+    common.print_data(found.columns(), lambda screen: show_plan(found, screen), document)
 
 
-def _print_plan(found: Plan, as_json: bool) -> None:
-    from voxpop.data.tables import print_table
-    from voxpop.present.terminal import show_plan
+def _crowd(pilot: str | None, settings: dict[str, Any]) -> Any:
+    """Take the options of the crowd out: return it as stated, or learned from the pilot."""
+    from dataclasses import replace
 
-    if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
-    elif sys.stdout.isatty():
-        show_plan(found, console())
-    else:
-        print_table(found.columns(), sys.stdout)
+    from voxpop.collect.planning.learn_crowd import learn_crowd
+    from voxpop.errors import require
+    from voxpop.models.model import Model
+
+    read = common.take_answers(settings)
+    names = ("weights", "dimension", "prior_mean", "prior_variance")
+    support = common.stated_levels(settings.pop("support"))
+    weights, dimension, mean, variance = (settings.pop(name) for name in names)
+    require((pilot is None) != (support is None), "give a pilot file, or --support; one of the two")
+    require(support is not None or not weights, "--weights goes with --support")
+    require(variance is not None or mean is None, "--prior-mean goes with --prior-variance")
+    prior = {} if variance is None else {"prior_mean": mean or 0.0, "prior_variance": variance}
+    if support is not None:
+        return Model(support=support, weights=weights, dimension=dimension, **prior)
+    learned = learn_crowd(read(pilot)[0])
+    common.say(learned.summary())
+    return replace(learned, model=replace(learned.model, **prior))

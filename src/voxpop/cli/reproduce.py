@@ -8,50 +8,31 @@ from pathlib import Path
 
 import click
 
-from voxpop.cli.common import console, say
+from voxpop.cli import common
 
 _PARTS = ("fig1a", "fig1b", "fig1c", "fig1d", "table1", "table2", "table3", "claims", "all")
 
 
 @click.command()
 @click.argument("parts", nargs=-1, required=True, type=click.Choice(_PARTS))
-@click.option(
-    "--quick/--full",
-    default=True,
-    show_default=True,
-    help="Few instances, in minutes, or as many as in the paper.",
-)
+@click.option("--quick/--full", default=True, help="Few instances, or as many as in the paper.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
     default=Path("data"),
-    show_default=True,
     help="Folder with the data sets, one folder each.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("paper"),
-    show_default=True,
-    help="Folder for tables, figures and finished instances.",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Processes; their number does not change the result.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the claims as JSON.")
+@common.output_option("Folder for tables, figures and finished instances.", Path("paper"))
+@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Number of processes.")
+@common.json_option
 def reproduce(
     parts: tuple[str, ...], quick: bool, data: Path, output: Path, jobs: int, as_json: bool
 ) -> None:
     """Reproduce PARTS of the paper: figures, tables, or its claims with PASS, FAIL or OPEN.
 
-    Every instance has random numbers of its own, so that any part gives the same figures as the
-    whole. Finished instances are kept in the output folder: a run that was ended goes on where it
-    was, and --full goes on from --quick. OPEN are claims about what is not here. The exit status
+    Every instance has its own random numbers: a part gives the same figures as the whole. Finished
+    instances are kept in the output folder: an interrupted run continues where it stopped, and
+    --full continues from --quick. A claim is OPEN if what it is about is not here. The exit status
     is 1 if a claim failed.
 
     \b
@@ -63,22 +44,22 @@ def reproduce(
     from voxpop.paper.experiments import reproduce as run
     from voxpop.present.terminal import counting, show_rows
 
-    talk = console(stderr=True)
+    talk = common.console(stderr=True)
     with counting(talk) as on_instance:
         found = run(parts, QUICK if quick else FULL, output, data, jobs, on_instance)
     for note in found.notes:
-        say(note)
-    say(f"wrote {', '.join(path.name for path in found.files)} to {output}")
+        common.say(note)
+    common.say(f"wrote {', '.join(path.name for path in found.files)} to {output}")
     if as_json:
         lines = [vars(verdict) | {"verdict": verdict.word} for verdict in found.verdicts]
         click.echo(json.dumps(lines, indent=2))
     else:
         if sys.stdout.isatty() and parts != ("claims",):
             for sheet in found.sheets:
-                show_rows(sheet.title, sheet.columns, console())
+                show_rows(sheet.title, sheet.columns, common.console())
         for verdict in found.verdicts:
             click.echo(f"{verdict.word}\t{verdict.name}\t{verdict.measured}\t[{verdict.margin}]")
     if found.verdicts:
-        say(count(found.verdicts))
+        common.say(count(found.verdicts))
     if any(verdict.passed is False for verdict in found.verdicts):
         sys.exit(1)

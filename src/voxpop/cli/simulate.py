@@ -4,47 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from voxpop.cli.common import console, numbers, say, seed_option
+from voxpop.cli import common
 
 
 @click.command()
-@click.option("--tasks", "n_tasks", default=200, show_default=True, help="Number of tasks.")
-@click.option("--per-task", default=5, show_default=True, help="Answers per task.")
-@click.option("--per-worker", default=5, show_default=True, help="Answers per worker.")
-@click.option(
-    "--support",
-    default="10,100,1000",
-    show_default=True,
-    callback=numbers,
-    help="Noise variances of the workers.",
-)
-@click.option("--weights", callback=numbers, help="Share of workers at each.  [default: equal]")
-@click.option("--dimension", default=1, show_default=True, help="Coordinates of an answer.")
-@click.option("--prior-mean", default=0.0, show_default=True, help="Prior mean of the truths.")
+@click.option("--tasks", "n_tasks", default=200, help="Number of tasks.")
+@click.option("--per-task", default=5, help="Answers per task.")
+@click.option("--per-worker", default=5, help="Answers per worker.")
+@click.option("--support", default="10,100,1000", callback=common.numbers, help="Noise variances.")
+@click.option("--weights", callback=common.numbers, help="Share at each.  [default: equal]")
+@click.option("--dimension", default=1, help="Coordinates of an answer.")
+@click.option("--prior-mean", default=0.0, help="Prior mean of the truths.")
 @click.option("--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]")
-@seed_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("crowd"),
-    show_default=True,
-    help="Directory for the files.",
-)
+@common.seed_option
+@common.output_option("Directory for the files.", Path("crowd"))
 def simulate(
-    n_tasks: int,
-    per_task: int,
-    per_worker: int,
-    support: tuple[float, ...],
-    weights: tuple[float, ...] | None,
-    dimension: int,
-    prior_mean: float,
-    prior_variance: float | None,
-    seed: int,
-    output: Path,
+    n_tasks: int, per_task: int, per_worker: int, seed: int, output: Path, **stated: Any
 ) -> None:
     """Draw a crowd from the model: answers.csv, truth.csv and workers.csv.
 
@@ -58,25 +37,23 @@ def simulate(
     from voxpop.models.model import Model
     from voxpop.models.simulation import simulate as draw
 
-    model = Model(
-        support=support,
-        weights=weights,
-        prior_mean=prior_mean,
-        prior_variance=np.inf if prior_variance is None else prior_variance,
-        dimension=dimension,
-    )
+    if stated["prior_variance"] is None:
+        stated["prior_variance"] = np.inf
+    model = Model(**stated)
     rng = np.random.default_rng(seed)
     crowd = draw(model, assign_regular(n_tasks, per_task, per_worker, rng), rng)
     folder = crowd.save(output)
-    say(f"wrote {crowd.answers.n_edges} answers of {crowd.answers.n_workers} workers to {folder}")
+    common.say(
+        f"wrote {crowd.answers.n_edges} answers of {crowd.answers.n_workers} workers to {folder}"
+    )
 
 
 @click.command()
-@click.option("--tasks", "n_tasks", default=400, show_default=True, help="Number of tasks.")
-@seed_option
-@click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
+@click.option("--tasks", "n_tasks", default=400, help="Number of tasks.")
+@common.seed_option
+@common.json_option
 def demo(n_tasks: int, seed: int, as_json: bool) -> None:
-    """Simulate a crowd with spammers, and show what every method makes of it.
+    """Simulate a crowd with spammers, and show the error of every method.
 
     \b
         voxpop demo
@@ -86,7 +63,7 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
     from voxpop.present.terminal import show_contest
 
     crowd = demo_crowd(n_tasks, per_task=5, per_worker=10, seed=seed)
-    say(
+    common.say(
         f"{crowd.answers.n_workers} workers click on {n_tasks} targets in a 100 x 100 image, five "
         "on each.\n30 % are experts (sd 3), 50 % fair (sd 10), and 20 % spammers (sd 71). "
         "Nobody knows who is who."
@@ -96,10 +73,10 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
         scores = {c.label: c.score.to_dict() | {"seconds": c.seconds} for c in contestants}
         click.echo(json.dumps(scores, indent=2))
         return
-    show_contest(contestants, console())
+    show_contest(contestants, common.console())
     mse = {c.label: c.score.mse for c in contestants}
     gain = mse["average"] / mse["auto"]
-    say(
+    common.say(
         f"Learning who to trust divides the error of the average by {gain:.1f}. "
         "The oracle is told every\nworker's noise, but not where targets usually are. Now yours: "
         "voxpop aggregate answers.csv"

@@ -1,4 +1,4 @@
-"""Answers: who said what of which task, checked once and laid out for the algorithms."""
+"""Answers: who answered what to which task, checked once and laid out for the algorithms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Codes, Floats, Ids, Index
-from voxpop.data.tables import number_ids
+from voxpop.data.ids import number_ids
 from voxpop.errors import DataError, DataWarning, require, shorten
 
 Duplicates = Literal["error", "mean", "last"]
@@ -46,7 +46,7 @@ class Answers:
     gold
         Known truths, shape (n_tasks, dimension), NaN where unknown; None without gold.
     notes
-        What was decided or left out in reading, in sentences for the user.
+        What reading decided or left out, in sentences for the user.
     """
 
     task_ids: Ids
@@ -81,26 +81,15 @@ class Answers:
         try:
             values = np.array(value, dtype=np.float64)
         except (TypeError, ValueError):
-            raise DataError("values must be numbers, or vectors of equally many numbers") from None
-        values = values[:, None] if values.ndim == 1 else values
-        task_codes, task_ids = number_ids(task, "task")
-        worker_codes, worker_ids = number_ids(worker, "worker")
-        names = value_names or (
-            ("value",)
-            if values.shape[1] == 1
-            else tuple(f"value_{j + 1}" for j in range(len(values.T)))
-        )
-        truths = None if gold is None else np.array(gold, dtype=np.float64)
-        if truths is not None and truths.ndim == 1:
-            truths = truths[:, None]
+            raise DataError("values must be numbers, or vectors of the same length") from None
+        values = _as_columns(values)
+        numbered = tuple(f"value_{j + 1}" for j in range(values.shape[1]))
         return cls.from_codes(
-            task_codes,
-            task_ids,
-            worker_codes,
-            worker_ids,
+            *number_ids(task, "task"),
+            *number_ids(worker, "worker"),
             values,
-            value_names=names,
-            gold=truths,
+            value_names=value_names or (numbered if len(numbered) > 1 else ("value",)),
+            gold=None if gold is None else _as_columns(np.array(gold, dtype=np.float64)),
             duplicates=duplicates,
         )
 
@@ -144,14 +133,9 @@ class Answers:
         if gold is not None:
             _check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
         order, repeated = edge_order(task, worker, worker_ids)
-        if repeated.any():
-            if duplicates == "error":
-                _refuse_repeats(
-                    order, repeated, task, task_ids, worker, worker_ids, len(value_names)
-                )
-            order, value = _combine(order, repeated, value, duplicates)
-        else:
-            value = value[order]
+        if repeated.any() and duplicates == "error":
+            _refuse_repeats(order, repeated, task_ids[task], worker_ids[worker], len(value_names))
+        order, value = _combine(order, repeated, value, duplicates)
         answers = cls(
             task_ids=task_ids,
             worker_ids=worker_ids,
@@ -247,8 +231,8 @@ class Answers:
     def _warn_of_weak_data(self) -> None:
         if self.n_workers == 1:
             _warn(
-                f"all answers come from one worker, {shorten(self.worker_ids)}: nothing can be "
-                "learned of the noise, and the estimates are the answers"
+                f"all answers come from one worker, {shorten(self.worker_ids)}: the noise cannot "
+                "be learned, and the estimates are the answers"
             )
         elif self.n_edges > 1 and (self.value == self.value[0]).all():
             _warn(f"all answers are equal ({self.value[0].tolist()}): there is nothing to weigh")
@@ -256,8 +240,8 @@ class Answers:
             twins = _differ_by_white_space(ids)
             if twins:
                 _warn(
-                    f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space and are "
-                    f"taken as two {role}s; clean the column if they are one"
+                    f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space and "
+                    f"count as two {role}s; clean the column if they are one"
                 )
 
 
@@ -276,21 +260,25 @@ def _pointers(owner: Codes, n_owners: int) -> Index:
     return _read_only(pointers)
 
 
+def _as_columns(array: Floats) -> Floats:
+    return array[:, None] if array.ndim == 1 else array
+
+
 def _read_only(array: Index) -> Index:
     array.flags.writeable = False
     return array
 
 
 def check_values(value: Floats, value_names: tuple[str, ...]) -> None:
-    """Refuse values that are no finite numbers, or too large to be squared."""
+    """Refuse values that are not finite numbers, or too large to be squared."""
     bad = ~np.isfinite(value) | (np.abs(value) > _LARGEST_VALUE)
     if not bad.any():
         return
     row, column = (int(found[0]) for found in np.nonzero(bad))
     raise DataError(
         f"row {row + 1}: {value[row, column]} in column {value_names[column]!r} is not a finite "
-        f"number of at most {_LARGEST_VALUE:g}; {int(bad.any(axis=1).sum())} rows are like it; "
-        "drop them or fill them in"
+        f"number of at most {_LARGEST_VALUE:g}; drop or fill in such rows, "
+        f"{int(bad.any(axis=1).sum())} in all"
     )
 
 
@@ -331,21 +319,15 @@ _OBJECTS = "; or match several in an image into objects with objects=Matching() 
 
 
 def _refuse_repeats(
-    order: Index,
-    repeated: NDArray[np.bool_],
-    task: Codes,
-    task_ids: Ids,
-    worker: Codes,
-    worker_ids: Ids,
-    dimension: int,
+    order: Index, repeated: NDArray[np.bool_], task: Ids, worker: Ids, dimension: int
 ) -> None:
     places = np.flatnonzero(repeated)
     first, second = order[places[0] - 1], order[places[0]]
     pairs = f"{len(places)} answers repeat" if len(places) > 1 else "1 answer repeats"
     raise DataError(
-        f"worker {shorten([worker_ids[worker[first]]])} answered task "
-        f"{shorten([task_ids[task[first]]])} more than once (rows {first + 1} and {second + 1}); "
-        f"{pairs} an earlier one in all; combine them with duplicates='mean' or 'last' "
+        f"worker {shorten([worker[first]])} answered task {shorten([task[first]])} more than once "
+        f"(rows {first + 1} and {second + 1}); {pairs} an earlier one in all; combine them with "
+        "duplicates='mean' or 'last' "
         f"(command line: --duplicates){_OBJECTS if dimension in (2, 4) else ''}"
     )
 
@@ -353,6 +335,8 @@ def _refuse_repeats(
 def _combine(
     order: Index, repeated: NDArray[np.bool_], value: Floats, duplicates: Duplicates
 ) -> tuple[Index, Floats]:
+    if not repeated.any():
+        return order, value[order]
     starts = np.flatnonzero(~repeated)
     if duplicates == "last":
         # The sort is stable, so the last of a run is the last in the table.

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
 
 
 class FileTable:
-    """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped."""
+    """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped.
+
+    ``beginning`` is what :func:`peek` read of it, where that was done already.
+    """
 
     kind = "pandas"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, beginning: bytes = b"") -> None:
         import duckdb
 
         if not path.exists():
@@ -42,11 +46,11 @@ class FileTable:
             raise DataError(f"{path}: is a directory; expected a CSV, TSV, Parquet or JSONL file")
         self.path = path
         self._connection = duckdb.connect()
-        with in_utf8(path) as readable:
-            reader = _reader(readable)
-            self._is_csv, self._is_json = (
-                reader.startswith(f"read_{kind}") for kind in ("csv", "json")
-            )
+        beginning = beginning or peek(path)
+        with _in_utf8(path, beginning) as readable:
+            reader = _reader(readable, beginning if readable == path else peek(readable))
+            self._is_csv = reader.startswith("read_csv")
+            self._is_json = reader.startswith("read_json")
             try:
                 # Row numbers keep the file's order through joins; ids and values stay text in a
                 # CSV so that "007" is not 7 and a bad number can be shown as it was written.
@@ -58,13 +62,11 @@ class FileTable:
             except duckdb.Error as error:
                 told = _explain(error).replace(str(readable), str(path))
                 raise DataError(f"{path}: cannot be read: {told}") from None
-        described = self._connection.execute("DESCRIBE raw").fetchall()[1:]
-        names = [str(name) for name, *_ in described]
+        names = [str(row[0]) for row in self._connection.execute("DESCRIBE raw").fetchall()[1:]]
         plain = [without_apostrophe(name) for name in names] if self._is_csv else names
         self.columns = plain if len(set(plain)) == len(names) else names
         self._written = dict(zip(self.columns, names, strict=True))
-        counted = self._connection.execute("SELECT count(*) FROM raw").fetchone()
-        self._n_rows = int(counted[0]) if counted else 0
+        self._n_rows = int(self._value("SELECT count(*) FROM raw"))
         if self._n_rows == 0:
             raise DataError(f"{path}: has no rows; expected a header and one row per answer")
 
@@ -93,16 +95,21 @@ class FileTable:
         return [row[0] for row in self._connection.execute(query).fetchall()]
 
     def _spelled(self, column: str) -> str:
-        """Return the column as SQL, as text where the file is text: JSON, like CSV, is."""
+        """Return the column as SQL; as text in JSON too, which is a text file like CSV."""
         name = f"raw.{_quoted(self._written[column])}"
         return f"({name}->>'$')" if self._is_json else name
 
     def _may_be_integers(self, column: str) -> bool:
-        """Tell whether ids are text only because the file is: not where JSON has quoted them."""
+        """Tell whether ids are text only because the file is text: JSON may have quoted them."""
         if not self._is_json:
             return self._is_csv
         name = _quoted(self._written[column])
         return not self._flags(f"json_type(raw.{name}) = 'VARCHAR'").any()
+
+    def _value(self, query: str) -> Any:
+        """Return the only value that a query finds."""
+        found = self._connection.execute(query).fetchone()
+        return None if found is None else found[0]
 
     def _fetch(self, query: str) -> dict[str, NDArray[Any]]:
         found = self._connection.execute(query).fetchnumpy()
@@ -111,15 +118,11 @@ class FileTable:
     def _as_integers(self, distinct: Ids) -> Ids:
         """Return integers where every text is the plain spelling of one ("7", never "007")."""
         query = "SELECT count(*) FROM ids WHERE TRY_CAST(id AS BIGINT)::VARCHAR IS DISTINCT FROM id"
-        exceptions = self._connection.execute(query).fetchone()
-        plain = exceptions is not None and exceptions[0] == 0
-        return distinct.astype(np.int64) if plain else distinct
+        return distinct if self._value(query) else distinct.astype(np.int64)
 
     def _without_apostrophes(self, distinct: Ids) -> Ids:
         """Undo :func:`with_apostrophe`, unless two ids of a foreign file would become one."""
-        query = "SELECT count(*) FROM ids WHERE starts_with(id, chr(39))"
-        marked = self._connection.execute(query).fetchone()
-        if not marked or not marked[0]:
+        if not self._value("SELECT count(*) FROM ids WHERE starts_with(id, chr(39))"):
             return distinct
         plain = [without_apostrophe(identity) for identity in distinct]
         return np.array(plain, dtype=object) if len(set(plain)) == len(plain) else distinct
@@ -127,15 +130,9 @@ class FileTable:
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Cast the column in DuckDB, then look for what the cast could not read."""
         spelled = self._spelled(column)
-
-        def written(row: int) -> object:
-            found = self._connection.execute(
-                f"SELECT {spelled} FROM raw WHERE voxpop_row = ?", [row + 1]
-            ).fetchone()
-            return found[0] if found else None
-
         unread = self._flags(f"{spelled} IS NOT NULL AND TRY_CAST({spelled} AS DOUBLE) IS NULL")
-        refuse_text(unread, written, column, self.path)
+        shown = f"SELECT {spelled} FROM raw WHERE voxpop_row = "
+        refuse_text(unread, lambda row: self._value(f"{shown}{row + 1}"), column, self.path)
         if not missing_ok:
             refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
         rows = self._fetch(
@@ -154,17 +151,17 @@ class FileTable:
         return flags
 
 
-# What a spreadsheet takes for the beginning of a formula, or drops and then looks at the next.
+# What a spreadsheet takes for the beginning of a formula, or skips in search of one.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 # First characters of all text that with_apostrophe may change.
 SUSPECT = frozenset((*_FORMULA, "'", ""))
 
 
 def with_apostrophe(text: str) -> str:
-    """Mark text that a spreadsheet would run as a formula, or a reader take for nothing at all.
+    """Mark text that a spreadsheet would run as a formula, or a reader take for an empty cell.
 
-    An apostrophe goes before ``=``, ``+``, ``-``, ``@``, a tab, a line break, or the end of an
-    empty text, and also before what would read like text marked so already.
+    An apostrophe goes before ``=``, ``+``, ``-``, ``@``, a tab, a line break or an empty text, and
+    before text that already looks marked.
     """
     bare = text.lstrip("'")
     return f"'{text}" if not bare or bare.startswith(_FORMULA) else text
@@ -184,21 +181,31 @@ def open_bytes(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+# What reading a file, plain or gzipped, may raise.
+UNREADABLE = (OSError, EOFError, zlib.error)
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_BEGINNING = 1 << 16
+
+
+def peek(path: Path) -> bytes:
+    """Read the first 64 KB of a file, enough to know its kind, encoding and separator.
+
+    Empty for a pipe, which can be read only once, and for a file that cannot be read: reading all
+    of it raises the error.
+    """
+    if not path.is_file() or path.suffix.lower() == ".zst":
+        return b""
+    try:
+        with open_bytes(path) as file:
+            return file.read(_BEGINNING)
+    except UNREADABLE:
+        return b""
 
 
 @contextmanager
-def in_utf8(path: Path) -> Iterator[Path]:
+def _in_utf8(path: Path, beginning: bytes) -> Iterator[Path]:
     """Give the file, or a copy of it in UTF-8 where its first bytes say that it is UTF-16."""
-    if not path.is_file():  # a pipe cannot be looked into beforehand
-        yield path
-        return
-    try:
-        with open_bytes(path) as file:
-            wide = file.read(2) in _UTF16
-    except (OSError, EOFError):
-        wide = False  # what is wrong with the file is told when it is read
-    if not wide:
+    if beginning[:2] not in UTF16:
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -216,24 +223,24 @@ def in_utf8(path: Path) -> Iterator[Path]:
 
 
 def read_text(path: Path, largest: int = 2**31) -> str:
-    """Read a whole text file, UTF-8 or UTF-16, plain or gzipped, of at most so many bytes."""
+    """Read a whole text file, UTF-8 or UTF-16, plain or gzipped, of at most ``largest`` bytes."""
     if not path.exists():
         raise DataError(f"{path}: no such file")
     try:
         with open_bytes(path) as file:
             # One byte more than allowed is enough to know: a small gzip can hold a huge text.
             content = file.read(largest + 1)
-    except (OSError, EOFError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
     if len(content) > largest:
-        raise DataError(f"{path}: is larger than {largest >> 20} MB, the most that is read")
+        raise DataError(f"{path}: is larger than {largest >> 20} MB, the limit")
     try:
-        return content.decode("utf-16" if content[:2] in _UTF16 else "utf-8-sig")
+        return content.decode("utf-16" if content[:2] in UTF16 else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: expected UTF-8 text; byte {error.start} is none") from None
+        raise DataError(f"{path}: expected UTF-8 text; byte {error.start} is not") from None
 
 
-def _reader(path: Path) -> str:
+def _reader(path: Path, beginning: bytes) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((s for s in reversed(suffixes) if s not in {".gz", ".zst"}), ".csv")
     if kind in {".parquet", ".pq"}:
@@ -242,7 +249,7 @@ def _reader(path: Path) -> str:
         layout = "auto" if kind == ".json" else "newline_delimited"
         # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
         return f"read_json(?, format = '{layout}', maximum_depth = 1)"
-    delimiter = "\t" if kind in {".tsv", ".tab"} else _delimiter(path)
+    delimiter = "\t" if kind in {".tsv", ".tab"} else _delimiter(beginning)
     stated = f", delim = '{delimiter}'" if delimiter else ""
     # Quotes are stated, or the first one past the sample would be taken for a character; and no
     # line is skipped, or a row with a cell too many would be taken for the header.
@@ -250,20 +257,14 @@ def _reader(path: Path) -> str:
     return f"read_csv(?, all_varchar = true, header = true, skip = 0, {quotes}{stated})"
 
 
-def _delimiter(path: Path) -> str | None:
-    """Find the separator of a CSV in its header, which holds names and hardly any of them.
+def _delimiter(beginning: bytes) -> str | None:
+    """Find the separator of a CSV in its header, where names hardly ever contain one.
 
     DuckDB would look at the rows too, and take one with a cell too many for another dialect.
-    None where the file cannot be looked into beforehand (a pipe, another compression).
+    None where the beginning is not known (a pipe, another compression).
     """
-    if not path.is_file() or path.suffix.lower() == ".zst":
-        return None
-    try:
-        with open_bytes(path) as file:
-            lines = (file.readline(1_000_000) for _ in range(100))
-            header = next((line for line in lines if line.strip() and line[:1] != b"#"), b"")
-    except (OSError, EOFError):
-        return None
+    lines = beginning.splitlines()
+    header = next((line for line in lines if line.strip() and line[:1] != b"#"), b"")
     counts = {mark: header.count(mark.encode()) for mark in (",", "\t", ";", "|")}
     best = max(counts, key=lambda mark: counts[mark])
     return best if counts[best] else None
@@ -279,7 +280,7 @@ def _quoted(column: str) -> str:
 
 
 def _explain(error: duckdb.Error) -> str:
-    """Take what a user can act on from DuckDB's report: the error, the line, what was expected."""
+    """Keep what a user can act on of DuckDB's report: the error, the line, what was expected."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     if "sniffing" in lines[0]:
         return "expected UTF-8 text with as many cells in every row as in the header"
@@ -310,8 +311,7 @@ def refuse_text(
         more = f" (and {rows.size - 1} more rows)" if rows.size > 1 else ""
         raise DataError(
             f"{_prefix(path)}row {rows[0] + 1}: {shorten([written(int(rows[0]))])} in column "
-            f"{column!r} "
-            f"is not a number{more}"
+            f"{column!r} is not a number{more}"
         )
 
 
@@ -320,16 +320,16 @@ def _prefix(path: Path | None) -> str:
 
 
 def require_folder(folder: Path) -> None:
-    """Refuse a place that cannot be written to, before any work is done; leave no trace."""
+    """Refuse a folder that cannot be written to, before any work is done; create nothing."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: is a file; name a directory to write to")
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
-        raise DataError(f"{folder}: cannot be written to: {there} does not allow it")
+        raise DataError(f"{folder}: cannot be written to: no permission for {there}")
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for output, or say why that cannot be."""
+    """Make a folder for output, or say why it cannot be made."""
     require_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -339,9 +339,9 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside ``path`` to write to; move it there only when all went well."""
+    """Give a temporary name beside ``path`` to write to, and move it there if all went well."""
     if not path.parent.is_dir():
-        raise DataError(f"{path}: cannot be written: there is no folder {path.parent}")
+        raise DataError(f"{path}: cannot be written: no folder {path.parent}")
     handle, name = tempfile.mkstemp(
         prefix=f".{path.name}.", suffix=".part" + path.suffix, dir=path.parent
     )

@@ -1,9 +1,9 @@
 """From marks to objects: which boxes or points of an image are the same thing.
 
-Several workers draw what they see in an image, each in an order of their own. Before anything can
-be averaged one must know which marks belong together. A worker draws an object once at most, so
-the marks of a worker are matched to the objects by an optimal assignment, worker after worker, and
-again until nothing changes.
+Several workers draw what they see in an image, each in their own order. Before anything can be
+averaged one must know which marks belong together. A worker draws an object at most once, so an
+optimal assignment matches the marks of a worker to the objects, worker after worker, and again
+until nothing changes.
 """
 
 from __future__ import annotations
@@ -11,23 +11,26 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.data.tables import number_ids
+from voxpop.data.ids import number_ids
 from voxpop.errors import ConfigError, DataError, require
 
 Shape = Literal["box", "point"]
+Near = Callable[[Floats, Floats], Floats]
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 SHAPE_NAMES: dict[str, tuple[str, ...]] = {
     "box": ("xmin", "ymin", "xmax", "ymax"),
     "point": ("x", "y"),
 }
-# Rounds of matching every worker again; most images need two, and a swing must end.
+# Rounds of matching every worker again; most images need two, and an oscillation must end.
 _ROUNDS = 10
 
 
@@ -38,11 +41,11 @@ class Matching:
     Parameters
     ----------
     iou_threshold
-        Least overlap of a box with the box of the others: area in common over area in all.
+        Minimum overlap of a box with the box of the others: area in common over area in all.
     distance_threshold
-        Farthest distance of a point from that of the others, in the unit of the coordinates.
+        Maximum distance of a point from that of the others, in the unit of the coordinates.
     quorum
-        Least share of those who looked at the image that must have marked an object.
+        Share of those who looked at the image who must have marked an object, at least.
     """
 
     iou_threshold: float = 0.5
@@ -70,7 +73,7 @@ class Place(NamedTuple):
 
     @property
     def task_id(self) -> str:
-        """The place as the id of a task."""
+        """The place as the id of a task, as :func:`object_id` spells it."""
         return object_id(self)
 
 
@@ -167,7 +170,7 @@ class Objects:
         )
 
     def summary(self) -> str:
-        """Say in one line how it went."""
+        """Summarise the matching in one line."""
         extra = int((self.object < 0).sum())
         gold = f"; {self.gold_missed} known objects were not found" if self.gold_missed else ""
         return (
@@ -197,61 +200,56 @@ def match_objects(
     value
         Boxes as xmin, ymin, xmax, ymax; points as x, y.
     looked
-        Pairs of image and worker who saw it, for those who marked nothing there; whoever made a
-        mark has looked.
+        Pairs of image and worker who saw it, for those who marked nothing there; those who made
+        a mark have looked.
     gold
         Known objects: image, label, value.
     """
     if shape == "point" and matching.distance_threshold is None:
         raise ConfigError(
             "points are matched by their distance: give distance_threshold "
-            "(command line: --distance-threshold), the farthest two marks of one object can be"
+            "(command line: --distance-threshold), the maximum for two marks of one object"
         )
     value = np.asarray(value, dtype=np.float64).reshape(len(worker), len(SHAPE_NAMES[shape]))
     if shape == "box":
         _refuse_inside_out(value, image)
+    near = _nearness(shape, matching)
     pairs = set(zip(image, worker, strict=True)) | set(looked)
     everyone = [*worker, *(person for _, person in pairs)]
     codes, worker_ids = number_ids(everyone, "worker")
     code_of = dict(zip(everyone, codes.tolist(), strict=True))
-    viewers: dict[Any, set[int]] = defaultdict(set)
-    for picture, person in pairs:
-        viewers[picture].add(code_of[person])
-    groups: dict[tuple[Any, str], list[int]] = defaultdict(list)
-    for row, picture in enumerate(image):
-        groups[picture, label[row] if label else ""].append(row)
-    known: dict[tuple[Any, str], list[Sequence[float]]] = defaultdict(list)
-    for picture, name, truth in gold:
-        known[picture, name].append(truth)
-
-    by_name = {u: (str(worker_ids[u]), u) for u in range(len(worker_ids))}
+    viewers = _grouped((picture, code_of[person]) for picture, person in pairs)
+    names = label or [""] * len(image)
+    groups = _grouped(((image[row], names[row]), row) for row in range(len(image)))
+    known = _grouped(((picture, name), truth) for picture, name, truth in gold)
+    by_name = [(str(identity), u) for u, identity in enumerate(worker_ids)]
     found = np.full(len(worker), -1, dtype=np.int64)
     places: list[Place] = []
     seen_by, shown_to, truths = [], [], []
     missed = np.zeros(len(worker_ids), dtype=np.int64)
-    gold_missed = sum(len(listed) for key, listed in known.items() if key not in groups)
+    gold_missed = sum(map(len, known.values()))
     for (picture, name), rows in groups.items():
         # By worker and then by place, so that the order of the rows does not matter.
-        rows.sort(key=lambda row: (by_name[int(codes[row])], value[row].tolist()))
-        people = codes[rows]
-        clusters = _cluster(value[rows], people, shape, matching)
-        needed = max(1, math.ceil(matching.quorum * len(viewers[picture]) - 1e-9))
+        rows.sort(key=lambda row: (by_name[codes[row]], value[row].tolist()))
+        people, there = codes[rows], set(viewers[picture])
+        needed = max(1, math.ceil(matching.quorum * len(there) - 1e-9))
+        clusters = _cluster(value[rows], people, near)
         kept = [members for members in clusters if len(members) >= needed]
+        if not kept:
+            continue
         middles = np.array([np.median(value[rows][members], axis=0) for members in kept])
-        order = np.lexsort(middles.T[::-1]) if kept else np.empty(0, dtype=np.int64)
-        listed = known.get((picture, name), [])
-        given = _give_gold(middles, np.array(listed), shape, matching) if listed else {}
-        gold_missed += len(listed) - len(given)
-        for number, position in enumerate(order.tolist(), start=1):
+        listed = known.get((picture, name))
+        matched = _pairs(np.array(listed), middles, near) if listed else []
+        given = {j: np.array(listed[i]) for i, j in matched} if listed else {}
+        gold_missed -= len(given)
+        for number, position in enumerate(np.lexsort(middles.T[::-1]).tolist(), start=1):
             members = kept[position]
             found[np.array(rows)[members]] = len(places)
             places.append(Place(str(picture), name, number))
             seen_by.append(len(members))
-            shown_to.append(len(viewers[picture]))
-            truths.append(given.get(position))
-            for u in viewers[picture] - set(people[members].tolist()):
-                missed[u] += 1
-    nothing = np.full(value.shape[1], np.nan)
+            shown_to.append(len(there))
+            truths.append(given.get(position, np.full(value.shape[1], np.nan)))
+            missed[list(there - set(people[members].tolist()))] += 1
     return Objects(
         places=places,
         object=found,
@@ -262,17 +260,42 @@ def match_objects(
         seen_by=np.array(seen_by, dtype=np.int64),
         shown_to=np.array(shown_to, dtype=np.int64),
         missed=missed,
-        gold=np.array([nothing if t is None else t for t in truths]) if known else None,
+        gold=np.array(truths) if known else None,
         gold_missed=gold_missed,
     )
 
 
-def _cluster(value: Floats, people: Codes, shape: Shape, matching: Matching) -> list[list[int]]:
-    """Sort the marks of one image into clusters with one mark of a worker at most."""
-    marks: dict[int, list[int]] = defaultdict(list)
-    for row, u in enumerate(people.tolist()):
-        marks[u].append(row)
-    # Those who drew a usual number of marks come first: the rest are matched to what they found.
+def _grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
+    found: dict[_K, list[_V]] = defaultdict(list)
+    for key, item in pairs:
+        found[key].append(item)
+    return found
+
+
+def _nearness(shape: Shape, matching: Matching) -> Near:
+    """Return the similarity of every mark of one list to every one of another, 0 below the limit.
+
+    Boxes: area in common over area in all (IoU). Points: 1 / (1 + distance / threshold), which is
+    one half at the threshold.
+    """
+
+    def near(mine: Floats, others: Floats) -> Floats:
+        if shape == "box":
+            found, least = iou(mine, others), matching.iou_threshold
+        else:
+            assert matching.distance_threshold is not None
+            distance = np.linalg.norm(mine[:, None, :] - others[None, :, :], axis=2)
+            found, least = np.asarray(1 / (1 + distance / matching.distance_threshold)), 0.5
+        found[found < least] = 0
+        return found
+
+    return near
+
+
+def _cluster(value: Floats, people: Codes, near: Near) -> list[list[int]]:
+    """Sort the marks of one image into clusters with at most one mark per worker."""
+    marks = _grouped((u, row) for row, u in enumerate(people.tolist()))
+    # Those who drew a typical number of marks come first: the rest are matched to theirs.
     usual = float(np.median([len(rows) for rows in marks.values()]))
     order = sorted(marks, key=lambda u: (abs(len(marks[u]) - usual), marks[u][0]))
     cluster = np.full(len(people), -1, dtype=np.int64)
@@ -280,8 +303,8 @@ def _cluster(value: Floats, people: Codes, shape: Shape, matching: Matching) -> 
         before = _as_sets(cluster)
         for u in order:
             cluster[marks[u]] = -1
-            _assign(marks[u], value, cluster, shape, matching)
-        _merge(value, people, cluster, shape, matching)
+            _assign(marks[u], value, cluster, near)
+        _merge(value, people, cluster, near)
         if _as_sets(cluster) == before:
             break
     return [np.flatnonzero(cluster == c).tolist() for c in np.unique(cluster)]
@@ -291,14 +314,12 @@ def _as_sets(cluster: Index) -> set[frozenset[int]]:
     return {frozenset(np.flatnonzero(cluster == c).tolist()) for c in np.unique(cluster)}
 
 
-def _assign(
-    rows: list[int], value: Floats, cluster: Index, shape: Shape, matching: Matching
-) -> None:
-    """Match one worker's marks to the clusters of the others; what fits none begins its own."""
+def _assign(rows: list[int], value: Floats, cluster: Index, near: Near) -> None:
+    """Match one worker's marks to the clusters of the others; a mark that fits none starts one."""
     present = [c for c in np.unique(cluster).tolist() if c >= 0]
     if present:
         middles = np.array([np.median(value[cluster == c], axis=0) for c in present])
-        for i, j in _pairs(value[rows], middles, shape, matching):
+        for i, j in _pairs(value[rows], middles, near):
             cluster[rows[i]] = present[j]
     fresh = max(present, default=-1) + 1
     for row in rows:
@@ -307,54 +328,29 @@ def _assign(
             fresh += 1
 
 
-def _merge(value: Floats, people: Codes, cluster: Index, shape: Shape, matching: Matching) -> None:
+def _merge(value: Floats, people: Codes, cluster: Index, near: Near) -> None:
     """Join the nearest two clusters without a worker in common, until none are near enough."""
     while True:
         present = np.unique(cluster)
         middles = np.array([np.median(value[cluster == c], axis=0) for c in present])
         drawers = [set(people[cluster == c].tolist()) for c in present]
-        near = np.triu(similarity(middles, middles, shape, matching), k=1)
-        close = np.argwhere(near >= _least(shape, matching)).tolist()
-        close.sort(key=lambda pair: -near[pair[0], pair[1]])
+        nearness = np.triu(near(middles, middles), k=1)
+        close = np.argwhere(nearness > 0).tolist()
+        close.sort(key=lambda pair: -nearness[pair[0], pair[1]])
         best = next((pair for pair in close if not drawers[pair[0]] & drawers[pair[1]]), None)
         if best is None:
             return
         cluster[cluster == present[best[1]]] = present[best[0]]
 
 
-def _give_gold(
-    middles: Floats, gold: Floats, shape: Shape, matching: Matching
-) -> dict[int, Floats]:
-    if not len(middles):
-        return {}
-    return {j: gold[i] for i, j in _pairs(gold, middles, shape, matching)}
-
-
-def _pairs(mine: Floats, others: Floats, shape: Shape, matching: Matching) -> list[tuple[int, int]]:
+def _pairs(mine: Floats, others: Floats, near: Near) -> list[tuple[int, int]]:
     """Match two lists of marks one to one, for the largest similarity in all."""
     from scipy.optimize import linear_sum_assignment
 
-    near = similarity(mine, others, shape, matching)
-    near[near < _least(shape, matching)] = 0
-    first, second = linear_sum_assignment(near, maximize=True)
-    return [(i, j) for i, j in zip(first.tolist(), second.tolist(), strict=True) if near[i, j] > 0]
-
-
-def _least(shape: Shape, matching: Matching) -> float:
-    return matching.iou_threshold if shape == "box" else 0.5
-
-
-def similarity(mine: Floats, others: Floats, shape: Shape, matching: Matching) -> Floats:
-    """Say how near every mark of one list is to every one of another, from 0 to 1.
-
-    Boxes: area in common over area in all (IoU). Points: 1 / (1 + distance / threshold), which is
-    one half at the threshold.
-    """
-    if shape == "box":
-        return iou(mine, others)
-    assert matching.distance_threshold is not None
-    distance = np.linalg.norm(mine[:, None, :] - others[None, :, :], axis=2)
-    return np.asarray(1 / (1 + distance / matching.distance_threshold))
+    nearness = near(mine, others)
+    first, second = linear_sum_assignment(nearness, maximize=True)
+    matched = zip(first.tolist(), second.tolist(), strict=True)
+    return [(i, j) for i, j in matched if nearness[i, j] > 0]
 
 
 def iou(mine: Floats, others: Floats) -> Floats:
@@ -373,7 +369,7 @@ def _refuse_inside_out(value: Floats, image: Sequence[Any]) -> None:
         row = int(wrong[0])
         raise DataError(
             f"box {row + 1}, of {image[row]!r}, ends before it begins: expected xmin, ymin, xmax, "
-            f"ymax, got {value[row].tolist()}; {wrong.size} boxes are like it"
+            f"ymax, got {value[row].tolist()} ({wrong.size} such boxes)"
         )
 
 

@@ -12,18 +12,19 @@ import numpy as np
 
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.data.answers import Answers, Duplicates
-from voxpop.data.formats import (
-    files_of,
-    is_url,
-    read_export,
-    read_query,
-    sniff_document,
-    sniff_table,
-)
-from voxpop.data.formats.base import Wishes
+from voxpop.data.formats import is_url, open_source, read_export, read_query, table_format
+from voxpop.data.formats.base import ReadingOptions
 from voxpop.data.formats.marks import marks_of_table, pairs_of
+from voxpop.data.ids import Positions
 from voxpop.data.objects import Matching, Objects
-from voxpop.data.tables import Table, matrix, open_table, resolve_column, resolve_values
+from voxpop.data.tables import (
+    Table,
+    ids_of_rows,
+    matrix,
+    open_table,
+    resolve_column,
+    resolve_values,
+)
 from voxpop.errors import ConfigError, DataError, shorten
 
 
@@ -44,9 +45,9 @@ def read_answers(
 ) -> Answers:
     """Read answers from a table, a tool's export, a data frame or a database.
 
-    The format is found out from what the file holds, and columns that are not named are guessed
-    from the names users' tools give them; ``answers.notes``, ``answers.columns`` and its ``repr``
-    say what was taken for what.
+    The format is detected from what the file holds, and columns that are not named are guessed
+    from the names that tools give them; ``answers.notes``, ``answers.columns`` and its ``repr``
+    tell what was taken for what.
 
     Parameters
     ----------
@@ -56,6 +57,8 @@ def read_answers(
         a database, with ``query``.
     task
         Column of the task ids; in a tool's export, the field that names the tasks.
+    worker
+        Column of the worker ids.
     values
         One column, or several for points, boxes and other vectors.
     gold
@@ -64,133 +67,113 @@ def read_answers(
         truth.
     duplicates
         What to do when a worker answered a task more than once: ``"error"`` (unless the table
-        has a column ``run``, or the format knows repetitions: then their mean), ``"mean"`` or
+        has a column ``run``, or the format has repetitions: then their mean), ``"mean"`` or
         ``"last"``.
     format
-        One of ``voxpop.FORMATS``, where what is found out is wrong; ``"long"`` is a plain table.
+        One of ``voxpop.FORMATS``, if the wrong one is detected; ``"long"`` is a plain table.
     question
         Which question of an export that holds several.
     missing
         Numbers of a wide table that mean no answer, like -1.
     objects
-        How to match boxes or points into objects, when images hold several of them; matched with
-        the defaults where a tool's export shows that somebody drew two.
+        How to match boxes or points into objects, when images hold several of them. A tool's
+        export in which somebody drew two is matched with the defaults.
     looked
         A table of task and worker: who looked at what, for those who marked nothing.
     query
         SELECT, or name of a table, for a database.
     """
-    if isinstance(source, Answers):
-        asked_for = (task, worker, values, gold, duplicates, format, question, objects, query)
-        if any(item is not None for item in asked_for):
-            raise ConfigError(
-                "these answers have been read already; name columns, gold and duplicates when "
-                "reading the table"
-            )
-        return source
-    wishes = Wishes(question=question, task=task, missing=tuple(missing))
-    read, _ = read_with_objects(
-        source, worker, values, gold, duplicates, format, wishes, objects, looked, query
+    options = ReadingOptions(
+        task=task,
+        worker=worker,
+        values=values,
+        gold=gold,
+        duplicates=duplicates,
+        format=format,
+        question=question,
+        missing=missing,
+        objects=objects,
+        looked=looked,
+        query=query,
     )
-    return read
+    if not isinstance(source, Answers):
+        return read_with_objects(source, options)[0]
+    if any(item is not None and item != () for item in options.values()):
+        raise ConfigError(
+            "these answers have been read already; name columns, gold and duplicates when "
+            "reading the table"
+        )
+    return source
 
 
-def read_with_objects(
-    source: object,
-    worker: str | None,
-    values: str | Sequence[str] | None,
-    gold: object,
-    duplicates: Duplicates | None,
-    format: str | None,
-    wishes: Wishes,
-    objects: Matching | None,
-    looked: object,
-    query: str | None,
-) -> tuple[Answers, Objects | None]:
+def read_with_objects(source: object, options: ReadingOptions) -> tuple[Answers, Objects | None]:
     """Read like :func:`read_answers`; also return the objects where marks were matched."""
-    name, opened = _open(source, format, query, plain=worker is not None or values is not None)
+    name, opened = _open(source, options)
     if name == "long":
-        table = opened if isinstance(opened, Table) else open_table(opened)
-        if objects is not None:
-            export = marks_of_table(table, wishes, worker, values, gold, looked)
-            return export.answers(objects, None)
-        return _read_long(table, wishes.task, worker, values, gold, duplicates), None
-    if worker is not None or values is not None:
+        table = open_table(opened)
+        if options["objects"] is not None:
+            return marks_of_table(table, options).answers(options["objects"], None)
+        return _read_long(table, options), None
+    if options["worker"] is not None or options["values"] is not None:
         raise ConfigError(
             f"worker and values are columns of a plain table; in {name} choose a question"
         )
-    export = read_export(opened, name, wishes)
-    if looked is not None:
-        export = replace(export, looked=export.looked | pairs_of(looked))
-    answers, found = export.answers(objects, duplicates)
-    if gold is not None:
-        truths = read_truth(gold, answers.task_ids, answers.value_names, needed="gold")
+    export = read_export(opened, name, options)
+    if options["looked"] is not None:
+        export = replace(export, looked=export.looked | pairs_of(options["looked"]))
+    answers, found = export.answers(options["objects"], options["duplicates"])
+    if options["gold"] is not None:
+        truths = read_truth(options["gold"], answers.task_ids, answers.value_names, needed="gold")
         answers = replace(answers, gold=truths)
     return answers, found
 
 
-def _open(source: object, format: str | None, query: str | None, plain: bool) -> tuple[str, object]:
-    """Find out the format, and open what is a table: once, since that reads it."""
+def _open(source: object, options: ReadingOptions) -> tuple[str, object]:
+    """Detect the format, and open a table once, since that reads it."""
+    # Named columns mean a plain table.
+    plain = options["worker"] is not None or options["values"] is not None
     if is_url(source):
-        if query is None:
+        if options["query"] is None:
             raise ConfigError("a database needs a query: a SELECT, or the name of a table")
-        table: Table = read_query(str(source), query)
-        return format or ("long" if plain else sniff_table(table)), table
-    if query is not None:
+        table = read_query(str(source), options["query"])
+        return options["format"] or ("long" if plain else table_format(table)), table
+    if options["query"] is not None:
         raise ConfigError("query is for databases; a source like sqlite:///crowd.db is one")
-    if format is not None:
-        return format, source
-    paths = files_of(source)
-    kind = None if paths is None else sniff_document(paths)
-    if kind is not None:
-        return kind, source
-    table = open_table(source)
-    return "long" if plain else sniff_table(table), table
+    return open_source(source, plain) if options["format"] is None else (options["format"], source)
 
 
-def _read_long(
-    table: Table,
-    task: str | None,
-    worker: str | None,
-    values: str | Sequence[str] | None,
-    gold: object,
-    duplicates: Duplicates | None,
-) -> Answers:
-    task_column = resolve_column(table, "task", task)
-    worker_column = resolve_column(table, "worker", worker)
-    asked = [values] if isinstance(values, str) else values
-    gold_columns = _gold_columns(table, gold)
-    taken = {task_column, worker_column, *gold_columns}
-    value_columns = resolve_values(table, asked, taken)
-    for other in value_columns:
+def _read_long(table: Table, options: ReadingOptions) -> Answers:
+    task = resolve_column(table, "task", options["task"])
+    worker = resolve_column(table, "worker", options["worker"])
+    gold = _gold_columns(table, options["gold"])
+    taken = {task, worker, *gold}
+    asked = [options["values"]] if isinstance(options["values"], str) else options["values"]
+    values = resolve_values(table, asked, taken)
+    for other in values:
         if other in taken:
             raise DataError(f"column {other!r} cannot be both the value and a task, worker or gold")
-    task_codes, task_ids = table.ids(task_column)
-    worker_codes, worker_ids = table.ids(worker_column)
-    value = matrix(table, value_columns)
+    task_codes, task_ids = table.ids(task)
+    worker_codes, worker_ids = table.ids(worker)
+    value = matrix(table, values)
     truths: Floats | None = None
-    if gold_columns:
-        truths = _gold_of_rows(table, gold_columns, task_codes, task_ids)
-    elif gold is not None:
-        truths = read_truth(gold, task_ids, tuple(value_columns), needed="gold")
-    runs = "run" in {name.lower() for name in table.columns} - {n.lower() for n in value_columns}
+    if gold:
+        truths = _gold_of_rows(table, gold, task_codes, task_ids)
+    elif options["gold"] is not None:
+        truths = read_truth(options["gold"], task_ids, tuple(values), needed="gold")
+    runs = "run" in {name.lower() for name in table.columns} - {name.lower() for name in values}
     answers = Answers.from_codes(
         task_codes,
         task_ids,
         worker_codes,
         worker_ids,
         value,
-        value_names=tuple(value_columns),
+        value_names=tuple(values),
         gold=truths,
-        duplicates=duplicates or ("mean" if runs else "error"),
+        duplicates=options["duplicates"] or ("mean" if runs else "error"),
         frame_kind=table.kind,
-        columns={
-            "task": task_column,
-            "worker": worker_column,
-            "value": ", ".join(value_columns),
-        },
+        columns={"task": task, "worker": worker, "value": ", ".join(values)},
     )
-    if runs and duplicates is None and answers.n_edges < len(value):
+    if runs and options["duplicates"] is None and answers.n_edges < len(value):
         told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
         return replace(answers, notes=(told,))
     return answers
@@ -226,7 +209,7 @@ def read_truth(
     if isinstance(source, Mapping):
         if not source:
             raise DataError(f"{needed}: is empty")
-        ids, rows = list(source), [np.atleast_1d(source[key]) for key in source]
+        ids, rows = [*source], [np.atleast_1d(item) for item in source.values()]
         try:
             value = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
         except (TypeError, ValueError):
@@ -238,7 +221,7 @@ def read_truth(
         codes, distinct = table.ids(column)
         if len(distinct) < len(codes):
             twice = distinct[np.bincount(codes) > 1]
-            raise DataError(f"{needed}: task {shorten(twice)} is there more than once")
+            raise DataError(f"{needed}: task {shorten(twice)} occurs more than once")
         # A truth may be missing for some tasks.
         ids, value = list(distinct), matrix(table, columns, missing_ok=True)
     if value.shape[1] != len(value_names):
@@ -246,24 +229,24 @@ def read_truth(
             f"{needed}: expected {len(value_names)} coordinates ({', '.join(value_names)}), "
             f"got {value.shape[1]}"
         )
-    return _align(ids, value, task_ids, needed)
+    aligned, n_found = _align(ids, value, task_ids)
+    if n_found == 0:
+        raise DataError(
+            f"{needed}: none of its tasks ({shorten(ids)}) is among the answers' tasks "
+            f"({shorten(task_ids)})"
+        )
+    return aligned
 
 
 def read_variances(source: object, worker_ids: Ids) -> Floats:
     """Read one positive variance for every worker, from a mapping or a table, in order of ids."""
     if isinstance(source, Mapping):
-        ids, number = list(source), [source[key] for key in source]
+        ids, number = [*source], [*source.values()]
     else:
         table = open_table(source)
-        codes, distinct = table.ids(resolve_column(table, "worker", None))
         column = resolve_column(table, "variance", "variance")
-        ids, number = distinct[codes].tolist(), table.numbers(column).tolist()
-    positions = Positions(worker_ids)
-    variance = np.full(len(worker_ids), np.nan)
-    for identity, item in zip(ids, number, strict=True):
-        u = positions.get(identity)
-        if u is not None:
-            variance[u] = item
+        ids, number = ids_of_rows(table, "worker"), table.numbers(column).tolist()
+    variance, _ = _align(ids, np.array(number, dtype=np.float64), worker_ids)
     if np.isnan(variance).any():
         missing = worker_ids[np.isnan(variance)]
         raise DataError(f"variances: there is none for worker {shorten(missing)}")
@@ -281,7 +264,7 @@ def read_by_worker(source: object, column: str) -> dict[str, str]:
 
 
 def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
-    """Find the truth by the answers' own names, as a column called so, or like an answer."""
+    """Find the truth by the answers' own names, as ``truth`` or ``gold``, or like an answer."""
     if set(value_names) <= set(table.columns):
         return list(value_names)
     by_lower = {name.lower(): name for name in reversed(table.columns)}
@@ -291,38 +274,15 @@ def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> lis
     return resolve_values(table, None, {task})
 
 
-class Positions:
-    """Where an id stands: as it is, or else by its text.
-
-    One file may hold ids 1 and 2, another 1 and z: text there, numbers here, the same tasks.
-    """
-
-    def __init__(self, ids: Ids) -> None:
-        listed = ids.tolist()
-        self._exact = {identity: i for i, identity in enumerate(listed)}
-        self._by_text = {str(identity): i for i, identity in enumerate(listed)}
-
-    def get(self, identity: object) -> int | None:
-        """Return the position, or None."""
-        plain = identity.item() if isinstance(identity, np.generic) else identity
-        return self._exact.get(plain, self._by_text.get(str(plain)))
-
-
-def _align(ids: list[Any], value: Floats, task_ids: Ids, needed: str) -> Floats:
-    positions = Positions(task_ids)
-    aligned = np.full((len(task_ids), value.shape[1]), np.nan)
-    found = 0
-    for identity, row in zip(ids, value, strict=True):
-        i = positions.get(identity)
-        if i is not None:
-            aligned[i] = row
-            found += 1
-    if found == 0:
-        raise DataError(
-            f"{needed}: none of its tasks ({shorten(ids)}) is among the answers' tasks "
-            f"({shorten(task_ids)})"
-        )
-    return aligned
+def _align(ids: Sequence[Any], value: Floats, known: Ids) -> tuple[Floats, int]:
+    """Put values in the order of the known ids, NaN where there is none; count those found."""
+    positions = Positions(known)
+    places = [(positions.get(identity), row) for row, identity in enumerate(ids)]
+    found = [(place, row) for place, row in places if place is not None]
+    aligned = np.full((len(known), *value.shape[1:]), np.nan)
+    for place, row in found:
+        aligned[place] = value[row]
+    return aligned, len(found)
 
 
 def _gold_columns(table: Table, gold: object) -> list[str]:

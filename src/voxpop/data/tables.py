@@ -10,20 +10,18 @@ import gzip
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
-from uuid import UUID
+from typing import IO, Any, Literal, Protocol, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.data.files import SUSPECT, FileTable, refuse_missing, refuse_text, with_apostrophe
 from voxpop.data.files import make_folder as make_folder
 from voxpop.data.files import replacing as replacing
 from voxpop.data.files import require_folder as require_folder
+from voxpop.data.ids import number_ids
 from voxpop.errors import DataError, shorten
 
 FrameKind = Literal["pandas", "polars", "pyarrow"]
@@ -55,9 +53,8 @@ _NEVER_VALUES = {
 }
 
 
-@runtime_checkable
 class Table(Protocol):
-    """A table whose columns can be asked for as ids or as numbers."""
+    """A table whose columns can be read as ids, as numbers or as text."""
 
     kind: str
     columns: list[str]
@@ -72,10 +69,12 @@ class Table(Protocol):
         """Return the column as text, None where a cell is empty."""
 
 
-def open_table(source: object) -> Table:
-    """Open a path or a data frame as a table."""
+def open_table(source: object, beginning: bytes = b"") -> Table:
+    """Open a path or a data frame as a table; ``beginning`` as for :class:`FileTable`."""
+    if isinstance(source, FileTable | FrameTable):
+        return source
     if isinstance(source, str | os.PathLike):
-        return FileTable(Path(source))
+        return FileTable(Path(source), beginning)
     return FrameTable(source)
 
 
@@ -84,33 +83,17 @@ def matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Fl
     return np.stack([table.numbers(column, missing_ok) for column in columns], axis=1)
 
 
+def ids_of_rows(table: Table, role: str, column: str | None = None) -> list[Any]:
+    """Return the id that each row has in the column of a role: ``task`` or ``worker``."""
+    codes, ids = table.ids(resolve_column(table, role, column))
+    return ids[codes].tolist()  # type: ignore[no-any-return]
+
+
 def frame(columns: Mapping[str, Any], kind: str) -> Any:
     """Build a data frame of the kind asked for: ``pandas``, ``polars`` or ``pyarrow``."""
     import narwhals as nw
 
     return nw.from_dict(dict(columns), backend=cast("FrameKind", kind)).to_native()
-
-
-def number_ids(ids: ArrayLike, column: str) -> tuple[Codes, Ids]:
-    """Give ids dense numbers in order of first appearance; any hashable thing is an id."""
-    import pandas as pd
-
-    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iuf":
-        array = ids
-    else:
-        # Filled one by one: as an array, a list of 1 and "1" would become text, and a list of
-        # tuples a matrix.
-        listed = list(ids)  # type: ignore[arg-type]
-        array = np.empty(len(listed), dtype=object)
-        array[:] = listed
-        if listed and all(type(item) is int for item in listed):
-            array = np.array(listed)
-    try:
-        codes, distinct = pd.factorize(array)
-    except TypeError:
-        raise DataError(f"column {column!r} holds ids that cannot be hashed") from None
-    refuse_missing(codes < 0, column)
-    return codes.astype(np.int32), np.asarray(distinct)
 
 
 class FrameTable:
@@ -223,10 +206,10 @@ def _spell(item: object) -> str:
 
 
 def text_columns(columns: Mapping[str, Any], safe: bool = True) -> dict[str, NDArray[Any]]:
-    """Return the columns that a file holds: numbers as they are, ids as their text.
+    """Return the columns as a file holds them: numbers as they are, ids as their text.
 
-    ``safe`` marks what a spreadsheet would run as a formula (:func:`files.with_apostrophe`), ids
-    and headers alike; reading takes the mark away again.
+    ``safe`` marks what a spreadsheet would run as a formula (:func:`files.with_apostrophe`), in ids
+    and headers; reading removes the mark.
     """
     return {
         with_apostrophe(name) if safe else name: _text_column(np.asarray(column), safe)
@@ -289,41 +272,3 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
                 for row in _rows(texts, absent=None)
             )
             temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-
-
-# How an id of a kind that files do not have comes back from its text.
-_FROM_TEXT: dict[str, Any] = {
-    "int": int,
-    "float": float,
-    "bool": lambda text: text == "True",
-    "date": date.fromisoformat,
-    "datetime": datetime.fromisoformat,
-    "Timestamp": lambda text: _timestamp(text),
-    "UUID": UUID,
-    "Decimal": Decimal,
-}
-
-
-def _timestamp(text: str) -> object:
-    import pandas as pd
-
-    return pd.Timestamp(text)
-
-
-def id_kind(ids: Ids) -> str:
-    """Name the type that all ids have: ``int``, ``float``, ``date``, ``UUID`` …; else ``text``."""
-    kinds = {type(identity).__name__ for identity in ids.tolist()}
-    kind = kinds.pop() if len(kinds) == 1 else "text"
-    return kind if kind in _FROM_TEXT else "text"
-
-
-def restore_ids(ids: Ids, kind: str) -> Ids:
-    """Turn the ids of a file back into the kind they had before they were written."""
-    if kind == "int" and ids.dtype.kind in "iu":
-        return ids
-    texts = [str(identity) for identity in ids.tolist()]
-    if kind in ("int", "float"):
-        return np.array([_FROM_TEXT[kind](text) for text in texts])
-    restored = np.empty(len(texts), dtype=object)
-    restored[:] = [_FROM_TEXT[kind](text) for text in texts] if kind in _FROM_TEXT else texts
-    return restored

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 
-from voxpop.data.answers import Duplicates
-from voxpop.data.read import read_answers
 from voxpop.errors import ConfigError
+from voxpop.estimators.aggregate import aggregate
 from voxpop.estimators.auto.auto import Auto
-from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.base import Estimator
 from voxpop.estimators.baselines.averages import Average, Median
 from voxpop.estimators.baselines.gold_first import GoldFirst
 from voxpop.estimators.baselines.itu import P910, P913
@@ -25,7 +24,6 @@ from voxpop.estimators.bounds.exact import Exact
 from voxpop.estimators.bounds.oracles import StrongOracle
 from voxpop.estimators.bounds.weak_oracle import WeakOracle
 from voxpop.estimators.conformal import widen_by_gold
-from voxpop.results.result import Result
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     estimator.name: estimator
@@ -37,36 +35,6 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     )
 }
 """Every estimator by its name on the command line."""
-
-
-def aggregate(
-    source: object,
-    method: str | Estimator = "auto",
-    *,
-    task: str | None = None,
-    worker: str | None = None,
-    values: str | Sequence[str] | None = None,
-    gold: object = None,
-    duplicates: Duplicates | None = None,
-    on_sweep: OnSweep | None = None,
-) -> Result:
-    """Estimate the truth of every task, from answers, a path, or a data frame.
-
-    Parameters
-    ----------
-    method
-        An estimator, or the name of one that needs no arguments: ``"auto"`` (noise models
-        compared on left-out answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
-    task, worker, values, gold, duplicates
-        As in :func:`voxpop.read_answers`; ignored when ``source`` is ``Answers``.
-    on_sweep
-        Called after every sweep: what is going on, its number, its change, the change to reach.
-    """
-    estimator = make_estimator(method) if isinstance(method, str) else method
-    if not isinstance(estimator, Estimator) or isinstance(estimator, type):
-        raise ConfigError(f"method must be a name or an estimator like BI(), got {method!r}")
-    answers = read_answers(source, task, worker, values, gold, duplicates=duplicates)
-    return estimator.fit(answers, on_sweep)
 
 
 def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -> Estimator:

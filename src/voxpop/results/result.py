@@ -16,14 +16,13 @@ import numpy as np
 
 from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import Answers, columns_taken
+from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.tables import (
     frame,
-    id_kind,
     make_folder,
     matrix,
     open_table,
     replacing,
-    restore_ids,
     write_table,
 )
 from voxpop.errors import DataError, require

@@ -11,7 +11,7 @@ from voxpop.arrays import Ids
 from voxpop.collect.assignment.balanced import assign_balanced
 from voxpop.collect.assignment.random_graphs import Mixing, Numbers
 from voxpop.collect.tables import read_capacity, read_distinct_ids, read_pairs
-from voxpop.data.read import Positions
+from voxpop.data.ids import Positions
 from voxpop.data.tables import frame, open_table
 from voxpop.errors import DataError, require, shorten
 

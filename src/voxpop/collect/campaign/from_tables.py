@@ -15,7 +15,7 @@ from voxpop.collect.campaign.next_batch import Available
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.collect.tables import read_pairs
 from voxpop.data.answers import Answers
-from voxpop.data.read import Positions
+from voxpop.data.ids import Positions
 from voxpop.data.tables import open_table, resolve_column
 from voxpop.errors import require
 from voxpop.models.model import Model

@@ -1,6 +1,6 @@
-"""In and out of the users' tools: one file per tool, found out from what a file holds.
+"""In and out of the users' tools: one file per tool, detected from what a file holds.
 
-``documents`` are read whole (JSON, XML, Python literals); ``tables`` are known by their columns.
+Documents are read whole (JSON, XML, Python literals); tables are known by their columns.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxpop.data.files import open_bytes
+from voxpop.data.files import UTF16, peek
 from voxpop.data.formats import coco, cvat, label_studio, mturk, sureal, toloka, wide, zooniverse
-from voxpop.data.formats.back import training_columns as training_columns
-from voxpop.data.formats.base import Collector, Export, Wishes, load_json
+from voxpop.data.formats.base import Collector, Export, ReadingOptions, load_json
 from voxpop.data.formats.sql import is_url as is_url
 from voxpop.data.formats.sql import read_query as read_query
 from voxpop.data.formats.sql import write_result as write_result
+from voxpop.data.formats.writing import training_columns as training_columns
 from voxpop.data.tables import Table, open_table, write_table
 from voxpop.errors import ConfigError, DataError
 
@@ -46,39 +46,35 @@ WRITERS: dict[str, str] = {
 }
 """Every format that is written, by name."""
 
-_TABLES: dict[str, Callable[[Table, object, Wishes], Collector]] = {
-    "wide": wide.collect,
-    "mturk": mturk.collect,
-    "toloka": toloka.collect,
-    "zooniverse": zooniverse.collect,
+_TABLES: dict[str, Callable[[Table, object, str | None], Collector]] = {
+    tool.NAME: tool.collect for tool in (mturk, toloka, zooniverse)
 }
-_SINGLE: dict[str, Callable[[Path, Wishes], Collector]] = {
-    "label-studio": label_studio.collect,
-    "sureal": sureal.collect,
+_SINGLE: dict[str, Callable[[Path, str | None], Collector]] = {
+    tool.NAME: tool.collect for tool in (label_studio, sureal)
 }
-_SEVERAL: dict[str, Callable[[Sequence[Path], Wishes], Collector]] = {
-    "cvat": cvat.collect,
-    "coco": coco.collect,
+_SEVERAL: dict[str, Callable[[Sequence[Path]], Collector]] = {
+    tool.NAME: tool.collect for tool in (cvat, coco)
 }
-# A document is known by its beginning, but its keys may stand anywhere.
-_BEGINNING = 4096
 
 
 def sniff(source: object) -> str:
-    """Find out the format of a file, a folder, a list of files or a data frame."""
+    """Detect the format of a file, a folder, a list of files or a data frame."""
+    return open_source(source)[0]
+
+
+def open_source(source: object, plain: bool = False) -> tuple[str, object]:
+    """Detect the format, and open what is a table; ``plain`` takes every table as long."""
     paths = files_of(source)
-    kind = None if paths is None else sniff_document(paths)
-    return kind or sniff_table(open_table(source))
-
-
-def sniff_document(paths: Sequence[Path]) -> str | None:
-    """Name the format of documents by the first of them; None where it is a table."""
-    kind = _sniff_document(paths[0])
-    if kind not in _SEVERAL and len(paths) > 1:
+    beginning = peek(paths[0]) if paths else b""
+    kind = _document_format(paths[0], beginning) if paths else None
+    if paths and len(paths) > 1 and kind not in _SEVERAL:
         raise DataError(
-            f"{paths[0]}: several files are read where each is a CVAT job or a person's COCO file"
+            f"{paths[0]}: only CVAT jobs and personal COCO files can be read several at a time"
         )
-    return kind
+    if kind is not None:
+        return kind, source
+    table = open_table(source, beginning)
+    return "long" if plain else table_format(table), table
 
 
 def files_of(source: object) -> list[Path] | None:
@@ -98,64 +94,53 @@ def files_of(source: object) -> list[Path] | None:
     return found
 
 
-def _sniff_document(path: Path) -> str | None:
+def _document_format(path: Path, beginning: bytes) -> str | None:
     """Name the format of a document; None for a table."""
-    if not path.is_file():
-        return None
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".py"):
-        return sureal.NAME
-    try:
-        with open_bytes(path) as file:
-            beginning = file.read(_BEGINNING)
-    except (OSError, EOFError):
-        return None  # told when it is read
-    wide_text = beginning[:2] in (b"\xff\xfe", b"\xfe\xff")
-    text = beginning.decode("utf-16" if wide_text else "utf-8-sig", "replace")
+        return sureal.NAME if path.is_file() else None
+    text = beginning.decode("utf-16" if beginning[:2] in UTF16 else "utf-8-sig", "replace")
     if cvat.fits(text):
         return cvat.NAME
     if not text.lstrip().startswith(("{", "[")) or not name.endswith(".json"):
         return None
     try:
-        document = load_json(path)
+        document = load_json(path)  # all of it: the keys may stand anywhere
     except DataError:
-        return None  # perhaps JSON lines; told when it is read as such
-    for name, module in {"label-studio": label_studio, "coco": coco, "sureal": sureal}.items():
-        if module.fits(document):
-            return name
-    return None
+        return None  # perhaps JSON lines; reading them tells what is wrong
+    return next((m.NAME for m in (label_studio, coco, sureal) if m.fits(document)), None)
 
 
-def sniff_table(table: Table) -> str:
+def table_format(table: Table) -> str:
     """Name the format of a table by its columns; ``long`` unless another is beyond doubt."""
-    known = {"mturk": mturk.fits, "toloka": toloka.fits, "zooniverse": zooniverse.fits}
-    for name, fits in known.items():
-        if fits(table.columns):
-            return name
-    return "wide" if wide.fits(table) else "long"
+    tools = (mturk, toloka, zooniverse)
+    found = next((tool.NAME for tool in tools if tool.fits(table.columns)), None)
+    return found or ("wide" if wide.fits(table) else "long")
 
 
-def read_export(source: object, format: str, wishes: Wishes) -> Export:
+def read_export(source: object, format: str, options: ReadingOptions) -> Export:
     """Read one question of a tool's export."""
-    return _collect(source, format, wishes).export(wishes.question)
+    return _collect(source, format, options).export(options["question"])
 
 
-def _collect(source: object, format: str, wishes: Wishes) -> Collector:
+def _collect(source: object, format: str, options: ReadingOptions) -> Collector:
     if format not in FORMATS:
         raise ConfigError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
     paths = files_of(source)
-    if format in _SEVERAL or format in _SINGLE:
-        if paths is None:
-            raise DataError(f"{format} is read from a file, got {type(source).__name__}")
-        if format in _SEVERAL:
-            return _SEVERAL[format](paths, wishes)
-        return _SINGLE[format](_only(paths, format), wishes)
-    named = getattr(source, "path", "the table")  # a file that is open already, or a frame
-    where: object = named if paths is None else _only(paths, format)
-    if format == "wide" and paths is not None and _is_text(paths[0]) and wide.is_bare(paths[0]):
-        return wide.collect_bare(paths[0], wishes)
-    table = source if isinstance(source, Table) else open_table(source if paths is None else where)
-    return _TABLES[format](table, where, wishes)
+    if paths is None and (format in _SEVERAL or format in _SINGLE):
+        raise DataError(f"{format} is read from a file, got {type(source).__name__}")
+    if paths and format in _SEVERAL:
+        return _SEVERAL[format](paths)
+    path = _only(paths, format) if paths else None
+    if path and format in _SINGLE:
+        return _SINGLE[format](path, options["task"])
+    if path and format == "wide" and _is_text(path) and wide.is_bare(path):
+        return wide.collect_bare(path, options["missing"])
+    table = open_table(path or source)
+    where: object = getattr(table, "path", "the table")  # of a file, or of a frame
+    if format == "wide":
+        return wide.collect(table, where, options["task"], options["missing"])
+    return _TABLES[format](table, where, options["task"])
 
 
 def _only(paths: Sequence[Path], format: str) -> Path:
@@ -175,14 +160,25 @@ def export_result(
     to: str,
     source: object = None,
     *,
-    wishes: Wishes | None = None,
+    task: str | None = None,
+    question: str | None = None,
     reasons: Mapping[str, str] | None = None,
     bonuses: Mapping[str, float] | None = None,
 ) -> str:
     """Write a result in the format of a tool, and say in a few words what was written.
 
-    ``source`` is the export that the answers came from: ids, sizes and names that a result does
-    not have are taken from it. COCO and training labels can do without.
+    Parameters
+    ----------
+    to
+        One of ``voxpop.WRITERS``.
+    source
+        The export that the answers came from: it has ids, sizes and names that a result lacks.
+        COCO and training labels can do without.
+    task, question
+        As given to :func:`voxpop.read_answers` for that export.
+    reasons, bonuses
+        Mechanical Turk: why the work of a worker is rejected, and what a worker gets on top for
+        every approved assignment.
     """
     if to not in WRITERS:
         raise ConfigError(f"no format {to!r} to write; choose one of {', '.join(WRITERS)}")
@@ -192,10 +188,11 @@ def export_result(
     paths = [] if source is None else files_of(source) or []
     if not paths and to != "coco":
         raise ConfigError(f"writing {to} needs the export the answers came from, as source")
-    asked = wishes or Wishes()
-    if to == "mturk":
-        return mturk.review(open_table(_only(paths, to)), out, reasons or {}, bonuses)
     if to in _SEVERAL:
-        return (cvat.write if to == "cvat" else coco.write)(result, paths, out, asked)
-    write = label_studio.write if to == "label-studio" else sureal.write
-    return write(result, _only(paths, to), out, asked)
+        return (cvat.write if to == cvat.NAME else coco.write)(result, paths, out)
+    path = _only(paths, to)
+    if to == "mturk":
+        return mturk.review(open_table(path), out, reasons or {}, bonuses)
+    if to == "sureal":
+        return sureal.write(result, path, out, task)
+    return label_studio.write(result, path, out, task, question)

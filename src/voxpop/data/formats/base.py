@@ -1,13 +1,14 @@
-"""What the formats share: an export as a long table, its questions, and reading with care."""
+"""What the readers of all formats share: reading options, answers by question, careful parsing."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
@@ -16,29 +17,29 @@ from voxpop.data.answers import Answers, Duplicates
 from voxpop.data.files import read_text
 from voxpop.data.objects import SHAPE_NAMES, Matching, Objects, Place, match_objects, several_in_one
 from voxpop.data.tables import Table
-from voxpop.errors import ConfigError, DataError, shorten
+from voxpop.errors import DataError, shorten
 
 Kind = Literal["number", "box", "point"]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What a user may say about how an export is to be read.
+class ReadingOptions(TypedDict, total=False):
+    """How to read answers: the arguments of :func:`voxpop.read_answers`, which explains them.
 
-    Attributes
-    ----------
-    question
-        Which of several questions, by the name it has in the tool.
-    task
-        The field that names the tasks, where the tool's own id is not wanted.
-    missing
-        Numbers that stand for no answer, like -1.
+    Callers of :func:`voxpop.aggregate` give some; :func:`voxpop.read_answers` fills in the rest.
     """
 
-    question: str | None = None
-    task: str | None = None
-    missing: tuple[float, ...] = ()
+    task: str | None
+    worker: str | None
+    values: str | Sequence[str] | None
+    gold: object
+    duplicates: Duplicates | None
+    format: str | None
+    question: str | None
+    missing: Sequence[float]
+    objects: Matching | None
+    looked: object
+    query: str | None
 
 
 class Mark(NamedTuple):
@@ -46,7 +47,7 @@ class Mark(NamedTuple):
 
     task: Any
     worker: Any
-    value: tuple[float, ...]
+    value: tuple[float, ...] = ()
     label: str = ""
 
 
@@ -63,7 +64,7 @@ class Export:
     gold
         Known truths; several of one task and label are several objects.
     repeats
-        What to do with repeated answers where the user has not said.
+        What to do with repeated answers unless the user says otherwise.
     notes
         What was left out or decided, for the user.
     fields
@@ -91,57 +92,41 @@ class Export:
         rows = [mark.value for mark in self.marks]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.value_names))
 
-    def objects(self, matching: Matching) -> Objects:
-        """Match boxes or points into objects."""
-        if self.kind == "number":
-            raise ConfigError(f"the answers to {self.question!r} are numbers, not objects")
-        return match_objects(
-            [mark.task for mark in self.marks],
-            [mark.worker for mark in self.marks],
-            self.value,
-            self.kind,
-            matching,
-            label=[mark.label for mark in self.marks],
-            looked=self.looked,
-            gold=self.gold,
-        )
-
     def answers(
         self, matching: Matching | None, duplicates: Duplicates | None
     ) -> tuple[Answers, Objects | None]:
-        """Build answers: of numbers as they are, of shapes by object.
+        """Build answers: numbers as they are, shapes by object.
 
-        Shapes are matched when told to, or when somebody drew two with one label in one image.
+        Shapes are matched on request, or when somebody drew two with one label in one image.
         Otherwise every label of an image is one object.
         """
         fields = {**self.fields, "value": self.question}
         notes = (f"read as {self.format}", *self.notes)
-        task = [mark.task for mark in self.marks]
-        worker = [mark.worker for mark in self.marks]
+        task, worker, _, label = zip(*self.marks, strict=True)
         if self.kind == "number":
             truth = self._gold_by_task()
         else:
-            label = [mark.label for mark in self.marks]
             several = several_in_one(task, worker, label)
             if matching is not None or (several and duplicates is None):
-                objects = self.objects(matching or Matching())
-                answers = objects.answers()
+                objects = match_objects(
+                    *(task, worker, self.value, self.kind, matching or Matching()),
+                    label=label,
+                    looked=self.looked,
+                    gold=self.gold,
+                )
                 notes = (*notes, objects.summary())
-                return replace(answers, notes=notes, columns=fields), objects
+                return replace(objects.answers(), notes=notes, columns=fields), objects
             if not several:
                 notes = (*notes, "nobody marked two of one label in one image: each is one object")
-            task = [Place(str(mark.task), mark.label, 1).task_id for mark in self.marks]
+            task = tuple(Place(str(mark.task), mark.label, 1).task_id for mark in self.marks)
             truth = {Place(str(t), name, 1).task_id: value for t, name, value in self.gold}
-        gold = None
-        if truth:
-            nothing = (math.nan,) * len(self.value_names)
-            gold = [truth.get(identity, nothing) for identity in dict.fromkeys(task)]
+        unknown = (math.nan,) * len(self.value_names)
         answers = Answers.from_arrays(
             task,
             worker,
             self.value,
             value_names=self.value_names,
-            gold=gold,
+            gold=[truth.get(i, unknown) for i in dict.fromkeys(task)] if truth else None,
             duplicates=duplicates or self.repeats,
         )
         return replace(answers, notes=notes, columns=fields), None
@@ -158,7 +143,7 @@ class Export:
 
 @dataclass(kw_only=True)
 class Collector:
-    """Gathers marks question by question while an export is read; then one is picked."""
+    """Gathers answers by question while an export is read; :meth:`export` then picks one."""
 
     format: str
     path: object
@@ -171,7 +156,7 @@ class Collector:
     fields: dict[str, str] = field(default_factory=dict)
 
     def add(self, question: str, kind: Kind, mark: Mark, *, gold: bool = False) -> None:
-        """Take one answer, or one known truth."""
+        """Add one answer, or one known truth."""
         if self.kinds.setdefault(question, kind) != kind:
             question = f"{question} ({kind})"
             self.kinds[question] = kind
@@ -181,8 +166,17 @@ class Collector:
         else:
             self.marks[question].append(mark)
 
+    def add_number(self, question: str, item: object, mark: Mark, *, gold: bool = False) -> None:
+        """Add an answer if it is a number; count it as left out if it is text."""
+        try:
+            value = number(item, question)
+        except DataError:
+            self.skip(f"answers to {question!r} that are no number", question=question)
+        else:
+            self.add(question, "number", mark._replace(value=(value,)), gold=gold)
+
     def skip(self, what: str, n: int = 1, question: str | None = None) -> None:
-        """Count something that is left out: whatever is asked, or of one question only."""
+        """Count something that is left out: of one question, or of the whole export."""
         self.skipped[question, what] = self.skipped.get((question, what), 0) + n
 
     def export(self, asked: str | None, kind: Kind | None = None) -> Export:
@@ -194,9 +188,7 @@ class Collector:
         }
         if not there:
             left_out = f"; left out: {self._left_out()}" if self.skipped else ""
-            raise DataError(
-                f"{self.path}: has no answers that are numbers, boxes or points{left_out}"
-            )
+            raise DataError(f"{self.path}: has no numbers, boxes or points as answers{left_out}")
         if asked is None and len(there) > 1:
             listed = ", ".join(
                 f"{name!r} ({len(marks)} of kind {self.kinds[name]})"
@@ -226,7 +218,7 @@ class Collector:
         )
 
     def _left_out(self, asked: str | None = None) -> str:
-        """Say what was left out; where a question was asked, nothing of the others."""
+        """List what was left out; of a question that was asked for, nothing of the others."""
         return ", ".join(
             f"{n} {what}"
             for (question, what), n in self.skipped.items()
@@ -235,13 +227,12 @@ class Collector:
 
 
 def load_json(path: Path) -> Any:
-    """Read a JSON document, or say in one line why that cannot be."""
-    text = read_text(path)
-    return parse_json(text, str(path))
+    """Read a JSON document, or explain in one line why it cannot be read."""
+    return parse_json(read_text(path), str(path))
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON; nesting deeper than any tool's is refused like any other mistake."""
+    """Parse JSON; refuse nesting deeper than any tool's like any other mistake."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -253,22 +244,18 @@ def parse_json(text: str, where: str) -> Any:
 def get(mapping: object, key: str, kind: type[_T], where: str) -> _T:
     """Return a field of a JSON object, of the type expected."""
     if not isinstance(mapping, Mapping):
-        raise DataError(f"{where}: expected an object with {key!r}, got {_type(mapping)}")
+        raise DataError(f"{where}: expected an object with {key!r}, got {_type(type(mapping))}")
     if key not in mapping:
         raise DataError(f"{where}: has no {key!r}")
     item = mapping[key]
     if not isinstance(item, kind):
-        raise DataError(f"{where}: {key!r} must be {_NAMES[kind]}, got {_type(item)}")
+        raise DataError(f"{where}: {key!r} must be {_type(kind)}, got {_type(type(item))}")
     return item
 
 
-_NAMES: dict[type, str] = {list: "a list", dict: "an object", str: "text"}
-
-
-def _type(item: object) -> str:
-    return {list: "a list", dict: "an object", str: "text", type(None): "nothing"}.get(
-        type(item), type(item).__name__
-    )
+def _type(kind: type) -> str:
+    names = {list: "a list", dict: "an object", str: "text", type(None): "nothing"}
+    return names.get(kind, kind.__name__)
 
 
 def number(item: object, where: str) -> float:
@@ -282,11 +269,9 @@ def number(item: object, where: str) -> float:
     return found
 
 
-def numbers(items: object, n: int, where: str) -> tuple[float, ...]:
-    """Return so many numbers of a list."""
-    if not isinstance(items, list) or len(items) < n:
-        raise DataError(f"{where}: expected {n} numbers, got {str(items)[:60]!r}")
-    return tuple(number(item, where) for item in items[:n])
+def numbers(item: object, keys: Sequence[str], where: str) -> tuple[float, ...]:
+    """Return several fields of a JSON object as numbers."""
+    return tuple(number(get(item, key, object, where), f"{where}, {key}") for key in keys)
 
 
 def identity(item: object, where: str) -> Any:
@@ -302,7 +287,7 @@ def corners(left: float, top: float, width: float, height: float) -> tuple[float
 
 
 def need_columns(table: Table, needed: Sequence[str], path: object) -> None:
-    """Refuse a table that lacks what every export of the tool has."""
+    """Refuse a table that lacks a column that every export of the tool has."""
     absent = [name for name in needed if name not in table.columns]
     if absent:
         raise DataError(
@@ -310,11 +295,23 @@ def need_columns(table: Table, needed: Sequence[str], path: object) -> None:
         )
 
 
-def rows_of(table: Table, columns: Sequence[str]) -> Iterator[tuple[int, list[str | None]]]:
-    """Give the rows of some columns as text, numbered from 1."""
-    cells = zip(*(table.texts(column) for column in columns), strict=True)
-    for row, found in enumerate(cells, start=1):
-        yield row, list(found)
+def prefixed_column(table: Table, asked: str, prefix: str) -> str:
+    """Find the column of the task ids that was asked for, with or without the tool's prefix."""
+    found = next((n for n in (asked, f"{prefix}{asked}") if n in table.columns), None)
+    if found is None:
+        inputs = [name for name in table.columns if name.startswith(prefix)]
+        raise DataError(f"no column {asked!r} for the task; try {shorten(inputs, 8)}")
+    return found
+
+
+def rows_of(
+    table: Table, path: object, ids: Sequence[str], texts: Sequence[str]
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield where each row stands and its cells: ids, then texts; None where there is nothing."""
+    columns: list[Iterable[Any]] = [column_ids(table.texts(name)) for name in ids]
+    columns += [table.texts(name) if name in table.columns else repeat(None) for name in texts]
+    for row, cells in enumerate(zip(*columns, strict=False), start=1):
+        yield f"{path}: row {row}", list(cells)
 
 
 def column_ids(texts: Sequence[str | None]) -> list[Any]:

@@ -6,17 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxpop.data.formats.back import confidence, of_images, refuse_strangers, write_json
-from voxpop.data.formats.base import (
-    Collector,
-    Mark,
-    Wishes,
-    corners,
-    get,
-    identity,
-    load_json,
-    number,
-    numbers,
+from voxpop.data.formats.base import Collector, Mark, corners, get, identity, load_json, number
+from voxpop.data.formats.writing import (
+    confidence,
+    estimates_by_image,
+    refuse_strangers,
+    write_json,
 )
 from voxpop.errors import DataError
 
@@ -32,44 +27,33 @@ def fits(document: object) -> bool:
     return isinstance(document, Mapping) and {"images", "annotations"} <= set(document)
 
 
-def collect(paths: Sequence[Path], wishes: Wishes) -> Collector:
+def collect(paths: Sequence[Path]) -> Collector:
     """Read boxes (question ``bbox``) and visible keypoints (question ``keypoints``).
 
-    Whoever has annotated an image of a file is taken to have looked at it; in a file that is one
-    person's, at all its images.
+    An annotator of an image has looked at it; the owner of a personal file, at all its images.
     """
-    del wishes
     found = Collector(format=NAME, path=paths[0] if len(paths) == 1 else paths[0].parent)
     found.fields = {"task": "file_name", "worker": "annotator"}
     for path in paths:
         document = load_json(path)
         images = _images(document, path)
-        categories = (
-            {
-                str(category.get("id")): category
-                for category in get(document, "categories", list, str(path))
-                if isinstance(category, dict)
-            }
-            if "categories" in document
-            else {}
-        )
-        listed = get(document, "annotations", list, str(path))
-        personal = not any(_annotator(item) is not None for item in listed)
+        listed = get(document, "categories", list, str(path)) if "categories" in document else []
+        categories = {str(item.get("id")): item for item in listed if isinstance(item, dict)}
+        annotations = get(document, "annotations", list, str(path))
+        personal = not any(_annotator(item) is not None for item in annotations)
         if personal:
             found.fields["worker"] = "file name"
             found.looked |= {(name, path.stem) for name in images.values()}
-        for position, item in enumerate(listed, start=1):
+        for position, item in enumerate(annotations, start=1):
             where = f"{path}: annotation {position}"
-            key = get(item, "image_id", object, where)
-            name = images.get(str(key))
+            name = images.get(str(get(item, "image_id", object, where)))
             if name is None:
                 found.skip("annotations of an image that is not listed")
                 continue
             worker = path.stem if personal else identity(_annotator(item), f"{where}, annotator")
             found.looked.add((name, worker))
-            _take(
-                found, item, categories.get(str(item.get("category_id")), {}), name, worker, where
-            )
+            category = categories.get(str(item.get("category_id")), {})
+            _take(found, item, category, Mark(name, worker), where)
     return found
 
 
@@ -92,41 +76,36 @@ def _annotator(item: object) -> Any:
 
 
 def _take(
-    found: Collector,
-    item: Mapping[str, Any],
-    category: Mapping[str, Any],
-    name: Any,
-    worker: Any,
-    where: str,
+    found: Collector, item: Mapping[str, Any], category: Mapping[str, Any], mark: Mark, where: str
 ) -> None:
     label = str(category.get("name", item.get("category_id", "")))
-    if item.get("bbox"):
-        box = corners(*numbers(item["bbox"], 4, f"{where}, bbox"))
-        found.add("bbox", "box", Mark(name, worker, box, label))
+    sides = item.get("bbox")
+    if sides:
+        if not isinstance(sides, list) or len(sides) < 4:
+            raise DataError(f"{where}, bbox: expected 4 numbers, got {str(sides)[:60]!r}")
+        box = corners(*(number(side, f"{where}, bbox") for side in sides[:4]))
+        found.add("bbox", "box", mark._replace(value=box, label=label))
     points = item.get("keypoints") or []
     listed = category.get("keypoints")
     names = listed if isinstance(listed, list) else []
     if not isinstance(points, list) or len(points) % 3:
         raise DataError(f"{where}: keypoints must be a list of x, y, visibility and so on")
     for k in range(0, len(points), 3):
-        x, y, seen = (number(part, f"{where}, keypoints") for part in points[k : k + 3])
-        if seen:
+        x, y, visible = (number(part, f"{where}, keypoints") for part in points[k : k + 3])
+        if visible:
             joint = str(names[k // 3]) if k // 3 < len(names) else str(k // 3 + 1)
-            found.add("keypoints", "point", Mark(name, worker, (x, y), joint))
-    if not item.get("bbox") and not points:
+            found.add("keypoints", "point", mark._replace(value=(x, y), label=joint))
+    if not sides and not points:
         found.skip("annotations without a box or keypoints")
 
 
-def write(result: Result, sources: Sequence[Path], out: Path, wishes: Wishes) -> str:
+def write(result: Result, sources: Sequence[Path], out: Path) -> str:
     """Write the estimates as COCO annotations with ``score``, and their ``sd`` per coordinate.
 
     A point becomes an annotation with one keypoint. Without a source, images are numbered and
     named by their ids.
     """
-    del wishes
-    estimates = of_images(result)
-    if estimates.kind == "number":
-        raise DataError("COCO takes boxes and points; these estimates are numbers")
+    estimates = estimates_by_image(result, shapes_for="COCO")
     images: dict[str, dict[str, Any]] = {}
     categories: dict[str, dict[str, Any]] = {}
     for path in sources:

@@ -11,16 +11,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxpop.data.formats.back import Estimates, confidence, of_images, refuse_strangers, write_json
 from voxpop.data.formats.base import (
     Collector,
+    Kind,
     Mark,
-    Wishes,
     corners,
     get,
     identity,
     load_json,
     number,
+    numbers,
+)
+from voxpop.data.formats.writing import (
+    confidence,
+    estimates_by_image,
+    refuse_strangers,
+    write_json,
 )
 from voxpop.errors import DataError
 
@@ -31,6 +37,7 @@ NAME = "label-studio"
 _BOXES = ("rectanglelabels", "rectangle")
 _POINTS = ("keypointlabels", "keypoint")
 _NUMBERS = ("number", "rating")
+_SIZE = ("original_width", "original_height")
 
 
 def fits(document: object) -> bool:
@@ -44,33 +51,37 @@ def fits(document: object) -> bool:
     )
 
 
-def collect(path: Path, wishes: Wishes) -> Collector:
+def collect(path: Path, task: str | None) -> Collector:
     """Read every annotation of an export."""
     found = Collector(format=NAME, path=path)
-    found.fields = {"task": wishes.task or "id", "worker": "completed_by"}
-    for task, annotation, where in _annotations(path, wishes):
+    found.fields = {"task": task or "id", "worker": "completed_by"}
+    for name, annotation, where in _annotations(path, task):
         if annotation.get("was_cancelled"):
             found.skip("cancelled annotations")
             continue
         worker = _worker(annotation, where)
         gold = bool(annotation.get("ground_truth"))
         if not gold:
-            found.looked.add((task, worker))
+            found.looked.add((name, worker))
         results = get(annotation, "result", list, where)
         labels = _labels(results)
         shapes = {str(r.get("id")) for r in results if isinstance(r, dict) and _is_shape(r)}
         for region in results:
-            _take(found, region, task, worker, gold, labels, shapes, where)
+            key = str(region.get("id")) if isinstance(region, Mapping) else ""
+            if key in shapes and region.get("type") in _NUMBERS:
+                found.skip("numbers that belong to a region")
+            else:
+                _take(found, region, Mark(name, worker, label=labels.get(key, "")), gold, where)
     return found
 
 
-def _annotations(path: Path, wishes: Wishes) -> Iterator[tuple[Any, dict[str, Any], str]]:
+def _annotations(path: Path, asked: str | None) -> Iterator[tuple[Any, dict[str, Any], str]]:
     document = load_json(path)
     if not isinstance(document, list):
         raise DataError(f"{path}: expected a list of tasks, got another JSON document")
     for position, task in enumerate(document, start=1):
         where = f"{path}: task {position}"
-        name = _task_id(task, wishes, where)
+        name = _task_id(task, asked, where)
         listed = task.get("annotations", task.get("completions"))
         if not isinstance(listed, list):
             raise DataError(f"{where}: has no list of annotations")
@@ -80,14 +91,13 @@ def _annotations(path: Path, wishes: Wishes) -> Iterator[tuple[Any, dict[str, An
             yield name, annotation, f"{where}, annotation {count}"
 
 
-def _task_id(task: object, wishes: Wishes, where: str) -> Any:
-    if wishes.task is None:
-        return identity(get(task, "id", object, where), where)
-    return identity(get(get(task, "data", dict, where), wishes.task, object, where), where)
+def _task_id(task: object, asked: str | None, where: str) -> Any:
+    fields = task if asked is None else get(task, "data", dict, where)
+    return identity(get(fields, asked or "id", object, where), where)
 
 
 def _worker(annotation: Mapping[str, Any], where: str) -> Any:
-    """Name the person: an id, or an object of which the address says most."""
+    """Name the person: an id, or an object with an e-mail address."""
     person = get(annotation, "completed_by", object, where)
     if isinstance(person, Mapping):
         person = person.get("email") or get(person, "id", object, where)
@@ -99,7 +109,7 @@ def _is_shape(region: Mapping[str, Any]) -> bool:
 
 
 def _labels(results: list[Any]) -> dict[str, str]:
-    """Find the label of every region, wherever among its parts it stands."""
+    """Find the label of every region, which may be in any of its parts."""
     found: dict[str, str] = {}
     for region in results:
         value = region.get("value") if isinstance(region, dict) else None
@@ -110,65 +120,48 @@ def _labels(results: list[Any]) -> dict[str, str]:
     return found
 
 
-def _take(
-    found: Collector,
-    region: Any,
-    task: Any,
-    worker: Any,
-    gold: bool,
-    labels: Mapping[str, str],
-    shapes: set[str],
-    where: str,
-) -> None:
+def _take(found: Collector, region: Any, mark: Mark, gold: bool, where: str) -> None:
     kind = get(region, "type", str, where)
-    name = region.get("from_name", kind)
+    name = str(region.get("from_name", kind))
     here = f"{where}, {name!r}"
     if kind in _NUMBERS:
-        if str(region.get("id")) in shapes:
-            found.skip("numbers that belong to a region")
-            return
+        given = numbers(get(region, "value", dict, here), [kind], here)
+        found.add(name, "number", mark._replace(value=given, label=""), gold=gold)
+    elif _is_shape(region):
         value = get(region, "value", dict, here)
-        mark = Mark(task, worker, (number(value.get(kind), here),))
-        found.add(str(name), "number", mark, gold=gold)
-    elif kind in (*_BOXES, *_POINTS):
-        value = get(region, "value", dict, here)
-        wide, high = (
-            number(region.get(f"original_{side}"), f"{here}, original_{side}") / 100
-            for side in ("width", "height")
-        )
-        x, y = number(value.get("x"), here) * wide, number(value.get("y"), here) * high
-        label = labels.get(str(region.get("id")), "")
+        wide, high = (side / 100 for side in numbers(region, _SIZE, here))
+        x, y = numbers(value, ("x", "y"), here)
+        x, y = x * wide, y * high
         if kind in _POINTS:
-            found.add(str(name), "point", Mark(task, worker, (x, y), label), gold=gold)
+            found.add(name, "point", mark._replace(value=(x, y)), gold=gold)
             return
         if number(value.get("rotation", 0), here) % 360:
-            raise DataError(
-                f"{here}: the rectangle is rotated; only upright ones can be averaged, "
-                "straighten it or take it out"
-            )
-        size = (number(value.get(side), here) for side in ("width", "height"))
-        box = corners(x, y, *(part * scale for part, scale in zip(size, (wide, high), strict=True)))
-        found.add(str(name), "box", Mark(task, worker, box, label), gold=gold)
+            raise DataError(f"{here}: a rectangle is rotated; only upright ones can be averaged")
+        width, height = numbers(value, ("width", "height"), here)
+        box = corners(x, y, width * wide, height * high)
+        found.add(name, "box", mark._replace(value=box), gold=gold)
     elif kind not in ("labels", "choices", "textarea"):
         found.skip(f"regions of type {kind!r}")
 
 
-def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
+def write(result: Result, source: Path, out: Path, asked: str | None, question: str | None) -> str:
     """Write the tasks of an export with the estimates as predictions, to import again.
 
-    ``score`` orders the tasks by how sure the estimates are: one half for the usual sd, more for
-    less.
+    ``score`` orders the tasks by how sure the estimates are: one half for the median sd, more for
+    a smaller one.
     """
     from voxpop import __version__
 
-    estimates = of_images(result)
-    pattern = _pattern(source, estimates, wishes)
+    estimates = estimates_by_image(result)
+    if estimates.kind == "number":
+        question = question or result.value_names[0]
+    pattern = _pattern(source, estimates.kind, asked, question)
     sure = confidence(result)
     tasks: list[dict[str, Any]] = []
     n = 0
     for position, task in enumerate(load_json(source), start=1):
         where = f"{source}: task {position}"
-        mine = estimates.by_image.get(str(_task_id(task, wishes, where)), [])
+        mine = estimates.by_image.get(str(_task_id(task, asked, where)), [])
         n += len(mine)
         size = _size(task, estimates.kind, where) if mine else {}
         regions: list[dict[str, Any]] = []
@@ -188,28 +181,27 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
     return f"{n} estimates as predictions of {len(tasks)} tasks"
 
 
-def _pattern(source: Path, estimates: Estimates, wishes: Wishes) -> dict[str, str]:
+def _pattern(source: Path, kind: Kind, task: str | None, question: str | None) -> dict[str, str]:
     """Take the names of the control from the annotations: an import must match the project."""
-    export = collect(source, wishes).export(wishes.question or estimates.question, estimates.kind)
-    for task in load_json(source):
-        for annotation in task.get("annotations", task.get("completions", [])):
-            for region in annotation.get("result", []):
-                if region.get("from_name", region.get("type")) == export.question:
-                    return {
-                        key: region[key]
-                        for key in ("from_name", "to_name", "type")
-                        if key in region
-                    }
-    raise DataError(f"{source}: has no region of {export.question!r}")
+    name = collect(source, task).export(question, kind).question
+    for task_ in load_json(source):
+        for region in _regions(task_):
+            if region.get("from_name", region.get("type")) == name:
+                return {k: region[k] for k in ("from_name", "to_name", "type") if k in region}
+    raise DataError(f"{source}: has no region of {name!r}")
+
+
+def _regions(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for annotation in task.get("annotations", task.get("completions", [])):
+        yield from annotation.get("result", [])
 
 
 def _size(task: Mapping[str, Any], kind: str, where: str) -> dict[str, float]:
     if kind == "number":
         return {}
-    for annotation in task.get("annotations", task.get("completions", [])):
-        for region in annotation.get("result", []):
-            if "original_width" in region and "original_height" in region:
-                return {key: region[key] for key in ("original_width", "original_height")}
+    for region in _regions(task):
+        if all(key in region for key in _SIZE):
+            return {key: region[key] for key in _SIZE}
     raise DataError(f"{where}: no annotation says how large the image is")
 
 
@@ -221,10 +213,10 @@ def _region(
     pattern: Mapping[str, str],
 ) -> dict[str, Any]:
     if kind == "number":
-        # Stars are whole; the estimate itself goes along.
+        # Stars are whole numbers; the text holds the estimate itself.
         shown = round(value[0]) if pattern["type"] == "rating" else value[0]
         return {"value": {pattern["type"]: shown}, "meta": {"text": [f"estimate {value[0]:.6g}"]}}
-    wide, high = (100 / size[f"original_{side}"] for side in ("width", "height"))
+    wide, high = (100 / size[key] for key in _SIZE)
     named = {pattern["type"]: [label]} if label and pattern["type"].endswith("labels") else {}
     if kind == "point":
         return {"value": {"x": value[0] * wide, "y": value[1] * high, "width": 0.5, **named}}

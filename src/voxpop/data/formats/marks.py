@@ -8,50 +8,38 @@ from typing import Any
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.data.formats.base import Export, Mark, Wishes
-from voxpop.data.objects import Shape
-from voxpop.data.tables import VECTORS, Table, matrix, open_table, resolve_column
+from voxpop.data.formats.base import Export, Mark, ReadingOptions
+from voxpop.data.tables import VECTORS, Table, ids_of_rows, matrix, open_table, resolve_column
 from voxpop.errors import DataError, shorten
 
 
-def marks_of_table(
-    table: Table,
-    wishes: Wishes,
-    worker: str | None,
-    values: str | Sequence[str] | None,
-    gold: object,
-    looked: object,
-) -> Export:
-    """Take the rows of a long table for boxes or points, several of a worker in an image."""
-    task_column = resolve_column(table, "task", wishes.task)
-    worker_column = resolve_column(table, "worker", worker)
-    columns = _shape_columns(table, values)
-    shape: Shape = "box" if len(columns) == 4 else "point"
-    image, person = (
-        ids[codes].tolist() for codes, ids in map(table.ids, (task_column, worker_column))
-    )
+def marks_of_table(table: Table, options: ReadingOptions) -> Export:
+    """Read the rows of a long table as boxes or points, several of a worker in an image."""
+    task = resolve_column(table, "task", options["task"])
+    worker = resolve_column(table, "worker", options["worker"])
+    columns = _shape_columns(table, options["values"])
     by_lower = {name.lower(): name for name in reversed(table.columns)}
     label = next((by_lower[n] for n in ("label", "category", "class") if n in by_lower), None)
-    names = [""] * len(image) if label is None else [t or "" for t in table.texts(label)]
+    value = _as_corners(matrix(table, columns), columns).tolist()
+    names = [""] * len(value) if label is None else [text or "" for text in table.texts(label)]
     known: list[tuple[Any, str, tuple[float, ...]]] = []
-    if gold is not None:
-        truths = open_table(gold)
-        codes, ids = truths.ids(resolve_column(truths, "task", None))
-        rows = _as_corners(matrix(truths, _shape_columns(truths, columns)), columns)
-        known = [
-            (t, "", tuple(row)) for t, row in zip(ids[codes].tolist(), rows.tolist(), strict=True)
-        ]
-    rows = _as_corners(matrix(table, columns), columns).tolist()
+    if options["gold"] is not None:
+        truths = open_table(options["gold"])
+        boxes = _as_corners(matrix(truths, _shape_columns(truths, columns)), columns).tolist()
+        images = ids_of_rows(truths, "task")
+        known = [(image, "", tuple(box)) for image, box in zip(images, boxes, strict=True)]
+    rows = zip(
+        *(ids_of_rows(table, "task", task), ids_of_rows(table, "worker", worker), value, names),
+        strict=True,
+    )
     return Export(
         format="long",
         question=", ".join(columns),
-        kind=shape,
-        marks=[
-            Mark(i, w, tuple(v), n) for i, w, v, n in zip(image, person, rows, names, strict=True)
-        ],
-        looked=pairs_of(looked) if looked is not None else frozenset(),
+        kind="box" if len(columns) == 4 else "point",
+        marks=[Mark(image, person, tuple(at), name) for image, person, at, name in rows],
+        looked=frozenset() if options["looked"] is None else pairs_of(options["looked"]),
         gold=known,
-        fields={"task": task_column, "worker": worker_column},
+        fields={"task": task, "worker": worker},
     )
 
 
@@ -80,10 +68,5 @@ def _as_corners(value: Floats, columns: Sequence[str]) -> Floats:
 def pairs_of(looked: object) -> frozenset[tuple[Any, Any]]:
     """Read a table of task and worker: who looked at what."""
     table = open_table(looked)
-    task, worker = (
-        ids[codes].tolist()
-        for codes, ids in (
-            table.ids(resolve_column(table, role, None)) for role in ("task", "worker")
-        )
-    )
-    return frozenset(zip(task, worker, strict=True))
+    pairs = zip(ids_of_rows(table, "task"), ids_of_rows(table, "worker"), strict=True)
+    return frozenset(pairs)

@@ -13,13 +13,12 @@ from typing import Any
 from voxpop.data.formats.base import (
     Collector,
     Mark,
-    Wishes,
-    column_ids,
     corners,
     get,
     need_columns,
-    number,
+    numbers,
     parse_json,
+    prefixed_column,
     rows_of,
 )
 from voxpop.data.tables import Table, write_table
@@ -35,81 +34,53 @@ def fits(columns: list[str]) -> bool:
     return needed <= set(columns) and any(name.startswith("Answer.") for name in columns)
 
 
-def collect(table: Table, path: object, wishes: Wishes) -> Collector:
+def collect(table: Table, path: object, task: str | None) -> Collector:
     """Read all assignments but the rejected ones."""
     need_columns(table, ["HITId", "WorkerId", "AssignmentStatus"], path)
     columns = [name for name in table.columns if name.startswith("Answer.")]
-    task_column = _task_column(table, wishes)
-    found = Collector(format=NAME, path=path, fields={"task": task_column, "worker": "WorkerId"})
-    tasks = column_ids(table.texts(task_column))
-    for row, cells in rows_of(table, ["WorkerId", "AssignmentStatus", *columns]):
-        worker, status, *answers = cells
-        where = f"{path}: row {row}"
-        task = tasks[row - 1]
+    column = prefixed_column(table, task or "HITId", "Input.")
+    found = Collector(format=NAME, path=path, fields={"task": column, "worker": "WorkerId"})
+    texts = ["WorkerId", "AssignmentStatus", *columns]
+    for where, (item, worker, status, *answers) in rows_of(table, path, [column], texts):
         if status == "Rejected":
             found.skip("rejected assignments")
             continue
-        if task is None or worker is None:
-            raise DataError(f"{where}: has no {task_column if task is None else 'WorkerId'}")
-        found.looked.add((task, worker))
-        for column, text in zip(columns, answers, strict=True):
-            if text is None:
-                continue
-            if column == _FORM:
-                _take_form(found, text, task, worker, where)
-            else:
-                _take_value(found, column.removeprefix("Answer."), text, task, worker, where)
+        if item is None or worker is None:
+            raise DataError(f"{where}: has no {column if item is None else 'WorkerId'}")
+        found.looked.add((item, worker))
+        for name, text in zip(columns, answers, strict=True):
+            if text is not None and name == _FORM:
+                _take_form(found, text, Mark(item, worker), where)
+            elif text is not None:
+                _take_value(found, name.removeprefix("Answer."), text, Mark(item, worker), where)
     return found
 
 
-def _task_column(table: Table, wishes: Wishes) -> str:
-    if wishes.task is None:
-        return "HITId"
-    for name in (wishes.task, f"Input.{wishes.task}"):
-        if name in table.columns:
-            return name
-    inputs = [name for name in table.columns if name.startswith("Input.")]
-    raise DataError(f"no column {wishes.task!r} for the task; try HITId or {shorten(inputs, 8)}")
-
-
-def _take_form(found: Collector, text: str, task: Any, worker: Any, where: str) -> None:
+def _take_form(found: Collector, text: str, mark: Mark, where: str) -> None:
     document = parse_json(text, f"{where}, {_FORM}")
     if not isinstance(document, list) or not all(isinstance(part, dict) for part in document):
         raise DataError(f"{where}, {_FORM}: expected a list of objects")
     for part in document:
         for name, value in part.items():
-            _take_value(found, str(name), value, task, worker, where)
+            _take_value(found, str(name), value, mark, where)
 
 
-def _take_value(
-    found: Collector, name: str, value: Any, task: Any, worker: Any, where: str
-) -> None:
-    """Sort out what a value is; text and what is left empty is no number."""
+def _take_value(found: Collector, name: str, value: Any, mark: Mark, where: str) -> None:
+    """Tell boxes, points, chosen buttons and numbers apart."""
     here = f"{where}, {name!r}"
     if isinstance(value, Mapping) and "boundingBoxes" in value:
-        for box in get(value, "boundingBoxes", list, here):
-            sides = (
-                number(get(box, side, object, here), here)
-                for side in ("left", "top", "width", "height")
-            )
-            mark = Mark(task, worker, corners(*sides), str(box.get("label", "")))
-            found.add(name, "box", mark)
+        for item in get(value, "boundingBoxes", list, here):
+            box = corners(*numbers(item, ("left", "top", "width", "height"), here))
+            found.add(name, "box", mark._replace(value=box, label=str(item.get("label", ""))))
     elif isinstance(value, Mapping) and "keypoints" in value:
-        for point in get(value, "keypoints", list, here):
-            at = tuple(number(get(point, axis, object, here), here) for axis in ("x", "y"))
-            found.add(name, "point", Mark(task, worker, at, str(point.get("label", ""))))
+        for item in get(value, "keypoints", list, here):
+            point = numbers(item, ("x", "y"), here)
+            found.add(name, "point", mark._replace(value=point, label=str(item.get("label", ""))))
     elif isinstance(value, Mapping):
         chosen = [key for key, on in value.items() if on is True]
-        _take_number(found, name, chosen[0] if len(chosen) == 1 else "", task, worker)
+        found.add_number(name, chosen[0] if len(chosen) == 1 else "", mark)
     else:
-        _take_number(found, name, value, task, worker)
-
-
-def _take_number(found: Collector, name: str, value: Any, task: Any, worker: Any) -> None:
-    try:
-        found.add(name, "number", Mark(task, worker, (number(value, name),)))
-    except DataError:
-        found.skip(f"answers to {name!r} that are no number", question=name)
+        found.add_number(name, value, mark)
 
 
 def review(

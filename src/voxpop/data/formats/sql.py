@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from voxpop.results.result import Result
 
 Existing = Literal["error", "replace", "append"]
-_SCHEMES = {
-    "duckdb": "duckdb",
-    "sqlite": "sqlite",
-    "postgresql": "postgresql",
-    "postgres": "postgresql",
-}
+_SCHEMES = {name: name for name in ("duckdb", "sqlite", "postgresql")} | {"postgres": "postgresql"}
 
 
 def is_url(source: object) -> bool:
@@ -56,23 +51,21 @@ def read_query(url: str, query: str) -> FrameTable:
 
 
 def write_result(
-    result: Result,
-    url: str,
-    prefix: str = "voxpop",
-    existing: Existing = "error",
+    result: Result, url: str, prefix: str = "voxpop", existing: Existing = "error"
 ) -> str:
     """Write the tables ``PREFIX_tasks`` and ``PREFIX_workers``, both or neither.
 
     Parameters
     ----------
     existing
-        What to do where they are there already: refuse, replace them, or append.
+        What to do if they exist: refuse, replace them, or append.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", prefix):
         raise ConfigError(f"prefix must be a plain name like voxpop, got {prefix!r}")
+    parts = {"tasks": result.task_columns(), "workers": result.worker_columns()}
     tables = {
-        f"{prefix}_tasks": frame(text_columns(result.task_columns(), safe=False), "pandas"),
-        f"{prefix}_workers": frame(text_columns(result.worker_columns(), safe=False), "pandas"),
+        f"{prefix}_{name}": frame(text_columns(columns, safe=False), "pandas")
+        for name, columns in parts.items()
     }
     with _connect(url, read_only=False) as (kind, connection):
         if kind == "duckdb":
@@ -112,34 +105,24 @@ def _write_adbc(connection: Any, tables: dict[str, Any], existing: Existing) -> 
 
 @contextmanager
 def _connect(url: str, read_only: bool) -> Iterator[tuple[str, Any]]:
-    """Open a database; whatever it complains of becomes one line without the password."""
+    """Open a database; its errors become one line without the password."""
     kind = _SCHEMES[url.partition("://")[0]]
     target = url if kind == "postgresql" else _path_of(url, must_exist=read_only)
+    driver: Any
     if kind == "duckdb":
-        import duckdb
+        import duckdb as driver
 
-        def opened() -> Any:
-            return duckdb.connect(target, read_only=read_only)
-
-        problems: tuple[type[Exception], ...] = (duckdb.Error,)
+        arguments = {"read_only": read_only}
     else:
         try:
-            driver = import_module(f"adbc_driver_{kind}.dbapi")
+            driver, arguments = import_module(f"adbc_driver_{kind}.dbapi"), {}
         except ImportError:
             raise ConfigError(f"{kind} needs its driver: pip install 'voxpop[sql]'") from None
-
-        def opened() -> Any:
-            return driver.connect(target)
-
-        problems = (driver.Error,)
     try:
-        connection = opened()
-        try:
+        # Closing rolls back what was not committed.
+        with closing(driver.connect(target, **arguments)) as connection:
             yield kind, connection
-        finally:
-            # What was not committed is rolled back.
-            connection.close()
-    except problems as error:
+    except driver.Error as error:
         # SQLite's driver repeats the whole statement, which nobody typed.
         told = " ".join(str(error).split()).partition(" query was:")[0]
         told = told.replace(url, safe_url(url))[:300]

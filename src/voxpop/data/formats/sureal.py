@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxpop.data.files import read_text
-from voxpop.data.formats.back import of_images, refuse_strangers, write_json
-from voxpop.data.formats.base import Collector, Mark, Wishes, get, identity, load_json, number
+from voxpop.data.formats.base import Collector, Mark, get, identity, load_json, number
+from voxpop.data.formats.writing import estimates_by_image, refuse_strangers, write_json
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
     from voxpop.results.result import Result
 
 NAME = "sureal"
-# A syntax tree takes some hundred times the size of its text.
+# A syntax tree takes about a hundred times the size of its text.
 _LARGEST_PROGRAM = 20 << 20
 
 
@@ -74,16 +74,15 @@ class _Nan(ast.NodeTransformer):
         return ast.Constant(None) if known and node.attr.lower() == "nan" else node
 
 
-def collect(path: Path, wishes: Wishes) -> Collector:
+def collect(path: Path, task: str | None) -> Collector:
     """Read the opinion scores; repeated ones of a subject count as their mean."""
     found = Collector(format=NAME, path=path, repeats="mean")
-    videos = get(load(path), "dis_videos", list, str(path))
-    name = wishes.task or _task_field(videos)
+    videos, name = _videos(path, task)
     found.fields = {"task": name, "worker": "os"}
     again = 0
     for position, video in enumerate(videos, start=1):
         where = f"{path}: video {position}"
-        task = identity(get(video, name, object, where), where)
+        item = identity(get(video, name, object, where), where)
         scores = get(video, "os", object, where)
         if isinstance(scores, list | tuple):
             scores = dict(enumerate(scores, start=1))
@@ -91,30 +90,31 @@ def collect(path: Path, wishes: Wishes) -> Collector:
             raise DataError(f"{where}: 'os' must be a list or an object of scores")
         for worker, score in scores.items():
             listed = score if isinstance(score, list | tuple) else [score]
-            kept = [item for item in listed if item is not None and item == item]
+            kept = [given for given in listed if given is not None and given == given]
             again += max(0, len(kept) - 1)
-            for item in kept:
-                value = (number(item, f"{where}, {worker!r}"),)
-                found.add("score", "number", Mark(task, identity(worker, where), value))
+            for given in kept:
+                value = (number(given, f"{where}, {worker!r}"),)
+                found.add("score", "number", Mark(item, identity(worker, where), value))
     if again:
         found.skip("repetitions, each averaged with the first score of its subject", again)
     return found
 
 
-def _task_field(videos: list[Any]) -> str:
+def _videos(path: Path, asked: str | None) -> tuple[list[Any], str]:
+    """Return the videos, and the field that names them: ``path`` where it tells them apart."""
+    videos = get(load(path), "dis_videos", list, str(path))
     paths = [video.get("path") for video in videos if isinstance(video, dict)]
     unique = len(set(map(str, paths))) == len(videos) and None not in paths
-    return "path" if unique else "asset_id"
+    return videos, asked or ("path" if unique else "asset_id")
 
 
-def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
+def write(result: Result, source: Path, out: Path, task: str | None) -> str:
     """Write what sureal writes: scores with std and 95 % half-widths, observers' inconsistency.
 
     The model is called ``voxpop``. Videos stand in the order of the data set.
     """
-    estimates = of_images(result)
-    videos = get(load(source), "dis_videos", list, str(source))
-    name = wishes.task or _task_field(videos)
+    estimates = estimates_by_image(result)
+    videos, name = _videos(source, task)
     low, high = result.interval(0.95)
     document: dict[str, Any] = {"dis_videos": {}, "observers": {}}
     n = 0
@@ -132,20 +132,18 @@ def write(result: Result, source: Path, out: Path, wishes: Wishes) -> str:
             }
     refuse_strangers(n, result, source)
     spread = np.sqrt(result.worker_variance)
+    bounds = np.sqrt(result.worker_interval)
     for u, worker in enumerate(result.worker_ids.tolist()):
-        bounds = np.sqrt(result.worker_interval[u])
+        below, above = float(spread[u] - bounds[u, 0]), float(bounds[u, 1] - spread[u])
         model = {
             "observer_inconsistency": float(spread[u]),
-            "observer_inconsistency_ci95": [
-                float(spread[u] - bounds[0]),
-                float(bounds[1] - spread[u]),
-            ],
+            "observer_inconsistency_ci95": [below, above],
         }
         if result.worker_bias.size:
-            half = 1.96 * float(result.worker_bias_sd[u, 0])
+            sd = float(result.worker_bias_sd[u, 0])
             model["observer_bias"] = float(result.worker_bias[u, 0])
-            model["observer_bias_std"] = float(result.worker_bias_sd[u, 0])
-            model["observer_bias_ci95"] = [half, half]
+            model["observer_bias_std"] = sd
+            model["observer_bias_ci95"] = [1.96 * sd, 1.96 * sd]
         document["observers"][str(u)] = {"observer": str(worker), "models": {"voxpop": model}}
     write_json(document, out)
     return f"{n} scores of {len(videos)} videos"

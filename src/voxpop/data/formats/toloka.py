@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from voxpop.data.formats.base import (
-    Collector,
-    Mark,
-    Wishes,
-    column_ids,
-    need_columns,
-    number,
-    rows_of,
-)
+from voxpop.data.formats.base import Collector, Mark, need_columns, prefixed_column, rows_of
 from voxpop.data.tables import Table
 from voxpop.errors import DataError, shorten
 
 NAME = "toloka"
 _TASK, _WORKER, _STATUS = (f"ASSIGNMENT:{part}" for part in ("task_id", "worker_id", "status"))
-# What is not among these was not finished, or was refused.
-_DONE = {"", "SUBMITTED", "APPROVED", "ACCEPTED"}
+# Any other status means unfinished or rejected.
+_DONE = {None, "", "SUBMITTED", "APPROVED", "ACCEPTED"}
 
 
 def fits(columns: list[str]) -> bool:
@@ -25,48 +17,35 @@ def fits(columns: list[str]) -> bool:
     return _WORKER in columns and any(name.startswith("OUTPUT:") for name in columns)
 
 
-def collect(table: Table, path: object, wishes: Wishes) -> Collector:
+def collect(table: Table, path: object, task: str | None) -> Collector:
     """Read all submitted and accepted answers that are numbers."""
     need_columns(table, [_WORKER], path)
-    outputs = [name for name in table.columns if name.startswith("OUTPUT:")]
-    goldens = [name.replace("OUTPUT:", "GOLDEN:") for name in outputs]
-    task_column = _task_column(table, wishes)
-    found = Collector(format=NAME, path=path, fields={"task": task_column, "worker": _WORKER})
-    tasks, workers = (column_ids(table.texts(name)) for name in (task_column, _WORKER))
-    empty: list[str | None] = [None] * len(tasks)
-    status = table.texts(_STATUS) if _STATUS in table.columns else empty
-    known = [table.texts(name) if name in table.columns else empty for name in goldens]
-    for row, answers in rows_of(table, outputs):
-        task, worker = tasks[row - 1], workers[row - 1]
-        if task is None and worker is None:
+    names = [n.removeprefix("OUTPUT:") for n in table.columns if n.startswith("OUTPUT:")]
+    column = _task_column(table, task)
+    found = Collector(format=NAME, path=path, fields={"task": column, "worker": _WORKER})
+    texts = [f"{kind}:{name}" for name in names for kind in ("OUTPUT", "GOLDEN")]
+    for where, (item, worker, status, *cells) in rows_of(
+        table, path, [column, _WORKER], [_STATUS, *texts]
+    ):
+        if item is None and worker is None:
             continue  # an empty line between two pages of tasks
-        if task is None or worker is None:
-            raise DataError(f"{path}: row {row}: has no {task_column if task is None else _WORKER}")
-        if (status[row - 1] or "") not in _DONE:
-            found.skip(f"answers with status {status[row - 1]}")
+        if item is None or worker is None:
+            raise DataError(f"{where}: has no {column if item is None else _WORKER}")
+        if status not in _DONE:
+            found.skip(f"answers with status {status}")
             continue
-        found.looked.add((task, worker))
-        for column, text, truths in zip(outputs, answers, known, strict=True):
-            name = column.removeprefix("OUTPUT:")
-            for cell, is_gold in ((text, False), (truths[row - 1], True)):
-                if cell is None:
-                    continue
-                try:
-                    value = (number(cell, name),)
-                except DataError:
-                    found.skip(f"answers to {name!r} that are no number", question=name)
-                    continue
-                found.add(name, "number", Mark(task, worker, value), gold=is_gold)
+        found.looked.add((item, worker))
+        for text, cell in zip(texts, cells, strict=True):
+            kind, _, name = text.partition(":")
+            if cell is not None:
+                found.add_number(name, cell, Mark(item, worker), gold=kind == "GOLDEN")
     return found
 
 
-def _task_column(table: Table, wishes: Wishes) -> str:
+def _task_column(table: Table, asked: str | None) -> str:
+    if asked is not None:
+        return prefixed_column(table, asked, "INPUT:")
     inputs = [name for name in table.columns if name.startswith("INPUT:")]
-    if wishes.task is not None:
-        for name in (wishes.task, f"INPUT:{wishes.task}"):
-            if name in table.columns:
-                return name
-        raise DataError(f"no column {wishes.task!r} for the task; try {shorten(inputs, 8)}")
     if _TASK in table.columns:
         return _TASK
     if len(inputs) == 1:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from voxpop.data.files import read_text
-from voxpop.data.formats.base import Collector, Mark, Wishes, column_ids, number
+from voxpop.data.formats.base import Collector, Mark, column_ids, need_columns, number
 from voxpop.data.tables import SYNONYMS, VECTORS, Table
-from voxpop.errors import DataError, shorten
+from voxpop.errors import DataError
 
 NAME = "wide"
 _MISSING = {"", "nan", "na", "n/a", "null", "none"}
@@ -51,14 +52,14 @@ def is_bare(path: Path) -> bool:
     """Tell whether a text file begins with numbers instead of names."""
     first = next((line for line in read_text(path).splitlines() if line.strip()), "")
     cells = [cell.strip() for cell in first.replace("\t", ",").replace(";", ",").split(",")]
-    # Workers that are counted, over a column without a name, are names and no answers.
+    # Consecutive numbers after an empty cell are names of workers, not answers.
     counted = not cells[0] and any(
         cells[1:] == [str(k) for k in range(start, start + len(cells) - 1)] for start in (0, 1)
     )
     return len(cells) > 1 and not counted and all(_is_number_or_missing(cell) for cell in cells)
 
 
-def collect_bare(path: Path, wishes: Wishes) -> Collector:
+def collect_bare(path: Path, missing: Sequence[float]) -> Collector:
     """Read a matrix without names: tasks and workers are numbered from 1."""
     text = read_text(path)
     delimiter = max(",\t;", key=text.partition("\n")[0].count)
@@ -71,38 +72,35 @@ def collect_bare(path: Path, wishes: Wishes) -> Collector:
         if len(row) != len(rows[0]):
             raise DataError(f"{path}: row {i} has {len(row)} cells, the first has {len(rows[0])}")
         for u, cell in enumerate(row, start=1):
-            _take(found, i, u, cell, wishes, f"{path}: row {i}, column {u}")
+            _take(found, Mark(i, u), cell, missing, f"{path}: row {i}, column {u}")
     return found
 
 
-def collect(table: Table, path: object, wishes: Wishes) -> Collector:
+def collect(table: Table, path: object, task: str | None, missing: Sequence[float]) -> Collector:
     """Read a column per worker; columns of statistics like MOS are left out."""
     names = {name.lower(): name for name in reversed(table.columns)}
     guess = next((names[s] for s in SYNONYMS["task"] if s in names), table.columns[0])
-    task_column = wishes.task or guess
-    if task_column not in table.columns:
-        raise DataError(
-            f"no column {task_column!r} for the task; they are {shorten(table.columns, 12)}"
-        )
-    others = [name for name in table.columns if name != task_column]
+    column = task or guess
+    need_columns(table, [column], path)
+    others = [name for name in table.columns if name != column]
     people = _people(others)
-    found = Collector(format=NAME, path=path, fields={"task": task_column, "worker": "header"})
+    found = Collector(format=NAME, path=path, fields={"task": column, "worker": "header"})
     for name in sorted(set(others) - set(people)):
         found.skip(f"column {name!r}")
-    tasks = column_ids(table.texts(task_column))
+    tasks = column_ids(table.texts(column))
     for name in people:
-        for row, (task, cell) in enumerate(zip(tasks, table.texts(name), strict=True), start=1):
-            if task is None:
-                raise DataError(f"{path}: column {task_column!r} is empty in row {row}")
-            _take(found, task, name, cell, wishes, f"{path}: row {row}, column {name!r}")
+        for row, (item, cell) in enumerate(zip(tasks, table.texts(name), strict=True), start=1):
+            if item is None:
+                raise DataError(f"{path}: column {column!r} is empty in row {row}")
+            _take(found, Mark(item, name), cell, missing, f"{path}: row {row}, column {name!r}")
     return found
 
 
 def _take(
-    found: Collector, task: object, worker: object, cell: str | None, wishes: Wishes, where: str
+    found: Collector, mark: Mark, cell: str | None, missing: Sequence[float], where: str
 ) -> None:
     if cell is None or cell.strip().lower() in _MISSING:
         return
     value = number(cell.strip(), where)
-    if value not in wishes.missing:
-        found.add("value", "number", Mark(task, worker, (value,)))
+    if value not in missing:
+        found.add("value", "number", mark._replace(value=(value,)))

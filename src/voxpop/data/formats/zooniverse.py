@@ -8,11 +8,9 @@ from typing import Any
 from voxpop.data.formats.base import (
     Collector,
     Mark,
-    Wishes,
-    column_ids,
     corners,
     need_columns,
-    number,
+    numbers,
     parse_json,
     rows_of,
 )
@@ -27,30 +25,26 @@ def fits(columns: list[str]) -> bool:
     return {"classification_id", "annotations", "subject_ids"} <= set(columns)
 
 
-def collect(table: Table, path: object, wishes: Wishes) -> Collector:
+def collect(table: Table, path: object, task: str | None) -> Collector:
     """Read all classifications; a question is a task of the workflow, like ``T0``.
 
-    Whoever was not logged in is known by ``user_name`` all the same, or else by ``user_ip``.
+    Volunteers who were not logged in are known by ``user_name`` too, or else by ``user_ip``.
     """
-    task_column = wishes.task or "subject_ids"
-    need_columns(table, [task_column, "annotations"], path)
+    column = task or "subject_ids"
+    need_columns(table, [column, "annotations"], path)
     names = [name for name in ("user_name", "user_ip") if name in table.columns]
     if not names:
         raise DataError(f"{path}: has neither a column user_name nor user_ip")
-    found = Collector(
-        format=NAME, path=path, fields={"task": task_column, "worker": " or ".join(names)}
-    )
-    tasks = column_ids(table.texts(task_column))
-    flows = table.texts("workflow_id") if "workflow_id" in table.columns else [None] * len(tasks)
-    several = len(set(flows)) > 1
-    for row, (text, *people) in rows_of(table, ["annotations", *names]):
-        where = f"{path}: row {row}"
-        task, worker = tasks[row - 1], next((name for name in people if name), None)
-        if task is None or worker is None or text is None:
-            raise DataError(f"{where}: has no {task_column}, user or annotations")
-        found.looked.add((task, worker))
-        prefix = f"{flows[row - 1]}:" if several else ""
-        _take_all(found, parse_json(text, where), Mark(task, worker, ()), prefix, where)
+    found = Collector(format=NAME, path=path, fields={"task": column, "worker": " or ".join(names)})
+    rows = list(rows_of(table, path, [column], ["workflow_id", "annotations", *names]))
+    several = len({flow for _, (_, flow, *_) in rows}) > 1
+    for where, (item, flow, text, *people) in rows:
+        worker = next((name for name in people if name), None)
+        if item is None or worker is None or text is None:
+            raise DataError(f"{where}: has no {column}, user or annotations")
+        found.looked.add((item, worker))
+        prefix = f"{flow}:" if several else ""
+        _take_all(found, parse_json(text, where), Mark(item, worker), prefix, where)
     return found
 
 
@@ -68,10 +62,7 @@ def _take_all(found: Collector, annotations: Any, mark: Mark, prefix: str, where
             for part in parts:
                 _take_shape(found, name, part, mark, where)
         elif value is not None:
-            try:
-                found.add(name, "number", mark._replace(value=(number(value, name),)))
-            except DataError:
-                found.skip(f"answers to {name!r} that are no number", question=name)
+            found.add_number(name, value, mark)
 
 
 def _take_shape(found: Collector, name: str, part: Any, mark: Mark, where: str) -> None:
@@ -82,12 +73,12 @@ def _take_shape(found: Collector, name: str, part: Any, mark: Mark, where: str) 
         found.skip("circles, ellipses and rotated rectangles")
         return
     here = f"{where}, {name!r}"
-    x, y = number(part["x"], here), number(part["y"], here)
     label = str(part.get("tool_label") or part.get("tool", ""))
     if part.get("frame"):
         label += f" (frame {part['frame']})"
     if {"width", "height"} <= set(part):
-        size = (number(part[side], here) for side in ("width", "height"))
-        found.add(name, "box", mark._replace(value=corners(x, y, *size), label=label))
+        box = corners(*numbers(part, ("x", "y", "width", "height"), here))
+        found.add(name, "box", mark._replace(value=box, label=label))
     else:
-        found.add(name, "point", mark._replace(value=(x, y), label=label))
+        point = numbers(part, ("x", "y"), here)
+        found.add(name, "point", mark._replace(value=point, label=label))

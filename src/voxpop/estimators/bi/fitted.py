@@ -11,8 +11,8 @@ from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.base import make_result, worker_noise
 from voxpop.estimators.bi.em_steps import Learned
-from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.inference.kernel_set import Predictions
+from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.models.model import Model
 from voxpop.models.noise import tail_variance
 from voxpop.results.audit import Audit as AnswerAudit

@@ -1,4 +1,4 @@
-"""The way back: what the writers of all formats share."""
+"""What the writers of all formats share: estimates by image, how sure they are, JSON files."""
 
 from __future__ import annotations
 
@@ -22,32 +22,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimates:
-    """The estimates of a result, image by image: position in the result, label, value."""
+    """The estimates of a result by image: position in the result, label, value."""
 
     kind: Kind
-    question: str | None
     by_image: Mapping[str, list[tuple[int, str, list[float]]]]
 
 
-def of_images(result: Result) -> Estimates:
-    """Sort the estimates by the image (or item) they are of."""
-    kind = next((k for k, names in SHAPE_NAMES.items() if names == result.value_names), "number")
-    if kind == "number" and len(result.value_names) > 1:
+def estimates_by_image(result: Result, shapes_for: str | None = None) -> Estimates:
+    """Sort the estimates by the image (or item) they are of.
+
+    ``shapes_for`` names a tool that takes boxes and points only.
+    """
+    kind: Any = next((k for k, names in SHAPE_NAMES.items() if names == result.value_names), None)
+    if kind is None and len(result.value_names) > 1:
         raise DataError(
             f"only numbers, boxes (xmin, ymin, xmax, ymax) and points (x, y) go back into a tool; "
             f"the values are {', '.join(result.value_names)}"
         )
+    if kind is None and shapes_for is not None:
+        raise DataError(f"{shapes_for} takes boxes and points; these estimates are numbers")
     by_image: dict[str, list[tuple[int, str, list[float]]]] = {}
     for i, task in enumerate(result.task_ids.tolist()):
-        place = parse_object_id(str(task)) if kind != "number" else None
+        place = None if kind is None else parse_object_id(str(task))
         image, label = (place.image, place.label) if place else (str(task), "")
         by_image.setdefault(image, []).append((i, label, result.estimate[i].tolist()))
-    question = result.value_names[0] if kind == "number" else None
-    return Estimates(kind=kind, question=question, by_image=by_image)  # type: ignore[arg-type]
+    return Estimates(kind=kind or "number", by_image=by_image)
 
 
 def confidence(result: Result) -> list[float]:
-    """Say how sure every estimate is, from 0 to 1: s / (s + sd), s the usual (median) sd."""
+    """Score how sure every estimate is, from 0 to 1: s / (s + sd), with the median sd as s."""
     sd = np.sqrt(result.variance.mean(axis=1))
     usual = float(np.median(sd))
     score = np.divide(usual, usual + sd, out=np.ones_like(sd), where=usual + sd > 0)
@@ -55,7 +58,7 @@ def confidence(result: Result) -> list[float]:
 
 
 def refuse_strangers(n: int, result: Result, source: object) -> None:
-    """Refuse a result none of whose tasks is in the source, instead of writing nothing."""
+    """Refuse a source that has none of the result's tasks, instead of writing nothing."""
     if n == 0:
         raise DataError(
             f"{source}: has none of the result's tasks ({shorten(result.task_ids)}); name the "
@@ -73,8 +76,8 @@ def training_columns(result: Result, residual_variance: float | None = None) -> 
     """Return the labels for training a model: task, value, sd, and ``sample_weight``.
 
     A label of variance v counts 1 / (v + r), scaled to a mean of one. ``residual_variance`` r is
-    what the model will not explain even of perfect labels; left out, the median variance of the
-    labels, so that the surest label counts twice the usual one at most.
+    what the model will not explain even of perfect labels. By default it is the median variance of
+    the labels: the surest label then counts at most twice as much as the median one.
     """
     variance = result.variance.mean(axis=1)
     rest = float(np.median(variance)) if residual_variance is None else residual_variance
