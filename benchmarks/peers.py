@@ -29,7 +29,7 @@ from benchmarks.workloads import (
     timed,
     use_one_core,
 )
-from voxpop.estimators.base import repeat
+from voxpop.estimators.iterate import repeat
 from voxpop.inference import engine as backends
 from voxpop.inference.engine import Backend, native_is_installed
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from collections.abc import Sequence
 
 from voxpop.data.answers import Duplicates
 from voxpop.data.read import read_answers
@@ -25,18 +24,8 @@ from voxpop.estimators.bounds.exact import Exact
 from voxpop.estimators.bounds.oracles import StrongOracle
 from voxpop.estimators.bounds.weak_oracle import WeakOracle
 from voxpop.estimators.conformal import widen_by_gold
+from voxpop.estimators.registry import ESTIMATORS, make_estimator
 from voxpop.results.result import Result
-
-ESTIMATORS: dict[str, type[Estimator]] = {
-    estimator.name: estimator
-    for estimator in (
-        *(Auto, BI, NBI, Raykar, PG1, GoldFirst),
-        *(Average, Median, GeometricMedian, HodgesLehmann, Huber),
-        *(CATD, CRH, GTM, KDEm, TwoWay, P910, P913, QuantiseClassify),
-        *(StrongOracle, WeakOracle, Exact),
-    )
-}
-"""Every estimator by its name on the command line."""
 
 
 def aggregate(
@@ -67,31 +56,6 @@ def aggregate(
         raise ConfigError(f"method must be a name or an estimator like BI(), got {method!r}")
     answers = read_answers(source, task, worker, values, gold, duplicates=duplicates)
     return estimator.fit(answers, on_sweep)
-
-
-def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -> Estimator:
-    """Make the estimator of that name; say which argument it lacks or does not take.
-
-    ``"auto"`` with an argument that only BI has is BI: who states the noise wants no contest.
-    """
-    if method not in ESTIMATORS:
-        raise ConfigError(f"no method {method!r}; choose one of {', '.join(ESTIMATORS)}")
-    kind = ESTIMATORS[method]
-    given = dict(arguments or {})
-    known = _arguments(kind)
-    if kind is Auto and given.keys() - known.keys() and given.keys() <= _arguments(BI).keys():
-        kind, known = BI, _arguments(BI)
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"method {method!r} takes no {name}")
-    for name, argument in known.items():
-        if name not in given and argument.default is argument.default_factory is MISSING:
-            raise ConfigError(f"method {method!r} needs {name}")
-    return kind(**given)
-
-
-def _arguments(kind: type[Estimator]) -> dict[str, Field[object]]:
-    return {argument.name: argument for argument in fields(kind)}  # type: ignore[arg-type]
 
 
 __all__ = [

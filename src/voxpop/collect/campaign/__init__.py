@@ -33,7 +33,7 @@ from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers
 from voxpop.errors import DataError, require, shorten
-from voxpop.estimators.base import make_result, worker_noise
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result

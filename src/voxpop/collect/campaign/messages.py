@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.collect.campaign.ledger import Growing, Ledger
-from voxpop.estimators.base import repeat
+from voxpop.estimators.iterate import repeat
 from voxpop.inference.cost_model import WayName, choose_way
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernel_set import Heard, Sweep, belief

@@ -9,17 +9,15 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
+from voxpop.data.sums import (
     mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
+    medians,
     squared_residual,
+    variance_within_tasks,
     weighted_means,
 )
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.make_result import make_result, normal_posterior, plain_noise
 from voxpop.results.result import Result, Trace
 
 
@@ -55,32 +53,6 @@ class Median(Estimator):
         """Aggregate the answers."""
         inflation = np.where(answers.task_degree > 2, np.pi / 2, 1.0)[:, None]
         return unweighted(answers, self, medians(answers), inflation)
-
-
-def medians(answers: Answers) -> Floats:
-    """Median answer of every task, coordinate by coordinate."""
-    first, degree = answers.task_ptr[:-1], answers.task_degree
-    estimate = np.empty((answers.n_tasks, answers.dimension))
-    for j in range(answers.dimension):
-        ordered = answers.value[np.lexsort((answers.value[:, j], answers.task)), j]
-        low, high = ordered[first + (degree - 1) // 2], ordered[first + degree // 2]
-        estimate[:, j] = low + (high - low) / 2
-    return estimate
-
-
-def variance_within_tasks(answers: Answers) -> Floats:
-    """Variance of an answer about its task's mean, per coordinate, pooled over all tasks.
-
-    Where no task has two answers there is nothing to pool, and the spread of the answers over
-    all tasks stands in: an upper bound, since the tasks' own spread is in it. Of a single answer
-    nothing is known but its size.
-    """
-    spare = answers.n_edges - answers.n_tasks
-    if spare == 0:
-        spread = answers.value.var(axis=0)
-        return np.asarray(np.where(spread > 0, spread, answers.value[0] ** 2))
-    mean = weighted_means(answers, np.ones(answers.n_edges))
-    return np.asarray(((answers.value - mean[answers.task]) ** 2).sum(axis=0) / spare)
 
 
 def unweighted(

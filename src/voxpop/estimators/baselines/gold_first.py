@@ -8,20 +8,15 @@ from typing import ClassVar
 import numpy as np
 
 from voxpop.data.answers import Answers
+from voxpop.data.sums import sum_by_task, sum_by_worker, variance_within_tasks, weighted_means
 from voxpop.errors import DataError, require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.make_result import (
     make_result,
     normal_posterior,
     plain_noise,
-    plain_settings,
     relative_weight,
-    sum_by_task,
-    sum_by_worker,
-    weighted_means,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
 from voxpop.results.result import Result
 
 

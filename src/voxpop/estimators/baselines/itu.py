@@ -9,23 +9,22 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
+from voxpop.data.sums import (
     mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    repeat,
-    require_stop,
     sum_by_task,
     sum_by_worker,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.iterate import repeat, require_stop
+from voxpop.estimators.make_result import (
+    make_result,
+    normal_posterior,
+    plain_noise,
+    relative_weight,
+)
 from voxpop.results.result import Result, Trace
 
 # In P.910 nobody is taken for more consistent than this share of the middle worker's variance.

@@ -8,24 +8,23 @@ from typing import ClassVar
 import numpy as np
 
 from voxpop.data.answers import Answers
-from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
+from voxpop.data.sums import (
     mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    repeat,
-    require_stop,
     squared_residual,
     sum_by_task,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.errors import require
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.iterate import repeat, require_stop
+from voxpop.estimators.make_result import (
+    make_result,
+    normal_posterior,
+    plain_noise,
+    relative_weight,
+)
 from voxpop.results.result import Result
 
 

@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import Answers
-from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    WorkerNoise,
-    make_result,
-    normal_posterior,
-    plain_settings,
-    relative_weight,
-    repeat,
+from voxpop.data.sums import (
     sum_by_task,
     sum_by_worker,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.errors import require
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.iterate import repeat
+from voxpop.estimators.make_result import (
+    WorkerNoise,
+    make_result,
+    normal_posterior,
+    relative_weight,
+)
 from voxpop.results.result import Result
 
 # The least share of the variance within tasks that biases are thought to have, unless told.

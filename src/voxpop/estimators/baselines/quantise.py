@@ -11,22 +11,15 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.sums import mean_by_worker, squared_residual, sum_by_task, sum_by_worker, with_gold
 from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.iterate import repeat, require_stop
+from voxpop.estimators.make_result import (
     make_result,
-    mean_by_worker,
     normal_posterior,
     plain_noise,
-    plain_settings,
     relative_weight,
-    repeat,
-    require_stop,
-    squared_residual,
-    sum_by_task,
-    sum_by_worker,
-    with_gold,
 )
 from voxpop.results.result import Result, Trace
 

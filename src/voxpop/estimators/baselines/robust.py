@@ -10,16 +10,11 @@ from scipy.special import gammaln, ndtr
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.sums import by_degree, medians, sum_by_task
 from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    by_degree,
-    repeat,
-    require_stop,
-    sum_by_task,
-)
-from voxpop.estimators.baselines.averages import medians, unweighted
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.baselines.averages import unweighted
+from voxpop.estimators.iterate import repeat, require_stop
 from voxpop.results.result import Result
 
 # The sd of a Gaussian is this much larger than the median of its absolute deviations.

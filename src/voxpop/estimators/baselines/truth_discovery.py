@@ -15,26 +15,18 @@ from scipy.special import chdtri
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
+from voxpop.data.sums import (
     by_degree,
-    make_result,
     mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    repeat,
-    require_stop,
     squared_residual,
     sum_by_task,
     sum_by_worker,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.errors import require
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.weighing import (
     FLOOR,
     alternate,
@@ -44,6 +36,13 @@ from voxpop.estimators.baselines.weighing import (
     weighted_medians,
     weighted_result,
     worker_residual,
+)
+from voxpop.estimators.iterate import repeat, require_stop
+from voxpop.estimators.make_result import (
+    make_result,
+    normal_posterior,
+    plain_noise,
+    relative_weight,
 )
 from voxpop.results.result import Result
 

@@ -12,19 +12,11 @@ from scipy.sparse.csgraph import connected_components
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.sums import mean_by_worker, sum_by_task, sum_by_worker
 from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
-    mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    sum_by_task,
-    sum_by_worker,
-)
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average
+from voxpop.estimators.make_result import make_result, normal_posterior, plain_noise
 from voxpop.inference.message_passing import blocks
 from voxpop.results.result import Result
 

@@ -8,23 +8,24 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
+from voxpop.data.sums import (
     mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    repeat,
+    medians,
     squared_residual,
     sum_by_task,
     sum_by_worker,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import medians, variance_within_tasks
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.iterate import repeat
+from voxpop.estimators.make_result import (
+    make_result,
+    normal_posterior,
+    plain_noise,
+    relative_weight,
+)
 from voxpop.results.result import Result, Trace
 
 # Nobody is taken for more precise than this share of the middle worker's variance: a tenth of

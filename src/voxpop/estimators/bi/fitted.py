@@ -9,8 +9,8 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import make_result, worker_noise
 from voxpop.estimators.bi.em_steps import Learned
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.inference.mixture_messages import Audit
 from voxpop.models.model import Model

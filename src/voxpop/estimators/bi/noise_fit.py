@@ -9,12 +9,8 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import (
-    OnSweep,
-    repeat,
-    weighted_means,
-    with_gold,
-)
+from voxpop.data.sums import weighted_means, with_gold
+from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.em_steps import (
     BiasBelief,
     Learned,
@@ -37,6 +33,7 @@ from voxpop.estimators.bi.initialise import (
     starting_levels,
 )
 from voxpop.estimators.bi.noise_levels import telling_workers
+from voxpop.estimators.iterate import repeat
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernels.posterior import Posterior, stretched

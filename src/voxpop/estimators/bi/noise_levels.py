@@ -10,9 +10,16 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import OnSweep, mean_by_worker, repeat, squared_residual, with_gold
-from voxpop.estimators.baselines.averages import medians, variance_within_tasks
+from voxpop.data.sums import (
+    mean_by_worker,
+    medians,
+    squared_residual,
+    variance_within_tasks,
+    with_gold,
+)
+from voxpop.estimators.base import OnSweep
 from voxpop.estimators.baselines.nbi import NBI
+from voxpop.estimators.iterate import repeat
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 

@@ -13,14 +13,8 @@ from scipy.special import logsumexp, softmax
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.errors import ConfigError
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    as_tuples,
-    make_result,
-    plain_settings,
-    worker_noise,
-)
+from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior, known, log_known
 from voxpop.models.model import Model

@@ -9,16 +9,13 @@ import numpy as np
 
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_variances
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
+from voxpop.data.sums import sum_by_task, weighted_means
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.make_result import (
     WorkerNoise,
     make_result,
     normal_posterior,
-    plain_settings,
     relative_weight,
-    sum_by_task,
-    weighted_means,
 )
 from voxpop.results.result import Result
 

@@ -13,16 +13,10 @@ from scipy.sparse import csr_array
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_variances
+from voxpop.data.sums import by_degree
 from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    WorkerNoise,
-    by_degree,
-    make_result,
-    plain_settings,
-    relative_weight,
-)
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.make_result import WorkerNoise, make_result, relative_weight
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior, known, log_known
 from voxpop.inference.message_passing import blocks, model_in_units, noise_unit
