@@ -14,22 +14,28 @@ _BLOCK_NUMBERS = 1_000_000
 
 
 def sum_by_task(answers: Answers, per_edge: Floats) -> Floats:
-    """Add up numbers of the edges of each task."""
+    """Sum over the answers of each task."""
     return np.add.reduceat(per_edge, answers.task_ptr[:-1], axis=0)
 
 
 def sum_by_worker(answers: Answers, per_edge: Floats) -> Floats:
-    """Add up numbers of the edges of each worker."""
+    """Sum over the answers of each worker."""
     return np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1], axis=0)
 
 
+def mean_by_task(answers: Answers, per_edge: Floats) -> Floats:
+    """Average over the answers of each task."""
+    return np.asarray((sum_by_task(answers, per_edge).T / answers.task_degree).T)
+
+
 def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
-    """Average a number over the edges of each worker."""
-    return np.asarray(sum_by_worker(answers, per_edge) / answers.worker_degree)
+    """Average over the answers of each worker."""
+    return np.asarray((sum_by_worker(answers, per_edge).T / answers.worker_degree).T)
 
 
-def weighted_means(answers: Answers, weight: Floats) -> Floats:
-    """Mean answer of every task, with one weight per edge."""
+def weighted_means(answers: Answers, weight: Floats | None = None) -> Floats:
+    """Mean answer of every task, with one weight per answer; without weights, the plain mean."""
+    weight = np.ones(answers.n_edges) if weight is None else weight
     # About one answer of the task, so that small differences of large values are kept.
     origin = answers.value[answers.task_ptr[:-1]]
     deviation = answers.value - origin[answers.task]
@@ -52,7 +58,7 @@ def medians(answers: Answers) -> Floats:
 
 
 def with_gold(answers: Answers, estimate: Floats) -> Floats:
-    """Put known truths in the place of estimates."""
+    """Replace the estimates of gold tasks by their truths."""
     if answers.gold is None:
         return estimate
     return np.where(answers.is_gold[:, None], answers.gold, estimate)
@@ -66,24 +72,23 @@ def squared_residual(answers: Answers, estimate: Floats) -> Floats:
 def variance_within_tasks(answers: Answers) -> Floats:
     """Variance of an answer about its task's mean, per coordinate, pooled over all tasks.
 
-    Where no task has two answers there is nothing to pool, and the spread of the answers over
-    all tasks stands in: an upper bound, since the tasks' own spread is in it. Of a single answer
-    nothing is known but its size.
+    If no task has two answers, this is the variance of all answers: an upper bound, since it
+    includes the variance between tasks. For a single answer it is the answer squared.
     """
-    spare = answers.n_edges - answers.n_tasks
-    if spare == 0:
+    freedom = answers.n_edges - answers.n_tasks
+    if freedom == 0:
         spread = answers.value.var(axis=0)
         return np.asarray(np.where(spread > 0, spread, answers.value[0] ** 2))
-    mean = weighted_means(answers, np.ones(answers.n_edges))
-    return np.asarray(((answers.value - mean[answers.task]) ** 2).sum(axis=0) / spare)
+    residual = answers.value - weighted_means(answers)[answers.task]
+    return np.asarray((residual**2).sum(axis=0) / freedom)
 
 
 def by_degree(
     answers: Answers, numbers_per_task: Callable[[int], int]
 ) -> Iterator[tuple[Index, Index]]:
-    """Tasks with equally many answers and their edges (n, l), in blocks of bounded memory.
+    """Tasks of equal degree l and their edges (n, l), in blocks of bounded memory.
 
-    ``numbers_per_task`` says how many numbers a task with so many answers takes.
+    ``numbers_per_task`` says how many numbers a task of a given degree takes.
     """
     for size in np.unique(answers.task_degree).tolist():
         tasks = np.flatnonzero(answers.task_degree == size)

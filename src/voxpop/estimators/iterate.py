@@ -1,4 +1,4 @@
-"""The iteration loop: sweep until the change is small, and damp where it does not fall."""
+"""The iteration loop: sweep until the change is small, with more damping where it stalls."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _PATIENCE = 8
 # What counts as a new low: a tenth below the last one, so that a slow drift is not progress.
 _NEW_LOW = 0.9
 _DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.85)
+UNDAMPED = (0.0,)
+"""For sweeps that cannot oscillate, such as EM."""
 
 
-def repeat(
+def iterate_until(
     sweep: Callable[[float], float],
-    *,
     tol: float,
     max_iter: int,
     what: str,
@@ -30,8 +31,8 @@ def repeat(
 ) -> Trace:
     """Call ``sweep(damping)`` until the change it returns is at most ``tol``.
 
-    Starts with the first of ``dampings``, undamped; when the change stops falling, it goes on to
-    the next (M17). Warns when it stops at ``max_iter``, unless that is as good an end.
+    Starts with the first of ``dampings``; when the change stops falling, it takes the next (M17).
+    Warns when it stops at ``max_iter``, unless ``warn`` is false.
     """
     changes: list[float] = []
     used: list[float] = []
@@ -50,20 +51,16 @@ def repeat(
         elif since >= _PATIENCE and stage + 1 < len(dampings):
             stage, lowest, since = stage + 1, np.inf, 0
     if warn:
-        _warn_of_limit(what, max_iter, changes[-1], tol)
+        warnings.warn(
+            f"{what} stopped after {max_iter} sweeps with a change of {changes[-1]:.2g}, above "
+            f"tol = {tol:g}; raise max_iter, or read the estimates as approximate",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
     return Trace(changes=tuple(changes), dampings=tuple(used), converged=False)
 
 
-def _warn_of_limit(what: str, max_iter: int, change: float, tol: float) -> None:
-    warnings.warn(
-        f"{what} stopped after {max_iter} sweeps with a change of {change:.2g}, above "
-        f"tol = {tol:g}; raise max_iter, or read the estimates as approximate",
-        ConvergenceWarning,
-        stacklevel=4,
-    )
-
-
 def require_stop(tol: float, max_iter: int) -> None:
-    """Check what every iterative method takes."""
+    """Check the arguments that every iterative method takes."""
     require(tol > 0, f"tol must be positive, got {tol}")
     require(max_iter >= 1, f"max_iter must be at least 1, got {max_iter}")

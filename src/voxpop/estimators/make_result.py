@@ -1,7 +1,8 @@
-"""From estimates and worker variances to a Result."""
+"""From estimates and worker variances to a ``Result``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,8 @@ from scipy.special import chdtri, ndtri
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import with_gold
+from voxpop.data.sums import mean_by_worker, squared_residual, with_gold
+from voxpop.estimators.base import Estimator, plain_settings
 from voxpop.estimators.plug_in import plug_in_audit
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
@@ -20,7 +22,7 @@ from voxpop.results.result import PROBABILITIES, Result, Trace
 
 @dataclass(frozen=True)
 class WorkerNoise:
-    """What an estimator found of the workers; the level arrays are empty without levels."""
+    """What an estimator infers of the workers; the level arrays are empty without levels."""
 
     variance: Floats
     interval: Floats
@@ -39,9 +41,9 @@ def make_result(
     notes: tuple[str, ...] = (),
     audit: Audit | None = None,
 ) -> Result:
-    """Put together what was found of tasks and workers with what the answers are.
+    """Combine what was inferred of tasks and workers with the ids and names of the answers.
 
-    Without an audit of its own, a method is audited by what its weights predict.
+    Without an audit of its own, a method gets the plug-in audit.
     """
     if audit is None:
         audit = plug_in_audit(
@@ -70,12 +72,48 @@ def make_result(
     )
 
 
-def normal_posterior(answers: Answers, estimate: Floats, variance: Floats) -> Posterior:
-    """Take the truths as Gaussian, and gold tasks as known."""
+def gaussian_result(
+    estimator: Estimator,
+    answers: Answers,
+    estimate: Floats,
+    variance: Floats,
+    worker_variance: Floats | None = None,
+    worker_weight: Floats | None = None,
+    *,
+    worker_interval: Floats | None = None,
+    trace: Trace | None = None,
+    notes: tuple[str, ...] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Result:
+    """Make the result of a method whose posteriors are Gaussian; gold tasks get their truth.
+
+    Parameters
+    ----------
+    estimate, variance
+        Of every task and coordinate, (n, d); a variance (n, 1) holds for all coordinates.
+    worker_variance, worker_interval
+        Of every worker, per coordinate. By default the mean squared residual of the worker's
+        answers, and the 95 % interval of a variance estimated from as many Gaussian residuals.
+    worker_weight
+        What an answer of each worker counts, in any unit; by default all count alike.
+    trace, notes, settings
+        How the iteration went, sentences for the user, and what to keep beside the arguments.
+    """
     estimate = with_gold(answers, estimate)
-    variance = np.where(answers.is_gold[:, None], 0.0, variance)
+    variance = np.where(answers.is_gold[:, None], 0.0, np.broadcast_to(variance, estimate.shape))
     spread = np.sqrt(variance)[:, :, None] * ndtri(PROBABILITIES)
-    return Posterior(estimate, variance, estimate[:, :, None] + spread)
+    found = Posterior(estimate, variance, estimate[:, :, None] + spread)
+    if worker_variance is None:
+        residual = squared_residual(answers, estimate) / answers.dimension
+        worker_variance = mean_by_worker(answers, residual)
+    if worker_interval is None:
+        freedom = answers.worker_degree * answers.dimension
+        ends = [freedom * worker_variance / chdtri(freedom, p) for p in (0.025, 0.975)]
+        worker_interval = np.stack(ends, axis=1)
+    weight = np.ones(answers.n_workers) if worker_weight is None else worker_weight
+    workers = WorkerNoise(worker_variance, worker_interval, relative_weight(weight))
+    settings = plain_settings(estimator) | dict(settings or {})
+    return make_result(answers, settings, found, workers, trace, notes)
 
 
 def relative_weight(precision: Floats) -> Floats:
@@ -85,23 +123,10 @@ def relative_weight(precision: Floats) -> Floats:
     return np.asarray(weight / weight.mean())
 
 
-def variance_interval(answers: Answers, variance: Floats) -> Floats:
-    """95 % interval of a variance that is a mean of squared Gaussian residuals."""
-    freedom = answers.worker_degree * answers.dimension
-    quantile = [freedom * variance / chdtri(freedom, p) for p in (0.025, 0.975)]
-    return np.stack(quantile, axis=1)
-
-
-def plain_noise(answers: Answers, variance: Floats, weight: Floats) -> WorkerNoise:
-    """Say what was found of workers where their variance is a mean of squared residuals."""
-    return WorkerNoise(variance, variance_interval(answers, variance), weight)
-
-
 def worker_noise(posterior: Floats, model: Model, between: bool = False) -> WorkerNoise:
-    """Sum up each worker's probabilities of the levels: expected variance, interval, weight.
+    """Summarise each worker's posterior over the levels: expected variance, interval, weight.
 
-    With ``between`` a level stands for all variances about it, as on a grid that was laid over the
-    data; otherwise for itself.
+    With ``between`` a level stands for all variances near it, as on a grid; otherwise for itself.
     """
     levels = model.levels
     return WorkerNoise(
@@ -122,16 +147,12 @@ def _among(posterior: Floats, levels: Floats) -> Floats:
 
 
 def _between(posterior: Floats, levels: Floats) -> Floats:
-    """95 % intervals (m, 2) of levels that share what lies between them halfway, in logs."""
-    log_level = np.log(levels)
+    """95 % intervals (m, 2); a level covers half the way to its neighbours, in logarithms."""
     if len(levels) == 1:
         return _among(posterior, levels)
+    log_level = np.log(levels)
     middle = 0.5 * (log_level[1:] + log_level[:-1])
-    edge = np.concatenate(
-        [2 * log_level[:1] - middle[:1], middle, 2 * log_level[-1:] - middle[-1:]]
-    )
-    cumulated = np.concatenate(
-        [np.zeros((len(posterior), 1)), np.cumsum(posterior, axis=1)], axis=1
-    )
+    edge = [2 * log_level[0] - middle[0], *middle, 2 * log_level[-1] - middle[-1]]
+    cumulated = np.insert(np.cumsum(posterior, axis=1), 0, 0.0, axis=1)
     ends = [np.interp((0.025, 0.975), row / row[-1], edge) for row in cumulated]
     return np.asarray(np.exp(np.array(ends).reshape(-1, 2)))

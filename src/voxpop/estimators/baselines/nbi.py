@@ -17,25 +17,20 @@ from voxpop.data.sums import (
     with_gold,
 )
 from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep, plain_settings
-from voxpop.estimators.iterate import repeat, require_stop
-from voxpop.estimators.make_result import (
-    make_result,
-    normal_posterior,
-    plain_noise,
-    relative_weight,
-)
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.iterate import UNDAMPED, iterate_until, require_stop
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
 class NBI(Estimator):
-    """Weigh by inverse variance, take variances from the residuals, and repeat (M19).
+    """Weigh by inverse variance, estimate variances from the residuals, and iterate (M19).
 
-    Left alone, a worker whose answers decide their own estimates is taken for ever more precise,
-    down to a variance of zero. Variances are therefore held above ``floor`` times the mean
-    squared residual about the plain average; the result notes whom that concerns. Its sd takes
-    the found variances for true and is too small where workers have few answers.
+    Without a bound, a worker whose answers dominate their own estimates would seem ever more
+    precise, down to a variance of zero. Variances are therefore at least ``floor`` times the mean
+    squared residual about the plain average; the result notes how many workers that concerns. The
+    sd takes the variances as known and is too small where workers have few answers.
     """
 
     floor: float = 1e-3
@@ -51,13 +46,13 @@ class NBI(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         variance = np.ones(answers.n_workers)
-        estimate = with_gold(answers, weighted_means(answers, np.ones(answers.n_edges)))
+        estimate = with_gold(answers, weighted_means(answers))
         lowest = self.floor * float(squared_residual(answers, estimate).mean())
 
         def sweep(_: float) -> float:
             nonlocal variance, estimate
             residual = mean_by_worker(answers, squared_residual(answers, estimate))
-            # Where all answers of every task agree there is no floor, and nothing to weigh.
+            # Without a floor all answers to every task agree, and all weights are equal.
             new = np.maximum(residual, lowest) if lowest else np.ones_like(residual)
             change = float(np.abs(np.log(new / variance)).max())
             variance = new
@@ -66,30 +61,21 @@ class NBI(Estimator):
             return change
 
         # Each sweep raises the likelihood: there is nothing to damp.
-        trace = repeat(
-            sweep,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            what="NBI",
-            on_sweep=on_sweep,
-            dampings=(0.0,),
-        )
-        # The paper's variance sums over coordinates; the tables speak of one coordinate. Where
-        # no answer differs from its estimate, the noise is that of the average: 0 where answers
-        # agree, and as large as can be where no task has two.
+        trace = iterate_until(sweep, self.tol, self.max_iter, "NBI", on_sweep, UNDAMPED)
+        # The paper's variance sums over coordinates, a result's is per coordinate. Where no answer
+        # differs from its estimate, the noise is that of the average.
         within = float(variance_within_tasks(answers).mean())
-        per_coordinate = variance / answers.dimension if lowest else within * variance
         precision = sum_by_task(answers, 1.0 / variance[answers.worker])[:, None]
-        scale = 1.0 / answers.dimension if lowest else within
-        task_variance = np.repeat(scale / precision, answers.dimension, axis=1)
         held = int((variance <= lowest).sum())
         note = f"{held} of {answers.n_workers} workers' variances were held at NBI's floor"
-        workers = plain_noise(answers, per_coordinate, relative_weight(1.0 / variance))
-        return make_result(
+        return gaussian_result(
+            self,
             answers,
-            plain_settings(self) | {"floor_variance": lowest / answers.dimension},
-            normal_posterior(answers, estimate, task_variance),
-            workers,
-            trace,
-            (note,) if held else (),
+            estimate,
+            (1.0 / answers.dimension if lowest else within) / precision,
+            variance / answers.dimension if lowest else within * variance,
+            1.0 / variance,
+            trace=trace,
+            notes=(note,) if held else (),
+            settings={"floor_variance": lowest / answers.dimension},
         )

@@ -18,33 +18,27 @@ from voxpop.data.sums import (
     with_gold,
 )
 from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep, plain_settings
-from voxpop.estimators.iterate import repeat, require_stop
-from voxpop.estimators.make_result import (
-    make_result,
-    normal_posterior,
-    plain_noise,
-    relative_weight,
-)
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.iterate import UNDAMPED, iterate_until, require_stop
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raykar(Estimator):
-    """EM for the workers' variances; the truths, with a flat prior, are its hidden variables.
+    """EM for the workers' variances; the truths, with a flat prior, are the latent variables.
 
-    The regression model of Raykar et al. without features. Where NBI takes the estimates for the
-    truths when it works out residuals, EM adds what is uncertain about them::
+    The regression model of Raykar et al. without features. Where NBI takes the residuals about the
+    estimates as they are, EM adds the uncertainty v_i of the estimates::
 
         v_i = 1 / sum_u 1/s_u,   mu_i = v_i sum_u A_iu / s_u
         s_u = mean over i of ( |A_iu - mu_i|^2 / d + v_i )
 
-    No sweep lowers the likelihood of the answers, the truths integrated out; its values are kept
-    in the result's settings under ``log_likelihood``, up to a constant. It is bounded for any one
-    worker, so that variances creep to zero at most; they are held above ``floor`` times the
-    variance within tasks. EM stops when a sweep raises the log likelihood by no more than
-    ``tol``. The sd takes the variances found for true and is too small where workers have few
-    answers.
+    No sweep lowers the marginal likelihood of the answers, which the result keeps, up to a
+    constant, in its settings under ``log_likelihood``. Variances may still creep towards zero;
+    they are at least ``floor`` times the variance within tasks. EM stops when a sweep raises the
+    log likelihood by no more than ``tol``. The sd takes the variances as known and is too small
+    where workers have few answers.
 
     References
     ----------
@@ -74,32 +68,25 @@ class Raykar(Estimator):
             nonlocal variance, mean, uncertain
             residual = squared_residual(answers, mean) / (answers.dimension * unit)
             new = mean_by_worker(answers, residual + uncertain[answers.task])
-            new = np.maximum(new, self.floor)
-            variance = new
+            variance = np.maximum(new, self.floor)
             mean, uncertain = _truths(answers, variance)
             history.append(_log_likelihood(answers, variance, mean, unit))
-            # EM creeps where the likelihood is flat, as it is in the smallest variances.
+            # Where the likelihood is flat, as in the smallest variances, these change forever.
             return abs(history[-1] - history[-2])
 
-        trace = repeat(
-            sweep,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            what="Raykar's EM",
-            on_sweep=on_sweep,
-            dampings=(0.0,),
-        )
-        task_variance = np.repeat(within * uncertain[:, None], answers.dimension, axis=1)
-        workers = plain_noise(answers, within * variance, relative_weight(1.0 / variance))
+        trace = iterate_until(sweep, self.tol, self.max_iter, "Raykar's EM", on_sweep, UNDAMPED)
         held = int((variance <= self.floor).sum())
         note = f"{held} of {answers.n_workers} workers' variances were held at Raykar's floor"
-        return make_result(
+        return gaussian_result(
+            self,
             answers,
-            plain_settings(self) | {"log_likelihood": history},
-            normal_posterior(answers, mean, task_variance),
-            workers,
-            trace,
-            (note,) if held else (),
+            mean,
+            within * uncertain[:, None],
+            within * variance,
+            1.0 / variance,
+            trace=trace,
+            notes=(note,) if held else (),
+            settings={"log_likelihood": history},
         )
 
 
@@ -112,13 +99,13 @@ def _truths(answers: Answers, variance: Floats) -> tuple[Floats, Floats]:
 
 
 def _log_likelihood(answers: Answers, variance: Floats, mean: Floats, unit: float) -> float:
-    """Log density of the answers, up to a constant; about gold where that is known.
+    """Marginal log likelihood of the answers, up to a constant.
 
     For one task, with W = sum 1/s_u and the weighted mean mu::
 
         -1/2 [ d (log W + sum log s_u) + sum |A_u - mu|^2 / s_u ]
 
-    where the term in W is there only if the truth was integrated out.
+    For a gold task mu is the known truth, and the term in W is left out.
     """
     per_edge = variance[answers.worker]
     fit = (squared_residual(answers, mean) / (unit * per_edge)).sum()

@@ -1,4 +1,4 @@
-"""Two-way random effects: every task and every worker shifts the answers, by a random amount."""
+"""Two-way random effects: every task and every worker shifts the answers at random."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scipy.sparse.csgraph import connected_components
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import mean_by_worker, sum_by_task, sum_by_worker
+from voxpop.data.sums import mean_by_task, mean_by_worker, sum_by_task, sum_by_worker
 from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.baselines.averages import Average
-from voxpop.estimators.make_result import make_result, normal_posterior, plain_noise
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.inference.message_passing import blocks
 from voxpop.results.result import Result
 
@@ -29,12 +29,12 @@ class TwoWay(Estimator):
     """Two-way random effects: answer = mean + task + worker + noise, the best linear predictor.
 
     Coordinate by coordinate. The variances of tasks, workers and noise come from Henderson's
-    third method: three sums of squares set equal to their expectations (for a balanced table
-    that is REML). Given these the estimates are the best linear unbiased predictors, which draw
-    tasks and biases of few answers towards the mean, and the sd is that of the prediction error.
-    All workers are equally noisy here. Gold is returned as it is, and not learned from. Where
-    answers cannot tell noise from effects (no task and worker are joined by two ways), the
-    result is the plain average's, and a note says so.
+    third method: three sums of squares are equated to their expectations (for a balanced table
+    that is REML). Given these, the estimates are the best linear unbiased predictors, which shrink
+    effects with few answers towards the mean, and the sd is that of the prediction error. All
+    workers are equally noisy in this model. Gold is returned, but not learned from. Where noise and
+    effects are confounded (the graph has no cycle), the result is that of the plain average, and a
+    note says so.
 
     References
     ----------
@@ -76,14 +76,15 @@ class TwoWay(Estimator):
             estimate[:, j], variance[:, j] = found * unit + origin, error * unit**2
             residual[:, j] = left * unit
         lost = answers.dimension - len(components)
-        note = "noise cannot be told from effects here: the plain average"
-        worker_variance = mean_by_worker(answers, (residual**2).mean(axis=1))
-        return make_result(
+        note = "noise and effects are confounded here: the estimates are plain averages"
+        return gaussian_result(
+            self,
             answers,
-            plain_settings(self) | {"variance_components": components},
-            normal_posterior(answers, estimate, variance),
-            plain_noise(answers, worker_variance, np.ones(answers.n_workers)),
+            estimate,
+            variance,
+            mean_by_worker(answers, (residual**2).mean(axis=1)),
             notes=(note,) if lost else (),
+            settings={"variance_components": components},
         )
 
 
@@ -102,8 +103,8 @@ class _Design:
     def components(self, y: Floats) -> tuple[float, float, float] | None:
         """Variances of noise, tasks and workers by Henderson's third method; None if confounded.
 
-        With SS_t the squares about the tasks' means, SS_w about the workers', and SS_e about the
-        fit of both, and c connected parts::
+        With SS_t the squares about the tasks' means, SS_w about the workers', SS_e about the fit
+        of both, and c connected components::
 
             E SS_e = s_e (N - n - m + c)
             E SS_t = s_w sum_e (1 - 1/n_i) + s_e (N - n)
@@ -112,12 +113,10 @@ class _Design:
         a = self.answers
         n, m, c = a.n_tasks, a.n_workers, self.n_parts
         free = a.n_edges - n - m + c
-        about_task = y - (sum_by_task(a, y) / a.task_degree)[a.task]
-        about_worker = y - (sum_by_worker(a, y) / a.worker_degree)[a.worker]
-        within_task, within_worker = (
-            float(about_task @ about_task),
-            float(about_worker @ about_worker),
-        )
+        about_task = y - mean_by_task(a, y)[a.task]
+        about_worker = y - mean_by_worker(a, y)[a.worker]
+        within_task = float(about_task @ about_task)
+        within_worker = float(about_worker @ about_worker)
         several_of_task = float((1 - 1 / a.task_degree[a.task]).sum())
         several_of_worker = float((1 - 1 / a.worker_degree[a.worker]).sum())
         if free <= 0 or not several_of_task or not several_of_worker:
@@ -142,7 +141,7 @@ class _Design:
     def predict(
         self, y: Floats, noise: float, of_task: float, of_worker: float
     ) -> tuple[Floats, Floats, Floats]:
-        """Best linear predictors of mean + task, their error variances, and what is left."""
+        """Best linear predictors of mean + task, their error variances, and the residuals."""
         a = self.answers
         if self.tasks_dense:
             table, count, sums = self.table.T.tocsr(), a.worker_degree, (sum_by_worker, sum_by_task)
@@ -151,7 +150,7 @@ class _Design:
             table, count, sums = self.table, a.task_degree, (sum_by_task, sum_by_worker)
             out, kept, dense_count = of_task, of_worker, a.worker_degree
         # Unknowns: the effects of the dense side, in units of their sd, and the mean; the other
-        # side's effects are summed out. ``shrink`` is their variance given all else.
+        # side's effects are eliminated. ``shrink`` is their variance given everything else.
         shrink = out * noise / (count * out + noise)
         scale = np.sqrt(kept)
         joint = hstack([scale * table, csr_array(count[:, None].astype(np.float64))]).tocsr()
@@ -183,10 +182,10 @@ class _Design:
 def _explained(
     table: csr_array, out_count: NDArray[np.int64], count: NDArray[np.int64], said: Floats
 ) -> float:
-    """Squares that one side's fixed effects explain beyond the other side's.
+    """Sum of squares that one side's fixed effects explain beyond the other side's.
 
-    The normal equations with the other side eliminated are those of a graph's Laplacian, whose
-    constant on every connected part is free: least squares takes the shortest solution.
+    With the other side eliminated, the matrix of the normal equations is a graph Laplacian: a
+    constant on every connected component is free, and least squares takes the shortest solution.
     """
     shared = (table.T @ (table / out_count[:, None])).toarray()
     laplacian = np.diag(count.astype(np.float64)) - shared

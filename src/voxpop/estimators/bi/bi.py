@@ -17,7 +17,7 @@ from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
 from voxpop.estimators.bi.fitted import noisy_result
 from voxpop.estimators.bi.noise_fit import NoisyFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
-from voxpop.estimators.iterate import repeat
+from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
@@ -159,7 +159,9 @@ class BI(Estimator):
             backend.to_tasks(sums, log_weights)
             return change
 
-        trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="BI", on_sweep=on_sweep)
+        trace = iterate_until(
+            sweep, tol=self.tol, max_iter=self.max_iter, what="BI", on_sweep=on_sweep
+        )
         moments = backend.moments(PROBABILITIES)
         belief = softmax(sums * backend.quantum + log_weights, axis=1)
         workers = worker_noise(belief, model, between=self.support == "auto")

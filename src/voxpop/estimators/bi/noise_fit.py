@@ -33,7 +33,7 @@ from voxpop.estimators.bi.initialise import (
     starting_levels,
 )
 from voxpop.estimators.bi.noise_levels import telling_workers
-from voxpop.estimators.iterate import repeat
+from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernels.posterior import Posterior, stretched
@@ -136,7 +136,7 @@ class NoisyFit:
             # The first messages know nothing of each other: a few more before anything may rest.
             return learned.distance(before) if n_learned > _FIRST_SWEEPS else np.inf
 
-        learning = repeat(
+        learning = iterate_until(
             learn,
             tol=_SETTLED,
             max_iter=n_learning,
@@ -154,7 +154,7 @@ class NoisyFit:
             law = learned.law(accuracy)
             return self._integrals.sweep(law, beliefs, damping, max(damping, _BIAS_DAMPING))[0]
 
-        trace = repeat(
+        trace = iterate_until(
             settle,
             tol=max(tol, _FINEST_TOL),
             max_iter=max_iter,
@@ -203,7 +203,7 @@ class NoisyFit:
             # Messages about levels say nothing of whether biases have settled.
             return change if bias is None else max(change, float(np.max(step)))
 
-        trace = repeat(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
+        trace = iterate_until(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
         if on_sweep is not None:
             on_sweep("estimates", 1, np.inf, tol)
         audited = answers.value.size <= MOST_KEPT

@@ -19,7 +19,7 @@ from voxpop.data.sums import (
 )
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.baselines.nbi import NBI
-from voxpop.estimators.iterate import repeat
+from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 
@@ -149,7 +149,7 @@ def _learn_weights(
         # The first messages know nothing of each other: two more before the weights may rest.
         return moved if sweeps > 2 else np.inf
 
-    trace = repeat(
+    trace = iterate_until(
         sweep,
         tol=_SETTLED,
         max_iter=max_iter,
