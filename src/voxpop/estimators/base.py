@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,15 +17,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OnSweep = Callable[[str, int, float, float], None]
-"""Called after every sweep with what is going on, the sweep's number, its change, and the change
-at which it stops: for a progress bar."""
+"""Called after every sweep, for a progress bar: what runs, the sweep's number, its change, and the
+change at which it stops."""
 
 
 @runtime_checkable
 class Estimator(Protocol):
-    """A way to turn answers into a result; its parameters are its fields, and it keeps no state.
+    """A method that turns answers into a result; its fields are its arguments, and it has no state.
 
-    Whoever writes another one derives from this class, and gets :meth:`fit_predict` with it.
+    Derive your own from this class; :meth:`fit_predict` comes with it.
     """
 
     name: ClassVar[str]
@@ -58,11 +57,10 @@ class Estimator(Protocol):
 
 
 def plain_settings(estimator: Estimator) -> dict[str, Any]:
-    """The estimator's name and arguments as JSON can hold them; tables by what they are."""
-    settings: dict[str, Any] = {"method": estimator.name}
-    for argument in fields(estimator):  # type: ignore[arg-type]
-        settings[argument.name] = _plain(getattr(estimator, argument.name))
-    return settings
+    """The estimator's name and arguments in a form that JSON can hold; tables by their kind."""
+    return {"method": estimator.name} | {
+        name: _plain(argument) for name, argument in vars(estimator).items()
+    }
 
 
 def _plain(item: object) -> object:
