@@ -14,7 +14,7 @@ DOORS = {
     ("results.result", "results.explaining"),
     ("results.result", "results.explanation"),
     ("results.result", "results.prediction"),
-    ("results.diagnosis.effect", "estimators"),
+    ("results.diagnosis.effect", "estimators.base"),
     ("collect.planning.frontier", "present.drawing"),
 }
 

@@ -78,7 +78,8 @@ def aggregate(
     """
     from voxpop.data.read import read_truth, read_variances
     from voxpop.data.tables import require_folder
-    from voxpop.estimators import StrongOracle, WeakOracle
+    from voxpop.estimators.bounds.oracles import StrongOracle
+    from voxpop.estimators.bounds.weak_oracle import WeakOracle
     from voxpop.present.terminal import progress, show_score
     from voxpop.results.metrics import score
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from voxpop.data.answers import Answers
     from voxpop.data.objects import Objects
-    from voxpop.estimators import Estimator
+    from voxpop.estimators.base import Estimator
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -250,7 +250,7 @@ def read_table(name: str, reading: Mapping[str, Any]) -> Answers:
 
 def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     """Make the estimator that :data:`estimator_options` ask for."""
-    from voxpop.estimators import make_estimator
+    from voxpop.estimators.registry import make_estimator
     from voxpop.models.noise import Noise
 
     given = {name: item for name, item in settings.items() if item is not None}

@@ -35,7 +35,7 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
         voxpop explain answers.csv img_001.jpg --method nbi --json
     """
     from voxpop.data.tables import print_table
-    from voxpop.estimators import make_estimator
+    from voxpop.estimators.registry import make_estimator
     from voxpop.present.terminal import progress, show_explanation
     from voxpop.results.explaining import explain as explain_task
     from voxpop.results.prediction import find_id

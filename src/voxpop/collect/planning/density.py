@@ -18,7 +18,7 @@ from voxpop.arrays import Floats, Index
 from voxpop.collect.assignment.random_graphs import assign_degrees
 from voxpop.data.answers import Answers
 from voxpop.errors import require
-from voxpop.estimators import BI
+from voxpop.estimators.bi.bi import BI
 from voxpop.inference.engine import Backend, Engine
 from voxpop.models.model import Model
 from voxpop.models.simulation import simulate

@@ -13,7 +13,7 @@ from voxpop.arrays import Codes, Floats, Ids
 from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import ConfigError, shorten
-from voxpop.estimators import Estimator
+from voxpop.estimators.base import Estimator
 from voxpop.results.result import Result
 
 
