@@ -42,9 +42,9 @@ from .estimators.baselines.gold_first import GoldFirst as GoldFirst
 from .estimators.baselines.itu import P910 as P910
 from .estimators.baselines.itu import P913 as P913
 from .estimators.baselines.nbi import NBI as NBI
+from .estimators.baselines.nbi import Raykar as Raykar
 from .estimators.baselines.pg1 import PG1 as PG1
 from .estimators.baselines.quantise import QuantiseClassify as QuantiseClassify
-from .estimators.baselines.raykar import Raykar as Raykar
 from .estimators.baselines.robust import GeometricMedian as GeometricMedian
 from .estimators.baselines.robust import HodgesLehmann as HodgesLehmann
 from .estimators.baselines.robust import Huber as Huber

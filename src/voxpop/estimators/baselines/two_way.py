@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 from scipy.sparse.csgraph import connected_components
 
@@ -95,10 +94,16 @@ class _Design:
         a = self.answers = answers
         n, m = a.n_tasks, a.n_workers
         one = np.ones(a.n_edges)
-        self.table = csr_array((one, (a.task, a.worker)), shape=(n, m))
+        table = csr_array((one, (a.task, a.worker)), shape=(n, m))
         links = csr_array((one, (a.task, a.worker + n)), shape=(n + m, n + m))
         self.n_parts = int(connected_components(links, directed=False)[0])
         self.tasks_dense = n < m
+        self.table: csr_array = table.T.tocsr() if self.tasks_dense else table
+        self.count, self.dense_count = a.task_degree, a.worker_degree
+        self.sum, self.dense_sum = sum_by_task, sum_by_worker
+        if self.tasks_dense:
+            self.count, self.dense_count = a.worker_degree, a.task_degree
+            self.sum, self.dense_sum = sum_by_worker, sum_by_task
 
     def components(self, y: Floats) -> tuple[float, float, float] | None:
         """Variances of noise, tasks and workers by Henderson's third method; None if confounded.
@@ -121,16 +126,8 @@ class _Design:
         several_of_worker = float((1 - 1 / a.worker_degree[a.worker]).sum())
         if free <= 0 or not several_of_task or not several_of_worker:
             return None
-        if self.tasks_dense:
-            explained = _explained(
-                self.table.T.tocsr(), a.worker_degree, a.task_degree, sum_by_task(a, about_worker)
-            )
-            left = within_worker - explained
-        else:
-            explained = _explained(
-                self.table, a.task_degree, a.worker_degree, sum_by_worker(a, about_task)
-            )
-            left = within_task - explained
+        about = about_worker if self.tasks_dense else about_task
+        left = float(about @ about) - self._explained(self.dense_sum(a, about))
         noise = max(left, 0.0) / free
         if noise <= 1e-12 * within_task / a.n_edges:
             return None
@@ -138,32 +135,38 @@ class _Design:
         of_task = max(within_worker - noise * (a.n_edges - m), 0.0) / several_of_worker
         return noise, of_task, of_worker
 
+    def _explained(self, right: Floats) -> float:
+        """Sum of squares that the dense side's fixed effects explain beyond the other side's.
+
+        With the other side eliminated, the matrix of the normal equations is a graph Laplacian: a
+        constant on every connected component is free, and lstsq takes the shortest solution.
+        """
+        shared = (self.table.T @ (self.table / self.count[:, None])).toarray()
+        laplacian = np.diag(self.dense_count.astype(np.float64)) - shared
+        solution = np.linalg.lstsq(laplacian, right, rcond=1e-10)[0]
+        return float(right @ solution)
+
     def predict(
         self, y: Floats, noise: float, of_task: float, of_worker: float
     ) -> tuple[Floats, Floats, Floats]:
         """Best linear predictors of mean + task, their error variances, and the residuals."""
-        a = self.answers
-        if self.tasks_dense:
-            table, count, sums = self.table.T.tocsr(), a.worker_degree, (sum_by_worker, sum_by_task)
-            out, kept, dense_count = of_worker, of_task, a.task_degree
-        else:
-            table, count, sums = self.table, a.task_degree, (sum_by_task, sum_by_worker)
-            out, kept, dense_count = of_task, of_worker, a.worker_degree
+        a, count, dense_count = self.answers, self.count, self.dense_count
+        out, kept = (of_worker, of_task) if self.tasks_dense else (of_task, of_worker)
         # Unknowns: the effects of the dense side, in units of their sd, and the mean; the other
         # side's effects are eliminated. ``shrink`` is their variance given everything else.
         shrink = out * noise / (count * out + noise)
         scale = np.sqrt(kept)
-        joint = hstack([scale * table, csr_array(count[:, None].astype(np.float64))]).tocsr()
+        joint = hstack([scale * self.table, csr_array(count[:, None].astype(np.float64))]).tocsr()
         system = -(joint.T @ (joint * (shrink / noise**2)[:, None])).toarray()
         own = 1.0 + kept * dense_count / noise
         system[np.diag_indices_from(system)] += np.append(own, a.n_edges / noise)
         system[-1, :-1] += scale * dense_count / noise
         system[:-1, -1] += scale * dense_count / noise
-        said = np.append(scale * sums[1](a, y), y.sum()) / noise
-        said -= joint.T @ (shrink * sums[0](a, y)) / noise**2
+        right = np.append(scale * self.dense_sum(a, y), y.sum()) / noise
+        right -= joint.T @ (shrink * self.sum(a, y)) / noise**2
         covariance = np.linalg.inv(system)
-        z = covariance @ said
-        effect = shrink * (sums[0](a, y) - joint @ z) / noise
+        z = covariance @ right
+        effect = shrink * (self.sum(a, y) - joint @ z) / noise
         if self.tasks_dense:
             task, worker = z[:-1] * scale, effect
             error = scale**2 * np.diag(covariance)[:-1] + covariance[-1, -1]
@@ -177,17 +180,3 @@ class _Design:
                 error[rows] += ((pull @ covariance) * pull).sum(axis=1)
         estimate = z[-1] + task
         return estimate, error, y - estimate[a.task] - worker[a.worker]
-
-
-def _explained(
-    table: csr_array, out_count: NDArray[np.int64], count: NDArray[np.int64], said: Floats
-) -> float:
-    """Sum of squares that one side's fixed effects explain beyond the other side's.
-
-    With the other side eliminated, the matrix of the normal equations is a graph Laplacian: a
-    constant on every connected component is free, and least squares takes the shortest solution.
-    """
-    shared = (table.T @ (table / out_count[:, None])).toarray()
-    laplacian = np.diag(count.astype(np.float64)) - shared
-    solution = np.linalg.lstsq(laplacian, said, rcond=1e-10)[0]
-    return float(said @ solution)
