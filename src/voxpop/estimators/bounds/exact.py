@@ -141,8 +141,8 @@ def _eliminate(
         size = len(around) + 1
         if size * np.log(n_levels) > np.log(_MOST_STATES) + 1e-9:
             raise ConfigError(
-                f"exact must sum over {n_levels}^{size} joint states of {size} workers, more than "
-                f"{_MOST_STATES}; use BI"
+                f"exact must sum over {n_levels}^{size} states of {size} workers jointly, more "
+                f"than {_MOST_STATES}; use BI"
             )
         in_all += n_levels**size
         if in_all > _MOST_IN_ALL:
