@@ -21,7 +21,7 @@ from benchmarks import fits
 from benchmarks.crowds import CROWDS, Crowd
 from benchmarks.engines import CannotRun
 from voxpop.data.read import read_truth
-from voxpop.estimators import Auto
+from voxpop.estimators.auto.auto import Auto
 from voxpop.models.noise import Noise
 
 NOT_MEASURED = "not measured"

@@ -29,7 +29,7 @@ from benchmarks.workloads import (
     timed,
     use_one_core,
 )
-from voxpop.estimators.base import repeat
+from voxpop.estimators.iterate import iterate_until
 from voxpop.inference import engine as backends
 from voxpop.inference.engine import Backend, native_is_installed
 
@@ -190,7 +190,7 @@ def _converged(answers: vp.Answers) -> Backend:
         backend.to_tasks(sums, model.log_weights)
         return change
 
-    repeat(sweep, tol=bi.tol, max_iter=bi.max_iter, what="BI")
+    iterate_until(sweep, tol=bi.tol, max_iter=bi.max_iter, what="BI")
     return backend
 
 

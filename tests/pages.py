@@ -17,6 +17,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,8 @@ class Session:
     def run_command(self, line: str) -> str:
         """Run a command on a terminal; ours without starting Python anew."""
         words = shlex.split(line, comments=True)
+        if words == ["pip", "install", "."]:
+            return install()
         if words[0] != "voxpop" or {"|", "<", ">", "&&"} & set(words):
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
             done = subprocess.run(
@@ -147,6 +150,20 @@ class Session:
             printed = _COLOUR.sub("", terminal.getvalue())
         assert (code != 0) == printed.startswith("Error: "), f"{line}\n{printed}"
         return printed
+
+
+def install() -> str:
+    """Install the current folder where it is: as pip does, but without network and environment."""
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name, version = project["name"].replace("-", "_"), project["version"]
+    info = Path(f"{name}-{version}.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{entry} = {value}" for entry, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return ""
 
 
 class _Terminal(io.StringIO):

@@ -36,7 +36,7 @@ from voxpop import (
     Raykar,
     score,
 )
-from voxpop.estimators.baselines.weighing import weighted_medians
+from voxpop.estimators.baselines.truth_discovery import weighted_medians
 
 DISCOVERERS: tuple[Estimator, ...] = (CATD(), CRH(), CRH(loss="absolute"), GTM(), KDEm())
 

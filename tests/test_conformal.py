@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import make_crowd
 from voxpop import BI, Answers, Model, Result, assign_regular, score, simulate, widen_by_gold
-from voxpop.estimators import Auto
+from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.conformal import check_by_gold, gold_folds
 
 ESTIMATOR = BI(support=(1.0, 25.0))

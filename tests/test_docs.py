@@ -76,6 +76,7 @@ def test_a_page_runs_and_shows_what_it_prints(
     if page.parent.name == "tutorials" and not native_is_installed():
         pytest.skip("the tutorials take minutes without the compiled kernels")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "88")
     monkeypatch.setattr(experiments, "QUICK", ONE_INSTANCE)  # the full one takes half a minute
     prepare(page, tmp_path)

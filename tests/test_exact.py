@@ -90,5 +90,5 @@ def test_workers_who_hang_together_are_refused() -> None:
     rng = np.random.default_rng(0)
     a = assign_regular(60, 5, 5, rng)
     answers = Answers.from_arrays(a.task, a.worker, rng.normal(size=300))
-    with pytest.raises(ConfigError, match=r"hang together, more than .*; use BI"):
+    with pytest.raises(ConfigError, match=r"workers jointly, more than .*; use BI"):
         Exact(support=(1.0, 10.0, 100.0)).fit(answers)

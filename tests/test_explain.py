@@ -33,7 +33,7 @@ from voxpop import (
 )
 from voxpop.arrays import Floats
 from voxpop.cli import main
-from voxpop.estimators import Auto
+from voxpop.estimators.auto.auto import Auto
 from voxpop.models.noise import Noise
 from voxpop.present.terminal import show_explanation
 from voxpop.results.prediction import scatter, seen_variance

@@ -18,7 +18,7 @@ def methods(as_json: bool) -> None:
     \b
         voxpop methods
     """
-    from voxpop.estimators import ESTIMATORS
+    from voxpop.estimators.registry import ESTIMATORS
     from voxpop.present.terminal import show_rows
 
     lines = {name: estimator.summary for name, estimator in ESTIMATORS.items()}

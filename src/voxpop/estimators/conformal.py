@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import sum_by_task
+from voxpop.data.sums import sum_by_task
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.results.result import Result
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import sum_by_task
+from voxpop.data.sums import sum_by_task
 
 
 def others_mean(answers: Answers, weight: Floats | None = None) -> Floats:

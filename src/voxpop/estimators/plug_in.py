@@ -1,4 +1,4 @@
-"""The audit of methods without leave-one-out integrals: the others' weighted mean as prediction."""
+"""The plug-in audit: every answer predicted by the weighted mean of the others to its task."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.results.audit import Audit
 
-# Above so many numbers only the summary is kept, not one prediction per answer.
+# Beyond this many numbers only the summary of the audit is kept.
 MOST_KEPT = 4_000_000
-# Tasks are predicted so many at a time: what is in flight does not grow with their number.
+# Tasks per block, which bounds the memory.
 _TASKS_AT_ONCE = 50_000
-# Shares of a task's weight that a sum less the answer itself cannot tell from nothing.
+# A share of a task's weight that is zero but for rounding.
 NO_WEIGHT = 1e-9
 
 
 def plug_in_audit(
     answers: Answers, estimate: Floats, variance: Floats, levels: Floats, posterior: Floats
 ) -> Audit:
-    """Predict every answer by the others' precision-weighted mean, their noise taken as known.
+    """Predict every answer by the precision-weighted mean of the others, variances taken as known.
 
-    With w_v = 1 / s_v the precision of worker v, the answer of u to task i is predicted as the mean
-    of the others weighted by w, with variance s_u + 1 / Σ w, mixed over the levels of u where the
-    method has levels. Gold tasks are predicted by their truth.
+    For methods without leave-one-out integrals. With w_v = 1 / s_v the precision of worker v, the
+    answer of u to task i is predicted by the mean of the others weighted by w, with variance
+    s_u + 1 / Σ w; where the method has levels, by a mixture over the levels of u. Answers to gold
+    tasks are predicted by the truth.
     """
     usable = np.empty(answers.n_edges, dtype=bool)
     truth, sd, pit, log_density = (np.empty_like(answers.value) for _ in range(4))
-    # A worker who never erred is as precise as the most precise of the others.
+    # A worker without any error counts as the most precise of the others.
     least = variance[variance > 0].min() if (variance > 0).any() else 1.0
     shares = posterior if levels.size else np.ones((answers.n_workers, 1))
     for first in range(0, answers.n_tasks, _TASKS_AT_ONCE):

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxpop.collect.assignment.random_graphs import assign_regular
-from voxpop.estimators import BI, NBI, Auto, Average, Estimator, Median, StrongOracle
+from voxpop.estimators.auto.auto import Auto
+from voxpop.estimators.base import Estimator
+from voxpop.estimators.baselines.averages import Average, Median
+from voxpop.estimators.baselines.nbi import NBI
+from voxpop.estimators.bi.bi import BI
+from voxpop.estimators.bounds.oracles import StrongOracle
 from voxpop.models.model import Model
 from voxpop.models.simulation import Simulation, simulate
 from voxpop.results.metrics import Score, score

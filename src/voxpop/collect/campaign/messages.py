@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.collect.campaign.ledger import Growing, Ledger
-from voxpop.estimators.base import repeat
+from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.cost_model import WayName, choose_way
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernel_set import Heard, Sweep, belief
@@ -128,7 +128,7 @@ class Messages:
             return self._sweep(tasks, damping, tol)
 
         if self._dirty.rows.any():
-            repeat(sweep, tol=tol, max_iter=_MOST_SWEEPS, what=_WHAT)
+            iterate_until(sweep, tol=tol, max_iter=_MOST_SWEEPS, what=_WHAT)
             self._dirty.rows[:] = False
         return np.flatnonzero(moved)
 
@@ -146,7 +146,7 @@ class Messages:
             backend.to_tasks(sums, self._log_weights)
             return change
 
-        repeat(sweep, tol=tol, max_iter=_MOST_SWEEPS, what=_WHAT)
+        iterate_until(sweep, tol=tol, max_iter=_MOST_SWEEPS, what=_WHAT)
         found = backend.messages(answers.task_ptr)
         self._widen(found.shape[1])
         units = np.rint(found * (backend.quantum / self.quantum)).astype(np.int64)

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators import BI
+from voxpop.estimators.bi.bi import BI
 from voxpop.estimators.leave_one_out import others_mean
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model

@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from voxpop.data.answers import Answers
+from voxpop.data.sums import sum_by_task
 from voxpop.estimators.auto.compare import Contest, usable_answers
-from voxpop.estimators.base import Estimator, OnSweep, plain_settings, sum_by_task
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average
 from voxpop.estimators.bi.bi import BI, Support
 from voxpop.estimators.bi.fitted import noisy_result

@@ -1,4 +1,4 @@
-"""Average and Median: what everybody takes, and what everything else must beat."""
+"""Average and Median: the obvious methods, which every other must beat."""
 
 from __future__ import annotations
 
@@ -9,17 +9,9 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
-    mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    squared_residual,
-    weighted_means,
-)
+from voxpop.data.sums import medians, variance_within_tasks, weighted_means
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
 
@@ -27,8 +19,8 @@ from voxpop.results.result import Result, Trace
 class Average(Estimator):
     """The mean of a task's answers (M18), every worker counting alike.
 
-    The sd is that of a mean of equally noisy answers: the variance within tasks, pooled over the
-    whole table, over the number of answers. It knows nothing of who gave them.
+    The sd is that of a mean of equally noisy answers: the variance within tasks, pooled over all
+    tasks, divided by the number of answers.
     """
 
     name: ClassVar[str] = "average"
@@ -36,16 +28,15 @@ class Average(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
-        estimate = weighted_means(answers, np.ones(answers.n_edges))
-        return unweighted(answers, self, estimate, inflation=1.0)
+        return unweighted_result(self, answers, weighted_means(answers))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Median(Estimator):
     """The median of a task's answers, coordinate by coordinate.
 
-    The sd is that of a median of equally noisy Gaussian answers, pi/2 times the variance of
-    their mean (for one or two answers the median is the mean).
+    The sd is that of a median of equally noisy Gaussian answers: the variance is pi/2 times that
+    of their mean.
     """
 
     name: ClassVar[str] = "median"
@@ -53,51 +44,25 @@ class Median(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
-        inflation = np.where(answers.task_degree > 2, np.pi / 2, 1.0)[:, None]
-        return unweighted(answers, self, medians(answers), inflation)
+        return unweighted_result(self, answers, medians(answers), np.pi / 2)
 
 
-def medians(answers: Answers) -> Floats:
-    """Median answer of every task, coordinate by coordinate."""
-    first, degree = answers.task_ptr[:-1], answers.task_degree
-    estimate = np.empty((answers.n_tasks, answers.dimension))
-    for j in range(answers.dimension):
-        ordered = answers.value[np.lexsort((answers.value[:, j], answers.task)), j]
-        low, high = ordered[first + (degree - 1) // 2], ordered[first + degree // 2]
-        estimate[:, j] = low + (high - low) / 2
-    return estimate
-
-
-def variance_within_tasks(answers: Answers) -> Floats:
-    """Variance of an answer about its task's mean, per coordinate, pooled over all tasks.
-
-    Where no task has two answers there is nothing to pool, and the spread of the answers over
-    all tasks stands in: an upper bound, since the tasks' own spread is in it. Of a single answer
-    nothing is known but its size.
-    """
-    spare = answers.n_edges - answers.n_tasks
-    if spare == 0:
-        spread = answers.value.var(axis=0)
-        return np.asarray(np.where(spread > 0, spread, answers.value[0] ** 2))
-    mean = weighted_means(answers, np.ones(answers.n_edges))
-    return np.asarray(((answers.value - mean[answers.task]) ** 2).sum(axis=0) / spare)
-
-
-def unweighted(
-    answers: Answers,
+def unweighted_result(
     estimator: Estimator,
+    answers: Answers,
     estimate: Floats,
-    inflation: Floats | float,
+    inflation: float = 1.0,
     trace: Trace | None = None,
 ) -> Result:
-    """Report a location that takes all workers alike.
+    """Report a location estimate that counts all workers alike.
 
-    Its variance is that of the mean of as many equally noisy answers, times ``inflation``: how
-    much less it makes of Gaussian answers than the mean does.
+    Its variance is that of the mean of equally noisy answers, times ``inflation``.
     """
-    variance = inflation * variance_within_tasks(answers) / answers.task_degree[:, None]
-    found = normal_posterior(answers, estimate, variance)
-    residual = squared_residual(answers, found.estimate) / answers.dimension
-    worker_variance = mean_by_worker(answers, residual)
-    workers = plain_noise(answers, worker_variance, np.ones(answers.n_workers))
-    return make_result(answers, plain_settings(estimator), found, workers, trace)
+    within = inflation_by_task(answers, inflation) * variance_within_tasks(answers)
+    variance = within / answers.task_degree[:, None]
+    return gaussian_result(estimator, answers, estimate, variance, trace=trace)
+
+
+def inflation_by_task(answers: Answers, inflation: float) -> Floats:
+    """Variance relative to the mean (n, 1); 1 for one or two answers, whose centre is the mean."""
+    return np.where(answers.task_degree > 2, inflation, 1.0)[:, None]

@@ -1,4 +1,4 @@
-"""Gold first: know the workers from tasks with known truths, then weigh their other answers."""
+"""Gold first: estimate bias and variance of the workers on gold tasks, then weigh their answers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from voxpop.data.answers import Answers
+from voxpop.data.sums import sum_by_task, sum_by_worker, variance_within_tasks, weighted_means
 from voxpop.errors import DataError, require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    sum_by_task,
-    sum_by_worker,
-    weighted_means,
-)
-from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 
@@ -29,14 +19,14 @@ from voxpop.results.result import Result
 class GoldFirst(Estimator):
     """Bias and variance of every worker from the gold tasks; then a weighted mean.
 
-    With residuals e of a worker's n gold answers, and ``strength`` more answers that stand for
-    the crowd (no bias, and the crowd's variance v on gold)::
+    With residuals e of a worker's n gold answers, and a pseudo-count of ``strength`` answers
+    without bias and with the crowd's variance v on gold::
 
         bias = sum e / (n + strength),  s = (strength v + sum |e - bias|^2 / d) / (n + strength)
 
-    A worker without gold answers is taken for an average one; the result notes how many. The
-    tasks without gold say nothing about the workers, so the uncertainty of both is apart: the sd
-    takes bias and variance for true, and adds what the bias may be off by, s / (n + strength).
+    A worker without gold answers counts as an average one; the result notes how many there are.
+    Only gold tasks inform about the workers. The sd takes their variances as known, and adds the
+    variance of the bias, s / (n + strength).
 
     References
     ----------
@@ -66,7 +56,7 @@ class GoldFirst(Estimator):
         bias = sum_by_worker(answers, residual) / count[:, None]
         spread = np.where(is_gold[:, None], residual - bias[answers.worker], 0.0)
         squared = sum_by_worker(answers, (spread**2).sum(axis=1)) / answers.dimension
-        # Of the crowd as a whole; where gold was answered exactly, the variance within tasks.
+        # Of all workers; where gold was answered exactly, the variance within tasks.
         crowd = float(squared.sum() / n_gold.sum())
         crowd = crowd or float(variance_within_tasks(answers).mean())
         variance = (self.strength * crowd + squared) / count
@@ -75,13 +65,9 @@ class GoldFirst(Estimator):
         share = precision / sum_by_task(answers, precision)[answers.task]
         mean_bias = sum_by_task(answers, share[:, None] * bias[answers.worker])
         estimate = weighted_means(answers, precision) - mean_bias
-        doubt = variance + variance / count
-        task_variance = sum_by_task(answers, share**2 * doubt[answers.worker])[:, None]
-        found = normal_posterior(
-            answers, estimate, np.repeat(task_variance, answers.dimension, axis=1)
-        )
+        uncertainty = variance + variance / count
+        task_variance = sum_by_task(answers, share**2 * uncertainty[answers.worker])[:, None]
         unknown = int((n_gold == 0).sum())
         note = f"{unknown} of {answers.n_workers} workers answered no gold task"
-        workers = plain_noise(answers, variance, relative_weight(trust))
         notes = (note,) if unknown else ()
-        return make_result(answers, plain_settings(self), found, workers, notes=notes)
+        return gaussian_result(self, answers, estimate, task_variance, variance, trust, notes=notes)

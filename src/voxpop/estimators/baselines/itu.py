@@ -1,4 +1,4 @@
-"""P.910 and P.913: the recommendations for opinion scores, which take off every worker's bias."""
+"""P.910 and P.913: the ITU's recommendations for opinion scores, which remove worker bias."""
 
 from __future__ import annotations
 
@@ -6,46 +6,43 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
+from voxpop.data.sums import (
+    mean_by_task,
     mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    repeat,
-    require_stop,
     sum_by_task,
     sum_by_worker,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.iterate import UNDAMPED, iterate_until, require_stop
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
-# In P.910 nobody is taken for more consistent than this share of the middle worker's variance.
+# Lower bound of a worker's variance in P.910, as a share of the median worker's.
 _FLOOR = 0.01
-# BT.500: an answer this many sd off is an outlier, where the answers look Gaussian or do not.
+# BT.500: answers this many sd off are outliers, where a task's answers look Gaussian or do not.
 _FAR_IF_GAUSSIAN, _FAR_OTHERWISE = 2.0, np.sqrt(20.0)
 _MOST_OUTLIERS, _LEAST_SKEW = 0.05, 0.3
 
 
 @dataclass(frozen=True)
 class SubjectFit:
-    """What P.910 and P.913 find: truths, biases and variances of the workers, and how it went.
+    """What P.910 and P.913 estimate: truths, and biases and variances of the workers.
 
-    ``spread`` is the variance of each task's residuals, coordinate by coordinate.
+    ``mean_variance`` is the variance of each task's mean, from its own residuals and coordinate by
+    coordinate; NaN where there are too few. A worker left out has weight zero.
     """
 
     estimate: Floats
     bias: Floats
     variance: Floats
-    spread: Floats
+    mean_variance: Floats
     weight: Floats
     trace: Trace
 
@@ -55,15 +52,15 @@ class P910(Estimator):
     """Bias and inconsistency of every worker by alternating projection (ITU-T P.910 Annex E).
 
     In turn: a worker's variance is that of its residuals about truth plus bias; the truths are
-    means of the answers less the biases, weighted by one over the variance; a worker's bias is
-    its mean distance from the truths. The biases average to zero over the workers, unless gold
-    tells them. This is also clause 12.6 of P.913, and sureal's ``P910``. Vectors have one bias
-    per coordinate and one variance.
+    means of the answers minus the biases, weighted by inverse variance; a worker's bias is its mean
+    residual. The biases average to zero over the workers, unless gold determines them. This is
+    also clause 12.6 of P.913, and sureal's ``P910``. Vectors have one bias per coordinate and one
+    variance.
 
-    Unlike there, nobody is taken for more consistent than one hundredth of the middle worker's
-    variance, and a worker with one answer, which bias explains exactly, counts as an average one.
-    The sd is that of the recommendation, from the residuals of the task itself: too small for
-    tasks with few answers (a task with one gets the pooled variance).
+    Unlike there, a worker's variance is at least one hundredth of the median worker's, and a worker
+    with one answer, which bias explains exactly, counts as an average one. The sd is that of the
+    recommendation, from the residuals of the task itself: too small for tasks with few answers (a
+    task with one gets the pooled variance).
 
     References
     ----------
@@ -84,7 +81,7 @@ class P910(Estimator):
         return _subject_result(answers, self, self.project(answers, on_sweep))
 
     def project(self, answers: Answers, on_sweep: OnSweep | None = None) -> SubjectFit:
-        """Find truths, biases and variances."""
+        """Estimate truths, biases and variances."""
         estimate, bias = _means_and_bias(answers)
         variance = _residual_variance(answers, estimate, bias)
         several = answers.worker_degree > 1
@@ -96,38 +93,31 @@ class P910(Estimator):
             variance = _residual_variance(answers, estimate, bias)
             weight = _precision(variance, several, least)
             new = with_gold(answers, _corrected_means(answers, bias, weight[answers.worker]))
-            bias = _mean_of_worker(answers, answers.value - new[answers.task])
+            bias = mean_by_worker(answers, answers.value - new[answers.task])
             change = float(np.abs(new - estimate).max()) / unit
             estimate = new
             return change
 
-        trace = repeat(
-            sweep,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            what="P.910",
-            on_sweep=on_sweep,
-            dampings=(0.0,),
-        )
+        trace = iterate_until(sweep, self.tol, self.max_iter, "P.910", on_sweep, UNDAMPED)
         residual = answers.value - estimate[answers.task] - bias[answers.worker]
         if not answers.is_gold.any():
             # Sorted: the same mean in any order of the workers.
             shift = np.sort(bias, axis=0).mean(axis=0)
             estimate, bias = estimate + shift, bias - shift
         weight = _precision(variance, several, least)
-        spread = _task_variance(answers, residual, 0)
-        return SubjectFit(estimate, bias, variance, spread, relative_weight(weight), trace)
+        mean_variance = _mean_variance(answers, residual, freedom_lost=0)
+        return SubjectFit(estimate, bias, variance, mean_variance, weight, trace)
 
 
 @dataclass(frozen=True, kw_only=True)
 class P913(Estimator):
-    """Take off every worker's bias, leave out erratic workers, and average (ITU-T P.913, 12.4).
+    """Remove every worker's bias, leave out erratic workers, and average (ITU-T P.913, 12.4).
 
-    The bias is the mean distance from the tasks' means. A worker is left out by the rule of
-    BT.500: answers far off (2 sd where a task's kurtosis is between 2 and 4, else sqrt(20)) in
-    more than 5 % of all tasks, and about as often above as below. As sureal's ``P913``, for
-    vectors coordinate by coordinate; a task all of whose workers are left out keeps them, and a
-    task whose answers agree has no outliers.
+    The bias is the mean residual about the tasks' means. A worker is left out by the rule of
+    BT.500: outliers (2 sd where a task's kurtosis is between 2 and 4, else sqrt(20) sd) in more
+    than 5 % of all tasks, and about as often above as below. As sureal's ``P913``, for vectors
+    coordinate by coordinate; a task all of whose workers are left out keeps them, and a task whose
+    answers agree has no outliers.
 
     References
     ----------
@@ -135,14 +125,14 @@ class P913(Estimator):
     """
 
     name: ClassVar[str] = "p913"
-    summary: ClassVar[str] = "ITU-T P.913: mean less worker bias, erratic workers left out"
+    summary: ClassVar[str] = "ITU-T P.913: mean without worker bias, erratic workers left out"
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
         return _subject_result(answers, self, self.remove_bias(answers))
 
     def remove_bias(self, answers: Answers) -> SubjectFit:
-        """Find truths, biases and variances; a worker left out has weight zero."""
+        """Estimate truths, biases and variances."""
         estimate, bias = _means_and_bias(answers)
         corrected = answers.value - bias[answers.worker]
         kept = ~_erratic(answers, corrected)
@@ -152,24 +142,18 @@ class P913(Estimator):
         estimate = with_gold(answers, _corrected_means(answers, bias, per_edge))
         residual = corrected - estimate[answers.task]
         variance = mean_by_worker(answers, (residual**2).mean(axis=1))
-        weight = kept / kept.mean()
         used = np.where(per_edge[:, None] > 0, residual, np.nan)
-        return SubjectFit(
-            estimate, bias, variance, _task_variance(answers, used, 1), weight, Trace()
-        )
+        mean_variance = _mean_variance(answers, used, freedom_lost=1)
+        return SubjectFit(estimate, bias, variance, mean_variance, kept.astype(np.float64), Trace())
 
 
 def _means_and_bias(answers: Answers) -> tuple[Floats, Floats]:
-    estimate = with_gold(answers, weighted_means(answers, np.ones(answers.n_edges)))
-    return estimate, _mean_of_worker(answers, answers.value - estimate[answers.task])
-
-
-def _mean_of_worker(answers: Answers, per_edge: Floats) -> Floats:
-    return np.asarray(sum_by_worker(answers, per_edge) / answers.worker_degree[:, None])
+    estimate = with_gold(answers, weighted_means(answers))
+    return estimate, mean_by_worker(answers, answers.value - estimate[answers.task])
 
 
 def _corrected_means(answers: Answers, bias: Floats, weight: Floats) -> Floats:
-    """Weighted mean of the answers less the biases of those who gave them."""
+    """Weighted mean of the answers minus the biases of their workers."""
     share = weight / sum_by_task(answers, weight)[answers.task]
     off = sum_by_task(answers, share[:, None] * bias[answers.worker])
     return np.asarray(weighted_means(answers, weight) - off)
@@ -178,36 +162,32 @@ def _corrected_means(answers: Answers, bias: Floats, weight: Floats) -> Floats:
 def _residual_variance(answers: Answers, estimate: Floats, bias: Floats) -> Floats:
     """Variance of every worker's residuals about their mean, over all coordinates."""
     residual = answers.value - estimate[answers.task] - bias[answers.worker]
-    residual = residual - _mean_of_worker(answers, residual)[answers.worker]
+    residual = residual - mean_by_worker(answers, residual)[answers.worker]
     return mean_by_worker(answers, (residual**2).mean(axis=1))
 
 
-def _precision(
-    variance: Floats, several: np.ndarray[tuple[int], np.dtype[np.bool_]], least: float
-) -> Floats:
+def _precision(variance: Floats, several: NDArray[np.bool_], least: float) -> Floats:
     if not least:
         return np.ones_like(variance)
     typical = float(np.sort(variance[several]).mean())
     return np.asarray(1.0 / np.maximum(np.where(several, variance, typical), least))
 
 
-def _task_variance(answers: Answers, residual: Floats, spare: int) -> Floats:
-    """Variance of each task's residuals about their mean; NaN where there are too few."""
+def _mean_variance(answers: Answers, residual: Floats, freedom_lost: int) -> Floats:
+    """Variance of the mean of each task's residuals, those that are not NaN."""
     there = ~np.isnan(residual)
     count = sum_by_task(answers, there.astype(np.float64))
-    filled = np.where(there, residual, 0.0)
-    mean = sum_by_task(answers, filled) / count
+    mean = sum_by_task(answers, np.where(there, residual, 0.0)) / count
     squares = sum_by_task(answers, np.where(there, residual - mean[answers.task], 0.0) ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(count > 1, squares / (count - spare), np.nan) / count)
+        return np.asarray(np.where(count > 1, squares / (count - freedom_lost), np.nan) / count)
 
 
-def _erratic(answers: Answers, value: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _erratic(answers: Answers, value: Floats) -> NDArray[np.bool_]:
     """Workers whom BT.500 leaves out: outliers too often, and on both sides."""
-    n = answers.task_degree[:, None]
-    off = value - (sum_by_task(answers, value) / n)[answers.task]
+    off = value - mean_by_task(answers, value)[answers.task]
     off = off / (np.abs(off).max() or 1.0)  # fourth powers of large numbers would overflow
-    second, fourth = sum_by_task(answers, off**2) / n, sum_by_task(answers, off**4) / n
+    second, fourth = mean_by_task(answers, off**2), mean_by_task(answers, off**4)
     with np.errstate(divide="ignore", invalid="ignore"):
         kurtosis = fourth / second**2
     gaussian = (kurtosis >= 2) & (kurtosis <= 4)
@@ -217,26 +197,28 @@ def _erratic(answers: Answers, value: Floats) -> np.ndarray[tuple[int], np.dtype
     below = sum_by_worker(answers, (differs & (off <= -far)).sum(axis=1).astype(np.float64))
     often = (above + below) / (answers.n_tasks * answers.dimension) > _MOST_OUTLIERS
     balanced = np.abs(above - below) < _LEAST_SKEW * (above + below)
-    erratic = often & balanced
+    erratic = np.asarray(often & balanced)
     return np.zeros_like(erratic) if erratic.all() else erratic
 
 
 def _subject_result(answers: Answers, estimator: Estimator, found: SubjectFit) -> Result:
-    # Where a task has too few answers of its own, or they agree by chance: the crowd's variance,
-    # or where bias explains every answer, the variance within tasks.
+    # Where a task has too few answers, or they agree by chance: the pooled variance of the
+    # workers, or where bias explains every answer, the variance within tasks.
     pooled = float((answers.worker_degree * found.variance).sum() / answers.n_edges)
     pooled = pooled or float(variance_within_tasks(answers).mean())
-    own = np.nan_to_num(found.spread)
+    own = np.nan_to_num(found.mean_variance)
     variance = np.where(own > 0, own, pooled / answers.task_degree[:, None])
     worker_variance = np.where(answers.worker_degree > 1, found.variance, pooled)
     worker_variance = np.where(found.variance.any(), worker_variance, pooled)
     out = int((found.weight == 0).sum())
     note = f"{out} of {answers.n_workers} workers were left out as erratic"
-    return make_result(
+    return gaussian_result(
+        estimator,
         answers,
-        plain_settings(estimator),
-        normal_posterior(answers, found.estimate, variance),
-        plain_noise(answers, worker_variance, found.weight),
-        found.trace,
-        (note,) if out else (),
+        found.estimate,
+        variance,
+        worker_variance,
+        found.weight,
+        trace=found.trace,
+        notes=(note,) if out else (),
     )

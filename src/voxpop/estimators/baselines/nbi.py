@@ -1,4 +1,4 @@
-"""NBI: the paper's iterative baseline without a prior on the workers' noise."""
+"""NBI and Raykar: the workers' variances by maximum likelihood, without a prior on the noise."""
 
 from __future__ import annotations
 
@@ -7,36 +7,31 @@ from typing import ClassVar
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
+from voxpop.data.sums import (
     mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    repeat,
-    require_stop,
     squared_residual,
     sum_by_task,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.errors import require
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.iterate import UNDAMPED, iterate_until, require_stop
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
 class NBI(Estimator):
-    """Weigh by inverse variance, take variances from the residuals, and repeat (M19).
+    """Weigh by inverse variance, estimate variances from the residuals, and iterate (M19).
 
-    Left alone, a worker whose answers decide their own estimates is taken for ever more precise,
-    down to a variance of zero. Variances are therefore held above ``floor`` times the mean
-    squared residual about the plain average; the result notes whom that concerns. Its sd takes
-    the found variances for true and is too small where workers have few answers.
+    Without a bound, a worker whose answers dominate their own estimates would seem ever more
+    precise, down to a variance of zero. Variances are therefore at least ``floor`` times the mean
+    squared residual about the plain average; the result notes how many workers that concerns. The
+    sd takes the variances as known and is too small where workers have few answers.
     """
 
     floor: float = 1e-3
@@ -52,13 +47,13 @@ class NBI(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         variance = np.ones(answers.n_workers)
-        estimate = with_gold(answers, weighted_means(answers, np.ones(answers.n_edges)))
+        estimate = with_gold(answers, weighted_means(answers))
         lowest = self.floor * float(squared_residual(answers, estimate).mean())
 
         def sweep(_: float) -> float:
             nonlocal variance, estimate
             residual = mean_by_worker(answers, squared_residual(answers, estimate))
-            # Where all answers of every task agree there is no floor, and nothing to weigh.
+            # Without a floor all answers to every task agree, and all weights are equal.
             new = np.maximum(residual, lowest) if lowest else np.ones_like(residual)
             change = float(np.abs(np.log(new / variance)).max())
             variance = new
@@ -67,30 +62,110 @@ class NBI(Estimator):
             return change
 
         # Each sweep raises the likelihood: there is nothing to damp.
-        trace = repeat(
-            sweep,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            what="NBI",
-            on_sweep=on_sweep,
-            dampings=(0.0,),
-        )
-        # The paper's variance sums over coordinates; the tables speak of one coordinate. Where
-        # no answer differs from its estimate, the noise is that of the average: 0 where answers
-        # agree, and as large as can be where no task has two.
+        trace = iterate_until(sweep, self.tol, self.max_iter, "NBI", on_sweep, UNDAMPED)
+        # The paper's variance sums over coordinates, a result's is per coordinate. Where no answer
+        # differs from its estimate, the noise is that of the average.
         within = float(variance_within_tasks(answers).mean())
-        per_coordinate = variance / answers.dimension if lowest else within * variance
         precision = sum_by_task(answers, 1.0 / variance[answers.worker])[:, None]
-        scale = 1.0 / answers.dimension if lowest else within
-        task_variance = np.repeat(scale / precision, answers.dimension, axis=1)
         held = int((variance <= lowest).sum())
         note = f"{held} of {answers.n_workers} workers' variances were held at NBI's floor"
-        workers = plain_noise(answers, per_coordinate, relative_weight(1.0 / variance))
-        return make_result(
+        return gaussian_result(
+            self,
             answers,
-            plain_settings(self) | {"floor_variance": lowest / answers.dimension},
-            normal_posterior(answers, estimate, task_variance),
-            workers,
-            trace,
-            (note,) if held else (),
+            estimate,
+            (1.0 / answers.dimension if lowest else within) / precision,
+            variance / answers.dimension if lowest else within * variance,
+            1.0 / variance,
+            trace=trace,
+            notes=(note,) if held else (),
+            settings={"floor_variance": lowest / answers.dimension},
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raykar(Estimator):
+    """EM for the workers' variances; the truths, with a flat prior, are the latent variables.
+
+    The regression model of Raykar et al. without features. Where NBI takes the residuals about the
+    estimates as they are, EM adds the uncertainty v_i of the estimates::
+
+        v_i = 1 / sum_u 1/s_u,   mu_i = v_i sum_u A_iu / s_u
+        s_u = mean over i of ( |A_iu - mu_i|^2 / d + v_i )
+
+    No sweep lowers the marginal likelihood of the answers, which the result keeps, up to a
+    constant, in its settings under ``log_likelihood``. Variances may still creep towards zero;
+    they are at least ``floor`` times the variance within tasks. EM stops when a sweep raises the
+    log likelihood by no more than ``tol``. The sd takes the variances as known and is too small
+    where workers have few answers.
+
+    References
+    ----------
+    Raykar et al.: Learning From Crowds, JMLR 2010.
+    """
+
+    floor: float = 1e-3
+    tol: float = 1e-4
+    max_iter: int = 5000
+    name: ClassVar[str] = "raykar"
+    summary: ClassVar[str] = "maximum likelihood of the workers' variances by EM"
+
+    def __post_init__(self) -> None:
+        require(0 < self.floor < 1, f"floor must be between 0 and 1, got {self.floor}")
+        require_stop(self.tol, self.max_iter)
+
+    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
+        """Aggregate the answers."""
+        within = float(variance_within_tasks(answers).mean())
+        # In units of the variance within tasks; without any there is nothing to learn.
+        unit = within or 1.0
+        variance = np.ones(answers.n_workers)
+        mean, uncertain = _truths(answers, variance)
+        history = [_log_likelihood(answers, variance, mean, unit)]
+
+        def sweep(_: float) -> float:
+            nonlocal variance, mean, uncertain
+            residual = squared_residual(answers, mean) / (answers.dimension * unit)
+            new = mean_by_worker(answers, residual + uncertain[answers.task])
+            variance = np.maximum(new, self.floor)
+            mean, uncertain = _truths(answers, variance)
+            history.append(_log_likelihood(answers, variance, mean, unit))
+            # Where the likelihood is flat, as in the smallest variances, these change forever.
+            return abs(history[-1] - history[-2])
+
+        trace = iterate_until(sweep, self.tol, self.max_iter, "Raykar's EM", on_sweep, UNDAMPED)
+        held = int((variance <= self.floor).sum())
+        note = f"{held} of {answers.n_workers} workers' variances were held at Raykar's floor"
+        return gaussian_result(
+            self,
+            answers,
+            mean,
+            within * uncertain[:, None],
+            within * variance,
+            1.0 / variance,
+            trace=trace,
+            notes=(note,) if held else (),
+            settings={"log_likelihood": history},
+        )
+
+
+def _truths(answers: Answers, variance: Floats) -> tuple[Floats, Floats]:
+    """Posterior mean and variance per coordinate of every truth, given the workers' variances."""
+    precision = 1.0 / variance[answers.worker]
+    uncertain = 1.0 / sum_by_task(answers, precision)
+    mean = with_gold(answers, weighted_means(answers, precision))
+    return mean, np.where(answers.is_gold, 0.0, uncertain)
+
+
+def _log_likelihood(answers: Answers, variance: Floats, mean: Floats, unit: float) -> float:
+    """Marginal log likelihood of the answers, up to a constant.
+
+    For one task, with W = sum 1/s_u and the weighted mean mu::
+
+        -1/2 [ d (log W + sum log s_u) + sum |A_u - mu|^2 / s_u ]
+
+    For a gold task mu is the known truth, and the term in W is left out.
+    """
+    per_edge = variance[answers.worker]
+    fit = (squared_residual(answers, mean) / (unit * per_edge)).sum()
+    log_total = np.log(sum_by_task(answers, 1.0 / per_edge))[~answers.is_gold].sum()
+    return float(-0.5 * (fit + answers.dimension * (np.log(per_edge).sum() + log_total)))

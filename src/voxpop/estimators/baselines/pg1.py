@@ -1,4 +1,4 @@
-"""PG1: the peer-grading model of Piech et al., sampled by Gibbs."""
+"""PG1: the peer-grading model of Piech et al., by Gibbs sampling."""
 
 from __future__ import annotations
 
@@ -10,42 +10,37 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import Answers
-from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    WorkerNoise,
-    make_result,
-    normal_posterior,
-    plain_settings,
-    relative_weight,
-    repeat,
+from voxpop.data.sums import (
+    mean_by_worker,
     sum_by_task,
     sum_by_worker,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
+from voxpop.errors import require
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.iterate import UNDAMPED, iterate_until
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
-# The least share of the variance within tasks that biases are thought to have, unless told.
+# Lower bound of the variance of the biases, as a share of the variance within tasks.
 _LEAST_BIAS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class PG1(Estimator):
-    """Truths, biases and precisions of the workers, drawn in turn from their conditionals.
+    """Truths, biases and precisions of the workers, by Gibbs sampling.
 
-    The model, for every coordinate of the truth, the answer and the bias alike, with one precision
-    per worker for all coordinates::
+    The model, for every coordinate alike, with one precision per worker for all coordinates::
 
         mu_i ~ N(mu0, 1/gamma0),  tau_u ~ Gamma(a0, rate b0),  beta_u ~ N(0, 1/eta0),
         A_iu ~ N(mu_i + beta_u, 1/tau_u)
 
-    Estimates are averages of the conditional means over the sweeps kept (Rao-Blackwell), the
-    variance is the mean conditional variance plus the variance of these means, and intervals are
-    those of a Gaussian with it. A worker's variance is one over its mean precision; its interval
-    takes the logarithm of the precision as Gaussian.
+    Estimates are averages of the conditional means over the sweeps kept (Rao-Blackwell). The
+    variance is the mean conditional variance plus the variance of these means; intervals are
+    Gaussian. A worker's variance is one over its mean precision; its interval takes the logarithm
+    of the precision as Gaussian.
 
     Parameters
     ----------
@@ -57,11 +52,11 @@ class PG1(Estimator):
         variance within tasks v, so that the mean precision is 1/v.
     eta0
         Precision of the biases. From the answers: one over the variance of the workers' mean
-        residuals, less what noise adds to it, and at least v/100.
+        residuals minus the part due to noise, and at least v/100.
     n_sweeps, burn_in
-        Sweeps in all, and how many of the first are discarded.
+        Number of sweeps, and how many of the first are discarded.
     seed
-        Of the random numbers: the same seed gives the same result, whatever the order of rows.
+        Seed of the random numbers; the same seed gives the same result for any order of rows.
 
     References
     ----------
@@ -98,49 +93,45 @@ class PG1(Estimator):
             chain.n_swept += 1
             if chain.n_swept > self.burn_in:
                 chain.keep()
-            # A chain does not settle, it ends: what is left is the share of sweeps to go.
+            # A chain does not converge: this is the share of sweeps left.
             return 1.0 - chain.n_swept / self.n_sweeps
 
-        trace = repeat(
-            sweep,
-            tol=0.5 / self.n_sweeps,
-            max_iter=self.n_sweeps,
-            what="PG1",
-            on_sweep=on_sweep,
-            dampings=(0.0,),
-        )
+        tol = 0.5 / self.n_sweeps
+        trace = iterate_until(sweep, tol, self.n_sweeps, "PG1", on_sweep, UNDAMPED)
         mean, variance = chain.truth.moments()
         within = chain.conditional.moments()[0][:, None]
         unit = prior.unit
-        found = normal_posterior(answers, prior.origin + unit * mean, unit**2 * (variance + within))
         precision, _ = chain.precision.moments()
         log_mean, log_variance = chain.log_precision.moments()
         half = 1.96 * np.sqrt(log_variance)
         interval = np.stack([np.exp(-log_mean - half), np.exp(-log_mean + half)], axis=1)
-        workers = WorkerNoise(
-            variance=unit**2 / precision,
-            interval=unit**2 * interval,
-            weight=relative_weight(precision),
+        return gaussian_result(
+            self,
+            answers,
+            prior.origin + unit * mean,
+            unit**2 * (variance + within),
+            unit**2 / precision,
+            precision,
+            worker_interval=unit**2 * interval,
+            trace=trace,
+            settings={
+                "mu0_used": prior.origin.tolist(),
+                "gamma0_used": prior.gamma / unit**2,
+                "b0_used": prior.b * unit**2,
+                "eta0_used": prior.eta / unit**2,
+            },
         )
-        used = {
-            "mu0_used": prior.origin.tolist(),
-            "gamma0_used": prior.gamma / unit**2,
-            "b0_used": prior.b * unit**2,
-            "eta0_used": prior.eta / unit**2,
-        }
-        settings = plain_settings(self) | used
-        return make_result(answers, settings, found, workers, trace)
 
     def _prior(self, answers: Answers) -> _Prior:
         v = float(variance_within_tasks(answers).mean())
-        # Where all agree, the noise is taken to be in the last digit of a float.
+        # Where all answers agree, the noise is in the last digit of a float.
         v = v or max(float(np.spacing(np.abs(answers.value).max())) ** 2, 1e-200)
         unit = float(np.sqrt(v))
-        means = with_gold(answers, weighted_means(answers, np.ones(answers.n_edges)))
+        means = with_gold(answers, weighted_means(answers))
         residual = answers.value - means[answers.task]
         origin = means[0] + (means - means[0]).mean(axis=0)
         spread = float(((means - origin) ** 2).mean())
-        mean_residual = sum_by_worker(answers, residual) / answers.worker_degree[:, None]
+        mean_residual = mean_by_worker(answers, residual)
         noise = float((v / answers.worker_degree).mean())
         between = max(float((mean_residual**2).mean()) - noise, _LEAST_BIAS * v)
         return _Prior(
@@ -166,7 +157,7 @@ class _Prior:
 
 
 class _Moments:
-    """Mean and variance of arrays that come one by one."""
+    """Running mean and variance of arrays (Welford)."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -184,7 +175,7 @@ class _Moments:
 
 
 class _Chain:
-    """The state of the sampler, and what is kept of it."""
+    """The state of the sampler, and the moments of its samples."""
 
     def __init__(self, answers: Answers, prior: _Prior, rng: np.random.Generator) -> None:
         self.rng, self.prior = rng, prior
@@ -194,7 +185,7 @@ class _Chain:
         self.task_place, self.worker_place = _places(answers.task_ids), _places(answers.worker_ids)
         self.bias = np.zeros((answers.n_workers, answers.dimension))
         self.tau = np.ones(answers.n_workers)
-        self.mu = with_gold(self.answers, weighted_means(self.answers, np.ones(answers.n_edges)))
+        self.mu = with_gold(self.answers, weighted_means(self.answers))
         self.rate: Floats = np.ones_like(self.tau)
         self.mean: Floats = self.mu
         self.total: Floats = np.ones((answers.n_tasks, 1))
@@ -219,13 +210,12 @@ class _Chain:
         self.bias = mean + noise / np.sqrt(precision)
         per_edge = self.tau[a.worker][:, None]
         self.total = prior.gamma + sum_by_task(a, per_edge)
-        said = sum_by_task(a, per_edge * (a.value - self.bias[a.worker]))
-        self.mean = said / self.total
+        self.mean = sum_by_task(a, per_edge * (a.value - self.bias[a.worker])) / self.total
         noise = rng.standard_normal(self.mu.shape)[self.task_place]
         self.mu = with_gold(a, self.mean + noise / np.sqrt(self.total))
 
     def keep(self) -> None:
-        """Take the state into the averages."""
+        """Add the state to the moments."""
         self.truth.add(self.mean)
         self.conditional.add(1.0 / self.total[:, 0])
         self.precision.add(self.shape / self.rate)

@@ -1,4 +1,4 @@
-"""Quantise and classify: cut the answers into bins, vote with a model of classes, return a bin."""
+"""Quantise and classify: cut the answers into bins, and let EM vote for one of them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,11 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.sums import mean_by_task, sum_by_task, sum_by_worker
 from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
-    mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    repeat,
-    require_stop,
-    squared_residual,
-    sum_by_task,
-    sum_by_worker,
-    with_gold,
-)
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.iterate import iterate_until, require_stop
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
 Bins = NDArray[np.int64]
@@ -35,14 +23,14 @@ Bins = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class QuantiseClassify(Estimator):
-    """Treat numbers as classes: equally wide bins, EM for who picks the right one, bin centre out.
+    """Treat numbers as classes: equally wide bins, EM for the class, and its bin's centre.
 
-    Coordinates are taken apart. Under ``"one-coin"`` a worker hits the true bin with its own
-    probability and otherwise any other alike; under ``"dawid-skene"`` it has a whole confusion
-    matrix. Each probability starts from ``smoothing`` imagined answers, spread evenly. The bins
-    know nothing of distance, so the result depends much on ``n_bins``, and estimates may leave
-    the range of their answers by half a bin: this is here to be compared with, not to be used.
-    The sd is that of the bin centres under the found probabilities, with a bin's own width.
+    Every coordinate is classified on its own. Under ``"one-coin"`` a worker picks the true bin with
+    its own probability and all others with equal ones; under ``"dawid-skene"`` it has a confusion
+    matrix. ``smoothing`` is a pseudo-count, spread evenly over the bins. Classes ignore distance,
+    so the result depends much on ``n_bins``, and estimates may leave the range of their answers by
+    half a bin: compare with this method, but do not use it. The sd is that of the bin centres under
+    the posterior, plus that of a uniform distribution within the bin.
 
     References
     ----------
@@ -56,7 +44,7 @@ class QuantiseClassify(Estimator):
     tol: float = 1e-6
     max_iter: int = 1000
     name: ClassVar[str] = "quantise"
-    summary: ClassVar[str] = "bins taken for classes, one-coin or Dawid-Skene, bin centre out"
+    summary: ClassVar[str] = "answers binned into classes, one-coin or Dawid-Skene model"
 
     def __post_init__(self) -> None:
         require(self.n_bins >= 2, f"n_bins must be at least 2, got {self.n_bins}")
@@ -76,12 +64,14 @@ class QuantiseClassify(Estimator):
         for j in range(answers.dimension):
             low, high = float(answers.value[:, j].min()), float(answers.value[:, j].max())
             width = (high - low) / self.n_bins
-            position = (answers.value[:, j] - low) / (width or 1.0)
-            bins = np.clip(np.floor(position).astype(np.int64), 0, self.n_bins - 1)
-            known = None
+
+            def bin_of(value: Floats, low: float = low, width: float = width) -> Bins:
+                place = np.floor((value - low) / (width or 1.0))
+                return np.clip(place.astype(np.int64), 0, self.n_bins - 1)
+
+            bins, known = bin_of(answers.value[:, j]), None
             if answers.gold is not None:
-                where = (np.where(answers.is_gold, answers.gold[:, j], low) - low) / (width or 1.0)
-                known = np.clip(np.floor(where).astype(np.int64), 0, self.n_bins - 1)
+                known = bin_of(np.where(answers.is_gold, answers.gold[:, j], low))
             chance, accuracy, trace = self._classify(answers, bins, known, on_sweep)
             centre = low + width * (np.arange(self.n_bins) + 0.5) if width else np.full(1, low)
             chance = chance if width else np.ones((answers.n_tasks, 1))
@@ -89,63 +79,50 @@ class QuantiseClassify(Estimator):
             off = (centre - estimate[:, j : j + 1]) ** 2
             variance[:, j] = (chance * off).sum(axis=1) + width**2 / 12
             trust += accuracy / answers.dimension
-        estimate = with_gold(answers, estimate)
-        residual = squared_residual(answers, estimate) / answers.dimension
-        found = normal_posterior(answers, estimate, variance)
-        workers = plain_noise(answers, mean_by_worker(answers, residual), relative_weight(trust))
-        return make_result(answers, plain_settings(self), found, workers, trace)
+        return gaussian_result(self, answers, estimate, variance, worker_weight=trust, trace=trace)
 
     def _classify(
         self, answers: Answers, bins: Bins, known: Bins | None, on_sweep: OnSweep | None
     ) -> tuple[Floats, Floats, Trace]:
-        """EM: probabilities of every task's bins (n, K), and how often each worker is right."""
+        """EM: posterior over the bins of every task (n, K), and the accuracy of each worker."""
         picked = np.eye(self.n_bins)[bins]
-        truth = np.eye(self.n_bins)[known] if known is not None else None
+        gold = None if known is None else np.eye(self.n_bins)[known]
 
         def settle(chance: Floats) -> Floats:
-            if truth is None:
-                return chance
-            return np.where(answers.is_gold[:, None], truth, chance)
+            return chance if gold is None else np.where(answers.is_gold[:, None], gold, chance)
 
-        chance = settle(sum_by_task(answers, picked) / answers.task_degree[:, None])
+        chance = settle(mean_by_task(answers, picked))
         accuracy = np.ones(answers.n_workers)
 
         def sweep(damping: float) -> float:
             nonlocal chance, accuracy
             share = chance.mean(axis=0) + self.smoothing / answers.n_tasks / self.n_bins
-            if self.model == "one-coin":
-                accuracy, said = self._one_coin(answers, bins, chance)
-            else:
-                accuracy, said = self._dawid_skene(answers, bins, chance)
-            log_chance = np.log(share) + sum_by_task(answers, said)
+            model = self._one_coin if self.model == "one-coin" else self._dawid_skene
+            accuracy, log_likelihood = model(answers, bins, chance)
+            log_chance = np.log(share) + sum_by_task(answers, log_likelihood)
             new = settle(softmax(log_chance, axis=1))
             change = float(np.abs(new - chance).max())
             chance = new + damping * (chance - new)
             return change
 
-        trace = repeat(
-            sweep,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            what="quantise and classify",
-            on_sweep=on_sweep,
-        )
+        trace = iterate_until(sweep, self.tol, self.max_iter, "quantise and classify", on_sweep)
         return chance, accuracy, trace
 
     def _one_coin(self, answers: Answers, bins: Bins, chance: Floats) -> tuple[Floats, Floats]:
         right = sum_by_worker(answers, chance[answers.task, bins])
         accuracy = (right + self.smoothing / self.n_bins) / (answers.worker_degree + self.smoothing)
         p = accuracy[answers.worker]
-        said = np.repeat(np.log((1 - p) / (self.n_bins - 1))[:, None], self.n_bins, axis=1)
-        said[np.arange(len(bins)), bins] = np.log(p)
-        return accuracy, said
+        wrong = np.log((1 - p) / (self.n_bins - 1))
+        log_likelihood = np.repeat(wrong[:, None], self.n_bins, axis=1)
+        log_likelihood[np.arange(len(bins)), bins] = np.log(p)
+        return accuracy, log_likelihood
 
     def _dawid_skene(self, answers: Answers, bins: Bins, chance: Floats) -> tuple[Floats, Floats]:
         confusion = np.full(
             (answers.n_workers, self.n_bins, self.n_bins), self.smoothing / self.n_bins
         )
         np.add.at(confusion.transpose(0, 2, 1), (answers.worker, bins), chance[answers.task])
-        occasions = confusion.sum(axis=2, keepdims=True)
-        hits = np.trace(confusion, axis1=1, axis2=2) / occasions.sum(axis=(1, 2))
-        confusion /= occasions
-        return hits, np.log(confusion[answers.worker, :, bins])
+        total = confusion.sum(axis=2, keepdims=True)
+        accuracy = np.trace(confusion, axis1=1, axis2=2) / total.sum(axis=(1, 2))
+        confusion /= total
+        return accuracy, np.log(confusion[answers.worker, :, bins])

@@ -1,12 +1,12 @@
-"""Truth discovery: weights of the workers and estimates in turn, as that literature does it.
+"""Truth discovery: estimate worker weights and truths in turn, as that literature does.
 
-All of them are invariant to the origin and the units of the answers, weigh within every task (the
-weights of a task's workers are normalised there), and keep a worker who happens to agree exactly
-with the estimates from taking all the weight.
+All methods are invariant to the origin and the units of the answers, normalise the weights within
+every task, and bound the weight of a worker who happens to agree exactly with the estimates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -15,51 +15,41 @@ from scipy.special import chdtri
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
+from voxpop.data.sums import (
     by_degree,
-    make_result,
+    mean_by_task,
     mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    relative_weight,
-    repeat,
-    require_stop,
+    medians,
     squared_residual,
     sum_by_task,
     sum_by_worker,
+    variance_within_tasks,
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.baselines.averages import variance_within_tasks
-from voxpop.estimators.baselines.weighing import (
-    FLOOR,
-    alternate,
-    in_turns,
-    least_variance,
-    task_spread,
-    weighted_medians,
-    weighted_result,
-    worker_residual,
-)
-from voxpop.results.result import Result
+from voxpop.errors import require
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.baselines.averages import inflation_by_task
+from voxpop.estimators.iterate import iterate_until, require_stop
+from voxpop.estimators.make_result import gaussian_result
+from voxpop.results.result import Result, Trace
 
-_PATIENT = 2000
-# Kernels of pairs of answers kept between sweeps, 256 MB; beyond that they are made anew.
+_MAX_ITER = 2000
+# Lower bound of a worker's variance, as a share of the median worker's: a tenth of its sd. Without
+# it, a worker whose answers dominate their own tasks would soon have all the weight there.
+_FLOOR = 0.01
+# Kernels of pairs of answers kept between sweeps, 256 MB; beyond that they are recomputed.
 _MOST_KEPT = 32_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class CATD(Estimator):
-    """Weigh a worker by the lower bound of its precision: few answers, little trust.
+    """Weigh a worker by a lower confidence bound of its precision: few answers, little trust.
 
     With the summed squares of a worker's residuals SSE_u over n_u answers of d coordinates,
     w_u = chi2(alpha/2, n_u d) / SSE_u, and the estimates are the means with these weights. Also
-    known as RASA for vectors. SSE_u is at least that of a variance one hundredth of the middle
-    worker's.
+    known as RASA for vectors. The variance SSE_u / (n_u d) is bounded below by one hundredth of
+    the median worker's.
 
     References
     ----------
@@ -68,7 +58,7 @@ class CATD(Estimator):
 
     alpha: float = 0.05
     tol: float = 1e-6
-    max_iter: int = _PATIENT
+    max_iter: int = _MAX_ITER
     name: ClassVar[str] = "catd"
     summary: ClassVar[str] = "weights from a lower bound of each worker's precision"
 
@@ -79,26 +69,28 @@ class CATD(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         freedom = answers.worker_degree * answers.dimension
-        bound = chdtri(freedom, 1 - self.alpha / 2) / freedom
-        least = least_variance(answers)
+        bound = np.asarray(chdtri(freedom, 1 - self.alpha / 2) / freedom)
+
+        def worker_residual(estimate: Floats) -> Floats:
+            return mean_by_worker(answers, squared_residual(answers, estimate)) / answers.dimension
+
+        first = worker_residual(with_gold(answers, medians(answers)))
+        least = _FLOOR * float(np.median(first) or np.sort(first).mean())
 
         def weigh(estimate: Floats) -> Floats:
-            if not least:
-                return np.asarray(bound)
-            variance = worker_residual(answers, estimate)
-            return np.asarray(bound / np.maximum(variance, least))
+            return bound / np.maximum(worker_residual(estimate), least) if least else bound
 
-        return alternate(answers, self, weigh, self.tol, self.max_iter, on_sweep)
+        return _alternate(self, answers, weigh, weighted_means, on_sweep)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CRH(Estimator):
-    """Weigh a worker by minus the logarithm of its share of all losses (CRH, and PM).
+    """Weigh a worker by minus the logarithm of its share of the total loss (CRH, and PM).
 
     The loss of an answer is its squared or absolute distance from the estimate, in units of the
     spread of its task; a worker's is the mean over its answers. Squared losses go with weighted
-    means, absolute ones with weighted medians. ``reference="max"`` compares with the worst worker
-    instead, who then counts for next to nothing: that is PM.
+    means, absolute ones with weighted medians. ``reference="max"`` divides by the loss of the worst
+    worker instead, whose weight is then next to zero: that is PM.
 
     References
     ----------
@@ -109,7 +101,7 @@ class CRH(Estimator):
     loss: Literal["squared", "absolute"] = "squared"
     reference: Literal["sum", "max"] = "sum"
     tol: float = 1e-6
-    max_iter: int = _PATIENT
+    max_iter: int = _MAX_ITER
     name: ClassVar[str] = "crh"
     summary: ClassVar[str] = "weights from the logarithm of each worker's share of the loss"
 
@@ -127,26 +119,22 @@ class CRH(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         squared = self.loss == "squared"
-        spread = task_spread(answers)[answers.task]
-        unit = spread if squared else np.sqrt(spread)
+        spread = mean_by_task(answers, squared_residual(answers, weighted_means(answers)))
+        # Where the answers to a task agree, the spread of all tasks.
+        pooled = float(variance_within_tasks(answers).sum()) or 1.0
+        unit = np.where(spread > 0, spread, pooled)[answers.task]
+        unit = unit if squared else np.sqrt(unit)
 
         def weigh(estimate: Floats) -> Floats:
-            residual = squared_residual(answers, estimate)
-            if not squared:
+            if squared:
+                residual = squared_residual(answers, estimate)
+            else:
                 residual = np.abs(answers.value - estimate[answers.task]).sum(axis=1)
-            loss = mean_by_worker(answers, residual / unit)
-            loss = np.maximum(loss, FLOOR * (np.median(loss) or loss.mean()))
-            if not loss.max() or len(loss) == 1:
-                return np.ones_like(loss)
-            # Sorted: the same sum in any order of the workers.
-            top = np.sort(loss).sum() if self.reference == "sum" else loss.max()
-            weight = -np.log(loss / top)
-            if not weight.max():
-                return np.ones_like(loss)
+            weight = _minus_log_share(mean_by_worker(answers, residual / unit), self.reference)
             return np.asarray(np.maximum(weight, 1e-6 * weight.max()))
 
         centre = weighted_means if squared else weighted_medians
-        return alternate(answers, self, weigh, self.tol, self.max_iter, on_sweep, centre)
+        return _alternate(self, answers, weigh, centre, on_sweep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +148,8 @@ class GTM(Estimator):
         s_u  = (2 beta v + SSE_u) / (2 (alpha + 1) + n_u d)
         mu_i = (mean_i / (v prior_variance) + sum A_iu / s_u) / (1/(v prior_variance) + sum 1/s_u)
 
-    The defaults are the authors'; a smaller ``alpha`` (with ``beta`` to match) trusts the answers
-    more and suits workers with few of them less.
+    The defaults are the authors'. A smaller ``alpha`` (with ``beta`` to match) trusts the answers
+    more, and suits workers with few answers less.
 
     References
     ----------
@@ -172,7 +160,7 @@ class GTM(Estimator):
     beta: float = 10.0
     prior_variance: float = 1.0
     tol: float = 1e-6
-    max_iter: int = _PATIENT
+    max_iter: int = _MAX_ITER
     name: ClassVar[str] = "gtm"
     summary: ClassVar[str] = "Gaussian truth model: worker variances with an inverse-gamma prior"
 
@@ -185,39 +173,36 @@ class GTM(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         within = float(variance_within_tasks(answers).mean())
-        centre = weighted_means(answers, np.ones(answers.n_edges))
-        # In units of v; where nobody differs from anybody there is nothing to weigh.
+        centre = weighted_means(answers)
+        # In units of v; where all answers agree, all weights are equal.
         unit = within or 1.0
         freedom = 2 * (self.alpha + 1) + answers.worker_degree * answers.dimension
         prior = 1.0 / self.prior_variance
 
-        def weigh(estimate: Floats) -> Floats:
-            residual = sum_by_worker(answers, squared_residual(answers, estimate) / unit)
-            return np.asarray(freedom / (2 * self.beta + residual))
+        def estimate(per_edge: Floats) -> tuple[Floats, Floats]:
+            total = sum_by_task(answers, per_edge)[:, None]
+            mean = weighted_means(answers, per_edge)
+            shrunk = centre + total / (total + prior) * (mean - centre)
+            return with_gold(answers, shrunk), prior + total
 
-        def towards_prior(answers: Answers, weight: Floats) -> Floats:
-            total = sum_by_task(answers, weight)[:, None]
-            mean = weighted_means(answers, weight)
-            return np.asarray(centre + total / (total + prior) * (mean - centre))
+        def weigh(per_edge: Floats) -> Floats:
+            squared = squared_residual(answers, estimate(per_edge)[0]) / unit
+            return np.asarray(freedom / (2 * self.beta + sum_by_worker(answers, squared)))
 
-        weight, estimate, trace = in_turns(
-            answers, weigh, towards_prior, self.tol, self.max_iter, "GTM", on_sweep
-        )
-        precision = prior + sum_by_task(answers, weight[answers.worker])[:, None]
-        variance = np.repeat(within / precision, answers.dimension, axis=1)
-        found = normal_posterior(answers, estimate, variance)
-        workers = plain_noise(answers, within / weight, relative_weight(weight))
-        return make_result(answers, plain_settings(self), found, workers, trace)
+        weight, trace = _iterate_weights(self, answers, weigh, on_sweep)
+        truth, precision = estimate(weight[answers.worker])
+        variance = within / precision
+        return gaussian_result(self, answers, truth, variance, within / weight, weight, trace=trace)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KDEm(Estimator):
     """The mode of a weighted kernel density of each task's answers.
 
-    A worker's weight is minus the logarithm of its share of all residuals, measured in the space
-    of the kernel, where far is no worse than far enough: ``|phi(A_iu) - f_i|^2``, f_i the density
-    of the task. The Gaussian kernel has the width ``bandwidth`` times the sd within tasks times
-    n_i^(-1/5). The sd reported is that of a median with the same weights: a guide, no more.
+    A worker's weight is minus the logarithm of its share of all residuals. These are measured in
+    the feature space of the kernel, where distances are bounded: ``|phi(A_iu) - f_i|^2``, f_i the
+    density of the task. The Gaussian kernel has the width ``bandwidth`` times the sd within tasks
+    times n_i^(-1/5). The sd reported is only a guide: that of a median with the same weights.
 
     References
     ----------
@@ -226,7 +211,7 @@ class KDEm(Estimator):
 
     bandwidth: float = 1.06
     tol: float = 1e-6
-    max_iter: int = _PATIENT
+    max_iter: int = _MAX_ITER
     name: ClassVar[str] = "kdem"
     summary: ClassVar[str] = "mode of a weighted kernel density of the answers"
 
@@ -253,46 +238,132 @@ class KDEm(Estimator):
                 at[edge] = near
             return residual, at
 
-        weight = np.ones(answers.n_workers)
+        def weigh(per_edge: Floats) -> Floats:
+            return _minus_log_share(mean_by_worker(answers, density(per_edge)[0]))
 
-        def sweep(damping: float) -> float:
-            nonlocal weight
-            loss = mean_by_worker(answers, density(weight[answers.worker])[0])
-            loss = np.maximum(loss, FLOOR * (np.median(loss) or loss.mean()))
-            new = np.ones_like(loss)
-            if loss.max() and len(loss) > 1:
-                new = -np.log(loss / np.sort(loss).sum())
-            change = np.log(new / weight)
-            weight = weight * np.exp((1 - damping) * change)
-            return float(np.abs(change).max())
-
-        trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="KDEm", on_sweep=on_sweep)
+        weight, trace = _iterate_weights(self, answers, weigh, on_sweep)
         per_edge = weight[answers.worker]
         at = density(per_edge)[1]
         estimate = np.empty((answers.n_tasks, answers.dimension))
         for tasks, edge in blocks:
-            width = self._variance(edge.shape[1], within)
-            estimate[tasks] = _climb(answers.value[edge], per_edge[edge], at[edge], width)
-        inflation = np.where(answers.task_degree > 2, np.pi / 2, 1.0)[:, None]
-        return weighted_result(
-            answers, self, with_gold(answers, estimate), weight, trace, inflation
-        )
+            value = answers.value[edge]
+            estimate[tasks] = _climb(value, per_edge[edge], at[edge], self._width(value, within))
+        estimate = with_gold(answers, estimate)
+        return _weighted_result(self, answers, estimate, weight, trace, np.pi / 2)
 
-    def _variance(self, degree: int, within: float) -> float:
-        return float(self.bandwidth**2 * within * degree**-0.4)
+    def _width(self, value: Floats, within: float) -> float:
+        """Squared width of the kernel, over all coordinates."""
+        width = float(self.bandwidth**2 * within * value.shape[1] ** -0.4)
+        return width * value.shape[2] or 1.0
 
     def _kernel(self, value: Floats, within: float) -> Floats:
         """Kernel of every pair of a task's answers, 1 at distance 0."""
         difference = ((value[:, :, None] - value[:, None]) ** 2).sum(axis=3)
-        width = self._variance(value.shape[1], within) * value.shape[2]
-        return np.asarray(np.exp(-0.5 * difference / (width or 1.0)))
+        return np.asarray(np.exp(-0.5 * difference / self._width(value, within)))
 
 
-def _climb(value: Floats, weight: Floats, density: Floats, variance: float) -> Floats:
-    """Go from the answer of highest density uphill to the mode, by mean shift."""
+def _iterate_weights(
+    estimator: CATD | CRH | GTM | KDEm,
+    answers: Answers,
+    weigh: Callable[[Floats], Floats],
+    on_sweep: OnSweep | None,
+) -> tuple[Floats, Trace]:
+    """New weights of the workers from those of the answers, until none changes by more than tol."""
+    weight = np.ones(answers.n_workers)
+
+    def sweep(damping: float) -> float:
+        nonlocal weight
+        change = np.log(weigh(weight[answers.worker]) / weight)
+        weight = weight * np.exp((1 - damping) * change)
+        return float(np.abs(change).max())
+
+    name = type(estimator).__name__
+    trace = iterate_until(sweep, estimator.tol, estimator.max_iter, name, on_sweep)
+    return weight, trace
+
+
+def _alternate(
+    estimator: CATD | CRH,
+    answers: Answers,
+    weigh: Callable[[Floats], Floats],
+    centre: Callable[[Answers, Floats], Floats],
+    on_sweep: OnSweep | None,
+) -> Result:
+    """Estimates as weighted centres, weights from estimates, in turn."""
+
+    def estimate(per_edge: Floats) -> Floats:
+        return with_gold(answers, centre(answers, per_edge))
+
+    weight, trace = _iterate_weights(
+        estimator, answers, lambda per_edge: weigh(estimate(per_edge)), on_sweep
+    )
+    inflation = np.pi / 2 if centre is weighted_medians else 1.0
+    found = estimate(weight[answers.worker])
+    return _weighted_result(estimator, answers, found, weight, trace, inflation)
+
+
+def _weighted_result(
+    estimator: Estimator,
+    answers: Answers,
+    estimate: Floats,
+    weight: Floats,
+    trace: Trace,
+    inflation: float,
+) -> Result:
+    """Report weighted estimates of a method without variances.
+
+    A worker's variance comes from its residuals, with the degrees of freedom reduced by its own
+    share in the estimates, and a pseudo-count of one answer at the variance within tasks. A task's
+    is that of a mean with these weights and variances, taken as known.
+    """
+    within = float(variance_within_tasks(answers).mean())
+    per_edge = weight[answers.worker]
+    total = sum_by_task(answers, per_edge)
+    share = np.where(answers.is_gold[answers.task], 0.0, per_edge / total[answers.task])
+    residual = sum_by_worker(answers, squared_residual(answers, estimate)) / answers.dimension
+    worker_variance = (residual + within) / (sum_by_worker(answers, 1.0 - share) + 1.0)
+    variance = sum_by_task(answers, share**2 * worker_variance[answers.worker])[:, None]
+    variance = inflation_by_task(answers, inflation) * variance
+    return gaussian_result(
+        estimator, answers, estimate, variance, worker_variance, weight, trace=trace
+    )
+
+
+def _minus_log_share(loss: Floats, reference: str = "sum") -> Floats:
+    """Minus the logarithm of each worker's share of the loss; 1 where all shares are equal."""
+    loss = np.maximum(loss, _FLOOR * (np.median(loss) or loss.mean()))
+    if not loss.max() or len(loss) == 1:
+        return np.ones_like(loss)
+    # Sorted: the same sum in any order of the workers.
+    top = np.sort(loss).sum() if reference == "sum" else loss.max()
+    weight = -np.log(loss / top)
+    return weight if weight.max() else np.ones_like(loss)
+
+
+def weighted_medians(answers: Answers, weight: Floats) -> Floats:
+    """Weighted median of every task's answers, coordinate by coordinate.
+
+    Where exactly half the weight lies on either side, the middle between the two answers.
+    """
+    first, last = answers.task_ptr[:-1], answers.task_ptr[1:] - 1
+    estimate = np.empty((answers.n_tasks, answers.dimension))
+    for j in range(answers.dimension):
+        order = np.lexsort((answers.value[:, j], answers.task))
+        value = answers.value[order, j]
+        so_far = np.cumsum(weight[order])
+        before = so_far[first] - weight[order][first]
+        half = before + (so_far[last] - before) / 2
+        slack = 1e-12 * so_far[last]
+        low = np.clip(np.searchsorted(so_far, half - slack), first, last)
+        high = np.clip(np.searchsorted(so_far, half + slack), first, last)
+        estimate[:, j] = value[low] + (value[high] - value[low]) / 2
+    return estimate
+
+
+def _climb(value: Floats, weight: Floats, density: Floats, width: float) -> Floats:
+    """Climb from the answer of highest density to the mode, by mean shift."""
     order = np.lexsort((value.sum(axis=2), -density), axis=1)[:, 0]
     point = value[np.arange(len(value)), order]
-    width = variance * value.shape[2] or 1.0
     for _ in range(200):
         difference = value - point[:, None]
         pull = weight * np.exp(-0.5 * (difference**2).sum(axis=2) / width)

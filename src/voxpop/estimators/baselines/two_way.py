@@ -1,4 +1,4 @@
-"""Two-way random effects: every task and every worker shifts the answers, by a random amount."""
+"""Two-way random effects: every task and every worker shifts the answers at random."""
 
 from __future__ import annotations
 
@@ -6,26 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 from scipy.sparse.csgraph import connected_components
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.sums import mean_by_task, mean_by_worker, sum_by_task, sum_by_worker
 from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    make_result,
-    mean_by_worker,
-    normal_posterior,
-    plain_noise,
-    plain_settings,
-    sum_by_task,
-    sum_by_worker,
-)
+from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.baselines.averages import Average
 from voxpop.inference.numpy_kernels import blocks
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 # The dense system that is solved takes 8 bytes times this squared: 128 MB.
@@ -37,12 +28,12 @@ class TwoWay(Estimator):
     """Two-way random effects: answer = mean + task + worker + noise, the best linear predictor.
 
     Coordinate by coordinate. The variances of tasks, workers and noise come from Henderson's
-    third method: three sums of squares set equal to their expectations (for a balanced table
-    that is REML). Given these the estimates are the best linear unbiased predictors, which draw
-    tasks and biases of few answers towards the mean, and the sd is that of the prediction error.
-    All workers are equally noisy here. Gold is returned as it is, and not learned from. Where
-    answers cannot tell noise from effects (no task and worker are joined by two ways), the
-    result is the plain average's, and a note says so.
+    third method: three sums of squares are equated to their expectations (for a balanced table
+    that is REML). Given these, the estimates are the best linear unbiased predictors, which shrink
+    effects with few answers towards the mean, and the sd is that of the prediction error. All
+    workers are equally noisy in this model. Gold is returned, but not learned from. Where noise and
+    effects are confounded (the graph has no cycle), the result is that of the plain average, and a
+    note says so.
 
     References
     ----------
@@ -84,14 +75,15 @@ class TwoWay(Estimator):
             estimate[:, j], variance[:, j] = found * unit + origin, error * unit**2
             residual[:, j] = left * unit
         lost = answers.dimension - len(components)
-        note = "noise cannot be told from effects here: the plain average"
-        worker_variance = mean_by_worker(answers, (residual**2).mean(axis=1))
-        return make_result(
+        note = "noise and effects are confounded here: the estimates are plain averages"
+        return gaussian_result(
+            self,
             answers,
-            plain_settings(self) | {"variance_components": components},
-            normal_posterior(answers, estimate, variance),
-            plain_noise(answers, worker_variance, np.ones(answers.n_workers)),
+            estimate,
+            variance,
+            mean_by_worker(answers, (residual**2).mean(axis=1)),
             notes=(note,) if lost else (),
+            settings={"variance_components": components},
         )
 
 
@@ -102,16 +94,22 @@ class _Design:
         a = self.answers = answers
         n, m = a.n_tasks, a.n_workers
         one = np.ones(a.n_edges)
-        self.table = csr_array((one, (a.task, a.worker)), shape=(n, m))
+        table = csr_array((one, (a.task, a.worker)), shape=(n, m))
         links = csr_array((one, (a.task, a.worker + n)), shape=(n + m, n + m))
         self.n_parts = int(connected_components(links, directed=False)[0])
         self.tasks_dense = n < m
+        self.table: csr_array = table.T.tocsr() if self.tasks_dense else table
+        self.count, self.dense_count = a.task_degree, a.worker_degree
+        self.sum, self.dense_sum = sum_by_task, sum_by_worker
+        if self.tasks_dense:
+            self.count, self.dense_count = a.worker_degree, a.task_degree
+            self.sum, self.dense_sum = sum_by_worker, sum_by_task
 
     def components(self, y: Floats) -> tuple[float, float, float] | None:
         """Variances of noise, tasks and workers by Henderson's third method; None if confounded.
 
-        With SS_t the squares about the tasks' means, SS_w about the workers', and SS_e about the
-        fit of both, and c connected parts::
+        With SS_t the squares about the tasks' means, SS_w about the workers', SS_e about the fit
+        of both, and c connected components::
 
             E SS_e = s_e (N - n - m + c)
             E SS_t = s_w sum_e (1 - 1/n_i) + s_e (N - n)
@@ -120,26 +118,16 @@ class _Design:
         a = self.answers
         n, m, c = a.n_tasks, a.n_workers, self.n_parts
         free = a.n_edges - n - m + c
-        about_task = y - (sum_by_task(a, y) / a.task_degree)[a.task]
-        about_worker = y - (sum_by_worker(a, y) / a.worker_degree)[a.worker]
-        within_task, within_worker = (
-            float(about_task @ about_task),
-            float(about_worker @ about_worker),
-        )
+        about_task = y - mean_by_task(a, y)[a.task]
+        about_worker = y - mean_by_worker(a, y)[a.worker]
+        within_task = float(about_task @ about_task)
+        within_worker = float(about_worker @ about_worker)
         several_of_task = float((1 - 1 / a.task_degree[a.task]).sum())
         several_of_worker = float((1 - 1 / a.worker_degree[a.worker]).sum())
         if free <= 0 or not several_of_task or not several_of_worker:
             return None
-        if self.tasks_dense:
-            explained = _explained(
-                self.table.T.tocsr(), a.worker_degree, a.task_degree, sum_by_task(a, about_worker)
-            )
-            left = within_worker - explained
-        else:
-            explained = _explained(
-                self.table, a.task_degree, a.worker_degree, sum_by_worker(a, about_task)
-            )
-            left = within_task - explained
+        about = about_worker if self.tasks_dense else about_task
+        left = float(about @ about) - self._explained(self.dense_sum(a, about))
         noise = max(left, 0.0) / free
         if noise <= 1e-12 * within_task / a.n_edges:
             return None
@@ -147,32 +135,38 @@ class _Design:
         of_task = max(within_worker - noise * (a.n_edges - m), 0.0) / several_of_worker
         return noise, of_task, of_worker
 
+    def _explained(self, right: Floats) -> float:
+        """Sum of squares that the dense side's fixed effects explain beyond the other side's.
+
+        With the other side eliminated, the matrix of the normal equations is a graph Laplacian: a
+        constant on every connected component is free, and lstsq takes the shortest solution.
+        """
+        shared = (self.table.T @ (self.table / self.count[:, None])).toarray()
+        laplacian = np.diag(self.dense_count.astype(np.float64)) - shared
+        solution = np.linalg.lstsq(laplacian, right, rcond=1e-10)[0]
+        return float(right @ solution)
+
     def predict(
         self, y: Floats, noise: float, of_task: float, of_worker: float
     ) -> tuple[Floats, Floats, Floats]:
-        """Best linear predictors of mean + task, their error variances, and what is left."""
-        a = self.answers
-        if self.tasks_dense:
-            table, count, sums = self.table.T.tocsr(), a.worker_degree, (sum_by_worker, sum_by_task)
-            out, kept, dense_count = of_worker, of_task, a.task_degree
-        else:
-            table, count, sums = self.table, a.task_degree, (sum_by_task, sum_by_worker)
-            out, kept, dense_count = of_task, of_worker, a.worker_degree
+        """Best linear predictors of mean + task, their error variances, and the residuals."""
+        a, count, dense_count = self.answers, self.count, self.dense_count
+        out, kept = (of_worker, of_task) if self.tasks_dense else (of_task, of_worker)
         # Unknowns: the effects of the dense side, in units of their sd, and the mean; the other
-        # side's effects are summed out. ``shrink`` is their variance given all else.
+        # side's effects are eliminated. ``shrink`` is their variance given everything else.
         shrink = out * noise / (count * out + noise)
         scale = np.sqrt(kept)
-        joint = hstack([scale * table, csr_array(count[:, None].astype(np.float64))]).tocsr()
+        joint = hstack([scale * self.table, csr_array(count[:, None].astype(np.float64))]).tocsr()
         system = -(joint.T @ (joint * (shrink / noise**2)[:, None])).toarray()
         own = 1.0 + kept * dense_count / noise
         system[np.diag_indices_from(system)] += np.append(own, a.n_edges / noise)
         system[-1, :-1] += scale * dense_count / noise
         system[:-1, -1] += scale * dense_count / noise
-        said = np.append(scale * sums[1](a, y), y.sum()) / noise
-        said -= joint.T @ (shrink * sums[0](a, y)) / noise**2
+        right = np.append(scale * self.dense_sum(a, y), y.sum()) / noise
+        right -= joint.T @ (shrink * self.sum(a, y)) / noise**2
         covariance = np.linalg.inv(system)
-        z = covariance @ said
-        effect = shrink * (sums[0](a, y) - joint @ z) / noise
+        z = covariance @ right
+        effect = shrink * (self.sum(a, y) - joint @ z) / noise
         if self.tasks_dense:
             task, worker = z[:-1] * scale, effect
             error = scale**2 * np.diag(covariance)[:-1] + covariance[-1, -1]
@@ -186,17 +180,3 @@ class _Design:
                 error[rows] += ((pull @ covariance) * pull).sum(axis=1)
         estimate = z[-1] + task
         return estimate, error, y - estimate[a.task] - worker[a.worker]
-
-
-def _explained(
-    table: csr_array, out_count: NDArray[np.int64], count: NDArray[np.int64], said: Floats
-) -> float:
-    """Squares that one side's fixed effects explain beyond the other side's.
-
-    The normal equations with the other side eliminated are those of a graph's Laplacian, whose
-    constant on every connected part is free: least squares takes the shortest solution.
-    """
-    shared = (table.T @ (table / out_count[:, None])).toarray()
-    laplacian = np.diag(count.astype(np.float64)) - shared
-    solution = np.linalg.lstsq(laplacian, said, rcond=1e-10)[0]
-    return float(said @ solution)

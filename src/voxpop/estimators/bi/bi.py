@@ -12,18 +12,12 @@ from scipy.special import softmax
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_truth
 from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    as_tuples,
-    make_result,
-    plain_settings,
-    repeat,
-    worker_noise,
-)
+from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
 from voxpop.estimators.bi.fitted import noisy_result
 from voxpop.estimators.bi.noise_fit import NoisyFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
+from voxpop.estimators.iterate import iterate_until
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model

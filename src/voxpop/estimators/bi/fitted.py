@@ -9,9 +9,9 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import make_result, worker_noise
 from voxpop.estimators.bi.em_steps import Learned
 from voxpop.inference.kernel_set import Predictions
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.models.model import Model
 from voxpop.models.noise import tail_variance

@@ -10,8 +10,8 @@ from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import OnSweep, sum_by_task
-from voxpop.estimators.baselines.averages import medians
+from voxpop.data.sums import medians, sum_by_task
+from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.em_steps import Learned, class_steps, learn_shares
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, level_bounds
 from voxpop.estimators.plug_in import NO_WEIGHT

@@ -9,12 +9,8 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import (
-    OnSweep,
-    repeat,
-    weighted_means,
-    with_gold,
-)
+from voxpop.data.sums import weighted_means, with_gold
+from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.em_steps import (
     BiasBelief,
     Learned,
@@ -37,6 +33,7 @@ from voxpop.estimators.bi.initialise import (
     starting_levels,
 )
 from voxpop.estimators.bi.noise_levels import telling_workers
+from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernels.posterior import Posterior, stretched
@@ -132,7 +129,7 @@ class NoisyFit:
             # The first messages know nothing of each other: a few more before anything may rest.
             return learned.distance(before) if n_learned > _FIRST_SWEEPS else np.inf
 
-        learning = repeat(
+        learning = iterate_until(
             learn,
             tol=_SETTLED,
             max_iter=n_learning,
@@ -150,7 +147,7 @@ class NoisyFit:
             about = beliefs.about_bias(max(damping, _BIAS_DAMPING))
             return self._messages.sweep(damping, parameters=learned.law(accuracy), bias=about)[0]
 
-        trace = repeat(
+        trace = iterate_until(
             settle,
             tol=max(tol, _FINEST_TOL),
             max_iter=max_iter,
@@ -200,7 +197,7 @@ class NoisyFit:
             # Messages about levels say nothing of whether biases have settled.
             return change if bias is None else max(change, float(np.max(step)))
 
-        trace = repeat(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
+        trace = iterate_until(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
         if on_sweep is not None:
             on_sweep("estimates", 1, np.inf, tol)
         audited = answers.value.size <= MOST_KEPT

@@ -10,9 +10,16 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import OnSweep, mean_by_worker, repeat, squared_residual, with_gold
-from voxpop.estimators.baselines.averages import medians, variance_within_tasks
+from voxpop.data.sums import (
+    mean_by_worker,
+    medians,
+    squared_residual,
+    variance_within_tasks,
+    with_gold,
+)
+from voxpop.estimators.base import OnSweep
 from voxpop.estimators.baselines.nbi import NBI
+from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 
@@ -141,7 +148,7 @@ def _learn_weights(
         # The first messages know nothing of each other: two more before the weights may rest.
         return moved if sweeps > 2 else np.inf
 
-    trace = repeat(
+    trace = iterate_until(
         sweep,
         tol=_SETTLED,
         max_iter=max_iter,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,34 +13,28 @@ from scipy.special import logsumexp, softmax
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.errors import ConfigError
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    as_tuples,
-    make_result,
-    plain_settings,
-    worker_noise,
-)
+from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior, known, log_known
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result
 
-# Levels of workers that must be summed over at once: 3 levels for 12 workers, 2 for 20.
+# States of one table: 3 levels for 12 workers, 2 for 20.
 _MOST_STATES = 2**20
-# States of all tables together: 128 MB, and as much again while they are passed on.
+# States of all tables: 128 MB, and as much again for their messages.
 _MOST_IN_ALL = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exact(Estimator):
-    """The posterior mean itself (M23), where the graph allows to sum over all workers' levels.
+    """The exact posterior (M23), where the graph allows a sum over all workers' levels.
 
-    Workers are summed out one by one, next the one whose neighbours are most nearly tied to each
-    other already (min-fill); what is left of it is a table over those neighbours. The cost is
-    levels ** (treewidth + 1), whatever the number of workers: levels ** (answers per task) on a
-    tree, and more with every loop. BI approximates this, and equals it on trees. Crowds whose
-    workers hang together too much are refused.
+    Workers are eliminated one by one in min-fill order: next the one that adds the fewest edges
+    between its neighbours. Each leaves a table over those neighbours. The cost is levels **
+    (treewidth + 1), whatever the number of workers: levels ** (answers per task) on a tree, and
+    more with every cycle. BI approximates this, and equals it on trees. Crowds of large treewidth
+    are refused.
     """
 
     support: Sequence[float]
@@ -48,7 +42,7 @@ class Exact(Estimator):
     prior_mean: float | Sequence[float] = 0.0
     prior_variance: float = np.inf
     name: ClassVar[str] = "exact"
-    summary: ClassVar[str] = "Bayes-optimal sum over all workers' levels, where loops are few"
+    summary: ClassVar[str] = "Bayes-optimal, by variable elimination; for graphs with few cycles"
 
     def __post_init__(self) -> None:
         model = Model(
@@ -69,7 +63,7 @@ class Exact(Estimator):
         )
         order, cliques = _eliminate(_neighbours(answers), len(model.support))
         prior_mean = model.prior_means(answers.n_tasks)
-        tasks = [_Task(answers, i, model, prior_mean[i]) for i in range(answers.n_tasks)]
+        tasks = [_Task(answers, i, model, mean) for i, mean in enumerate(prior_mean)]
         tree = _BucketTree(order, cliques, len(model.support))
         for u in range(answers.n_workers):
             tree.multiply((u,), model.log_weights)
@@ -77,20 +71,16 @@ class Exact(Estimator):
             for workers, log_factor in task.log_factors:
                 tree.multiply(workers, log_factor)
         tree.calibrate()
-        parts = [task.posterior(tree, model) for task in tasks]
-        found = Posterior(
-            np.concatenate([part.estimate for part in parts]),
-            np.concatenate([part.variance for part in parts]),
-            np.concatenate([part.quantile for part in parts]),
-        )
+        parts = [astuple(task.posterior(tree, model)) for task in tasks]
+        found = Posterior(*map(np.concatenate, zip(*parts, strict=True)))
         share = np.stack([tree.marginal((u,)) for u in range(answers.n_workers)])
-        width = {"largest_clique": max(len(clique) for clique in cliques.values())}
+        width = {"largest_clique": max(map(len, cliques.values()))}
         settings = plain_settings(self) | width
         return make_result(answers, settings, found, worker_noise(share, model))
 
 
 class _Task:
-    """One task: what it says of its workers' levels jointly, and its posterior given them."""
+    """One task: log factors over its workers' levels, and its posterior given their marginal."""
 
     def __init__(self, answers: Answers, i: int, model: Model, prior_mean: Floats) -> None:
         edges = slice(int(answers.task_ptr[i]), int(answers.task_ptr[i + 1]))
@@ -101,14 +91,13 @@ class _Task:
         self.gold: Floats | None = None
         self.log_factors: list[tuple[tuple[int, ...], Floats]]
         if answers.gold is not None and answers.is_gold[i]:
-            # A known truth ties nobody to anybody: one factor per worker.
+            # Given the truth, the workers are independent: one factor each.
             self.gold = answers.gold[i]
-            said = log_known(answers.value[edges][None], self.gold[None], model.levels)[0]
-            self.log_factors = [((u,), said[e]) for e, u in enumerate(self.workers)]
+            factors = log_known(answers.value[edges][None], self.gold[None], model.levels)[0]
+            self.log_factors = [((u,), f) for u, f in zip(self.workers, factors, strict=True)]
             return
-        self.c = enumeration.configurations(
-            tuple(model.support), len(self.workers), model.prior_precision
-        )
+        support, degree = tuple(model.support), len(self.workers)
+        self.c = enumeration.configurations(support, degree, model.prior_precision)
         log_factor = enumeration.log_factor(self.value, self.prior_mean, self.c)[0]
         self.log_factors = [(self.workers, log_factor)]
 
@@ -119,11 +108,8 @@ class _Task:
         found = enumeration.posterior(
             table, self.value, self.prior_mean, model.prior_precision, self.c, PROBABILITIES
         )
-        return Posterior(
-            found.estimate + self.origin,
-            found.variance,
-            found.quantile + self.origin[None, :, None],
-        )
+        quantile = found.quantile + self.origin[None, :, None]
+        return Posterior(found.estimate + self.origin, found.variance, quantile)
 
 
 def _neighbours(answers: Answers) -> list[set[int]]:
@@ -141,7 +127,7 @@ def _neighbours(answers: Answers) -> list[set[int]]:
 def _eliminate(
     neighbours: list[set[int]], n_levels: int
 ) -> tuple[list[int], dict[int, tuple[int, ...]]]:
-    """Order the workers by min-fill; return it, and with whom each is summed out."""
+    """Order the workers by min-fill; return the order, and the clique that each leaves in."""
     left = set(range(len(neighbours)))
     scores = {u: _score(u, neighbours) for u in left}
     queue = [(score, u) for u, score in scores.items()]
@@ -155,8 +141,8 @@ def _eliminate(
         size = len(around) + 1
         if size * np.log(n_levels) > np.log(_MOST_STATES) + 1e-9:
             raise ConfigError(
-                f"exact must sum over {n_levels}^{size} states of {size} workers who hang "
-                f"together, more than {_MOST_STATES}; use BI"
+                f"exact must sum over {n_levels}^{size} states of {size} workers jointly, more "
+                f"than {_MOST_STATES}; use BI"
             )
         in_all += n_levels**size
         if in_all > _MOST_IN_ALL:
@@ -179,20 +165,19 @@ def _eliminate(
 
 
 def _score(u: int, neighbours: list[set[int]]) -> tuple[int, int]:
-    """Ties that summing out a worker would add between its neighbours, and their number."""
+    """Edges that eliminating a worker would add between its neighbours, and their number."""
     around = neighbours[u]
     degree = len(around)
-    if degree > 64:  # never summed out unless all are like it; counting would take long
+    if degree > 64:  # never the next unless all are like it; counting would take long
         return degree * degree, degree
     missing = sum(degree - 1 - len(neighbours[v] & around) for v in around)
     return missing // 2, degree
 
 
 class _BucketTree:
-    """A table for every worker and those it is summed out with, tied into a tree.
+    """A tree of buckets: one table for every worker and the clique it is eliminated in.
 
-    The bucket of a worker passes what is left, once the worker is summed out, to the bucket of
-    the first of the others to go.
+    Once the worker is summed out, its table goes to the bucket of the next of its clique.
     """
 
     def __init__(
@@ -200,12 +185,12 @@ class _BucketTree:
     ) -> None:
         self.order, self.k = order, n_levels
         self.turn = {u: t for t, u in enumerate(order)}
-        # The worker itself first, the others in the order in which they go.
+        # The worker itself first, the others in order of elimination.
         self.clique = {u: tuple(sorted(c, key=self.turn.__getitem__)) for u, c in cliques.items()}
         self.table = {u: np.zeros((n_levels,) * len(self.clique[u])) for u in order}
 
     def multiply(self, workers: tuple[int, ...], log_factor: Floats) -> None:
-        """Add a log factor over these workers, first worker slowest, to the bucket it falls in."""
+        """Add a log factor over these workers, first worker slowest, to its bucket."""
         bucket = min(workers, key=self.turn.__getitem__)
         self._add(bucket, workers, log_factor.reshape((self.k,) * len(workers)))
 

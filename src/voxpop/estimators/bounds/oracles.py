@@ -1,4 +1,4 @@
-"""Oracles: estimators that are told what nobody knows, to bound what anybody can reach."""
+"""The strong oracle: told what nobody knows, it bounds what any estimator can reach."""
 
 from __future__ import annotations
 
@@ -9,17 +9,9 @@ import numpy as np
 
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_variances
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    WorkerNoise,
-    make_result,
-    normal_posterior,
-    plain_settings,
-    relative_weight,
-    sum_by_task,
-    weighted_means,
-)
+from voxpop.data.sums import sum_by_task, weighted_means
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 
@@ -40,14 +32,12 @@ class StrongOracle(Estimator):
         variance = read_variances(self.variances, answers.worker_ids)
         precision = 1.0 / variance
         per_edge = precision[answers.worker]
-        estimate = weighted_means(answers, per_edge)
-        task_variance = 1.0 / sum_by_task(answers, per_edge)[:, None]
-        found = normal_posterior(
-            answers, estimate, np.repeat(task_variance, answers.dimension, axis=1)
+        return gaussian_result(
+            self,
+            answers,
+            weighted_means(answers, per_edge),
+            1.0 / sum_by_task(answers, per_edge)[:, None],
+            variance,
+            precision,
+            worker_interval=np.stack([variance, variance], axis=1),
         )
-        workers = WorkerNoise(
-            variance=variance,
-            interval=np.stack([variance, variance], axis=1),
-            weight=relative_weight(precision),
-        )
-        return make_result(answers, plain_settings(self), found, workers)

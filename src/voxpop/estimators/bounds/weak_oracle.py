@@ -1,8 +1,8 @@
-"""Weak-Oracle: told the variances of the workers at some distance only, it must infer the rest."""
+"""The weak oracle: told the variances of distant workers only, it must infer the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -13,16 +13,10 @@ from scipy.sparse import csr_array
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_variances
+from voxpop.data.sums import by_degree
 from voxpop.errors import require
-from voxpop.estimators.base import (
-    Estimator,
-    OnSweep,
-    WorkerNoise,
-    by_degree,
-    make_result,
-    plain_settings,
-    relative_weight,
-)
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.make_result import WorkerNoise, make_result, relative_weight
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior, known, log_known
 from voxpop.inference.message_passing import model_in_units, noise_unit
@@ -30,30 +24,30 @@ from voxpop.inference.numpy_kernels import blocks
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result
 
-# Levels of one task's workers: 3 levels for 12 workers, 2 for 20.
+# Configurations of one task: 3 levels for 12 workers, 2 for 20.
 _MOST_CONFIGURATIONS = 2**20
-# Configurations less likely than this, for all tasks of a block, are left out of their moments.
+# Configurations less likely than this in all tasks of a block are left out of their moments.
 _NEGLIGIBLE = 1e-16
-# Pairs of answers of the same worker: a few hundred MB of indices.
+# Pairs of answers of the same worker: a few hundred MB.
 _MOST_PAIRS = 2 * 10**7
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeakOracle(Estimator):
-    """What could be known of a task if only far workers' variances were: a bound for everybody.
+    """A lower bound of the error of any estimator: only distant workers' variances are revealed.
 
     For each root task i, let T be its breadth-first tree down to the workers at distance 2k + 1.
     These, the leaves, have their variances revealed, nobody else has::
 
         mu_i = E[ mu_i | answers, variances of the workers at distance 2k + 1 ],   tau -> infinity
 
-    Given the leaves, nothing beyond them says anything about the root. Where the tasks and the
-    workers above the leaves form a tree, k rounds of belief propagation from the revealed leaves
-    give this mean exactly. The depth k of a root is the largest for which they do, up to
-    ``depth``. At k = 1 only the root's own workers are unknown, and where they share a second task
-    their levels are summed over jointly. So the mean is exact for every root and every graph, and
-    no estimator has a smaller expected error; told less than the strong oracle, it is a nearer
-    bound. A root from which nothing is left to reveal gets the exact posterior itself.
+    Given the leaves, the root is independent of everything beyond them. Where the tasks and the
+    workers above the leaves form a tree, k rounds of belief propagation from the leaves give this
+    mean exactly. The depth k of a root is the largest for which they do, up to ``depth``. At k = 1
+    only the root's own workers are unknown, and where they share a second task their levels are
+    summed over jointly. So the mean is exact for every root and every graph, and no estimator has
+    a smaller expected error. Told less than the strong oracle, it is a tighter bound. A root
+    without leaves gets the exact posterior.
 
     The workers' variances in the result are those it was told.
 
@@ -77,7 +71,7 @@ class WeakOracle(Estimator):
     weights: Sequence[float] | None = None
     depth: int = 4
     name: ClassVar[str] = "weak-oracle"
-    summary: ClassVar[str] = "told the variances of far workers only, a lower bound near BI"
+    summary: ClassVar[str] = "told the variances of distant workers only, a tighter bound"
 
     def __post_init__(self) -> None:
         model = Model(support=self.support, weights=self.weights)
@@ -105,24 +99,18 @@ class WeakOracle(Estimator):
         # In multiples of a unit, as backends do.
         gold = None if answers.gold is None else answers.gold / unit
         scaled = replace(answers, value=answers.value / unit, gold=gold)
-        passing = _Passing(scaled, model_in_units(model, unit), variance / unit**2)
-        found = Posterior(
-            np.empty((answers.n_tasks, answers.dimension)),
-            np.empty((answers.n_tasks, answers.dimension)),
-            np.empty((answers.n_tasks, answers.dimension, len(PROBABILITIES))),
-        )
+        messages = _Messages(scaled, model_in_units(model, unit), variance / unit**2)
+        truth = np.zeros((answers.n_tasks, answers.dimension)) if gold is None else gold.copy()
+        found = known(truth, len(PROBABILITIES))
         for k in range(1, int(depth.max()) + 1):
             if k > 1:
-                passing.go_on()
-            passing.answer(np.flatnonzero(depth == k), found)
+                messages.sweep()
+            messages.write_posterior((depth == k) & ~answers.is_gold, found)
             if on_sweep is not None:
                 on_sweep("Weak-Oracle", k, float((depth > k).mean()), 0.5 / answers.n_tasks)
-        workers = WorkerNoise(
-            variance=variance,
-            interval=np.stack([variance, variance], axis=1),
-            weight=relative_weight(1.0 / variance),
-        )
         found = Posterior(found.estimate * unit, found.variance * unit**2, found.quantile * unit)
+        interval = np.stack([variance, variance], axis=1)
+        workers = WorkerNoise(variance, interval, relative_weight(1.0 / variance))
         reached = {"depth_used": np.bincount(depth, minlength=2)[1:].tolist()}
         return make_result(answers, plain_settings(self) | reached, found, workers)
 
@@ -130,9 +118,9 @@ class WeakOracle(Estimator):
 def tree_depth(answers: Answers, most: int) -> Index:
     """The largest k, at least 1, for which tasks and workers within distance 2k form a tree.
 
-    With all tasks of the workers at distance 2k - 1 and less in it, such a neighbourhood has as
-    many edges as these workers have answers: it is a tree when that is one less than its nodes.
-    Gold tasks tie nobody to anybody, and are left out.
+    The neighbourhood holds all tasks of its workers, so it has as many edges as these workers have
+    answers: it is a tree if that is one less than its nodes. Gold tasks, whose truth is known, make
+    no cycles and are left out.
     """
     n, m = answers.n_tasks, answers.n_workers
     edges = ~answers.is_gold[answers.task]
@@ -155,36 +143,33 @@ def tree_depth(answers: Answers, most: int) -> Index:
 
 
 def _present(counts: csr_array) -> csr_array:
-    """The same matrix with ones for whatever is there."""
+    """The same matrix with ones in place of all entries."""
     return csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), counts.shape)
 
 
-class _Passing:
+class _Messages:
     """Messages from tasks to workers, k rounds after the leaves were revealed."""
 
     def __init__(self, answers: Answers, model: Model, variance: Floats) -> None:
         self.answers, self.model = answers, model
         self.precision = 1.0 / variance[answers.worker]
-        # Pairs of different answers of one worker: edge `to` hears of edge `of`.
+        # Pairs of different answers of one worker: a message goes from edge `of` to edge `to`.
         self.to, self.of = _pairs(answers)
-        shared = _shared_tasks(answers, self.to, self.of)
-        self.alone = shared < 2
-        self.to_together, self.of_together = self.to[~self.alone], self.of[~self.alone]
+        self.alone = _shared_workers(answers, self.to, self.of) < 2
         self.message = self._from_leaves()
         self.is_first = True
 
     def _from_leaves(self) -> Floats:
-        """What a task says of a worker if all its others are known.
+        """Messages to each worker if all other workers of the task are known.
 
-        The others say that the truth is Gaussian, of mean M and precision P, so that the answer
-        is Gaussian about M with variance s_k + 1/P.
+        These give the truth a Gaussian of mean M and precision P, and so the answer a Gaussian
+        about M with variance s_k + 1/P.
         """
         a, levels = self.answers, self.model.levels
         message = np.zeros((a.n_edges, len(levels)))
         for tasks, edge in by_degree(a, lambda size: size * (size + len(levels))):
             gold = a.is_gold[tasks]
-            if gold.any():
-                assert a.gold is not None
+            if a.gold is not None and gold.any():
                 message[edge[gold]] = log_known(a.value[edge[gold]], a.gold[tasks[gold]], levels)
             size, edge = edge.shape[1], edge[~gold]
             if size == 1 or not len(edge):
@@ -197,48 +182,43 @@ class _Passing:
             message[edge] = -0.5 * (squared / spread + a.dimension * np.log(spread))
         return message
 
-    def _heard(self, alone: bool) -> Floats:
-        """What each edge's worker thinks of itself, its other answers taken together.
+    def _cavity(self, alone: bool) -> Floats:
+        """Cavity belief of each edge's worker about its level, from its other answers.
 
-        ``alone``: without tasks that share a second worker with this one.
+        ``alone``: without those to tasks that share a second worker with this one.
         """
         to, of = (self.to[self.alone], self.of[self.alone]) if alone else (self.to, self.of)
-        heard = np.empty_like(self.message)
+        cavity = np.empty_like(self.message)
         for k, log_weight in enumerate(self.model.log_weights):
             total = np.bincount(to, self.message[of, k], self.answers.n_edges)
-            heard[:, k] = total + log_weight
-        return np.asarray(heard - heard.max(axis=1, keepdims=True))
+            cavity[:, k] = total + log_weight
+        return np.asarray(cavity - cavity.max(axis=1, keepdims=True))
 
-    def go_on(self) -> None:
-        """Pass messages one round on: to workers, to tasks, and to workers again."""
-        a, heard = self.answers, self._heard(alone=False)
+    def sweep(self) -> None:
+        """Pass messages one round on: from workers to tasks, and back to workers."""
+        a, cavity = self.answers, self._cavity(alone=False)
         new = self.message.copy()
         for tasks, edge, value, c in self._blocks(~a.is_gold):
             zero = np.zeros((len(tasks), a.dimension))
             out = np.empty((*edge.shape, c.n_levels))
             factor = enumeration.scaled_factor(enumeration.log_factor(value, zero, c))
-            enumeration.send(value, zero, heard[edge], c, factor, out)
+            enumeration.send(value, zero, cavity[edge], c, factor, out)
             new[edge] = out
         self.message = new
         self.is_first = False
 
-    def answer(self, roots: Index, found: Posterior) -> None:
+    def write_posterior(self, roots: NDArray[np.bool_], found: Posterior) -> None:
         """Write the posterior of these roots."""
         a = self.answers
-        chosen = np.zeros(a.n_tasks, dtype=bool)
-        chosen[roots] = True
-        if a.gold is not None:
-            gold = chosen & a.is_gold
-            _write(found, np.flatnonzero(gold), known(a.gold[gold], len(PROBABILITIES)))
         # Beyond the first round only roots of trees are left, where nobody shares a second task.
-        heard = self._heard(alone=self.is_first)
-        together = self._together(chosen) if self.is_first else {}
-        for tasks, edge, value, c in self._blocks(chosen & ~a.is_gold):
+        cavity = self._cavity(alone=self.is_first)
+        joint = self._joint_factors(roots) if self.is_first else {}
+        for tasks, edge, value, c in self._blocks(roots):
             zero = np.zeros((len(tasks), a.dimension))
             log_belief = enumeration.log_factor(value, zero, c)
-            log_belief += enumeration.log_joint(heard[edge])
+            log_belief += enumeration.log_joint(cavity[edge])
             for row, i in enumerate(tasks.tolist()):
-                for place, table in together.get(i, {}).items():
+                for place, table in joint.get(i, {}).items():
                     shape = [c.n_levels if u in place else 1 for u in range(c.degree)]
                     whole = log_belief[row].reshape((c.n_levels,) * c.degree)
                     whole += table.reshape(shape)
@@ -248,58 +228,51 @@ class _Passing:
             few = replace(c, precision=c.precision[:, likely], total=c.total[likely])
             moments = enumeration.posterior(belief[:, likely], value, zero, 0.0, few, PROBABILITIES)
             origin = a.value[edge[:, 0]]
-            moments = Posterior(
-                moments.estimate + origin, moments.variance, moments.quantile + origin[:, :, None]
-            )
-            _write(found, tasks, moments)
+            found.estimate[tasks] = moments.estimate + origin
+            found.variance[tasks] = moments.variance
+            found.quantile[tasks] = moments.quantile + origin[:, :, None]
 
     def _blocks(
         self, chosen: NDArray[np.bool_]
-    ) -> list[tuple[Index, Index, Floats, enumeration.Configurations]]:
+    ) -> Iterator[tuple[Index, Index, Floats, enumeration.Configurations]]:
         """Chosen tasks of equal degree, their edges, values about the first one, configurations."""
         a, support = self.answers, tuple(self.model.support)
-        groups = []
         for tasks, edge in by_degree(a, lambda size: (3 + a.dimension) * len(support) ** size):
             kept = chosen[tasks]
             if kept.any():
                 value = a.value[edge[kept]]
                 c = enumeration.configurations(support, edge.shape[1], 0.0)
-                groups.append((tasks[kept], edge[kept], value - value[:, :1], c))
-        return groups
+                yield tasks[kept], edge[kept], value - value[:, :1], c
 
-    def _together(self, chosen: NDArray[np.bool_]) -> dict[int, dict[tuple[int, ...], Floats]]:
-        """By root: places of workers who share another task, and what it says of their levels.
-
-        A task j with q workers in common with the root and the others known says C_j with the
-        others as a prior of mean M and precision P: one factor over the q levels.
-        """
+    def _joint_factors(self, roots: NDArray[np.bool_]) -> dict[int, dict[tuple[int, ...], Floats]]:
+        """By root: places of workers who share another task, and its factor over their levels."""
         a, n = self.answers, self.answers.n_tasks
-        wanted = chosen[a.task[self.to_together]] & ~a.is_gold[a.task[self.to_together]]
-        to, of = self.to_together[wanted], self.of_together[wanted]
+        wanted = ~self.alone & roots[a.task[self.to]]
+        to, of = self.to[wanted], self.of[wanted]
         key = a.task[to].astype(np.int64) * n + a.task[of]
         order = np.lexsort((to, key))
-        to, of, key = to[order], of[order], key[order]
-        start = (
-            np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.empty(0, int)
-        )
-        size = np.diff(np.append(start, len(key)))
+        to, of = to[order], of[order]
+        _, start, size = np.unique(key[order], return_index=True, return_counts=True)
+        degree = a.task_degree[a.task[of[start]]]
         tables: dict[int, dict[tuple[int, ...], Floats]] = {}
-        other_degree = a.task_degree[a.task[of[start]]] if len(start) else start
-        for q, length in {*zip(size.tolist(), other_degree.tolist(), strict=True)}:
-            group = start[(size == q) & (other_degree == length)][:, None] + np.arange(q)
+        for q, length in {*zip(size.tolist(), degree.tolist(), strict=True)}:
+            group = start[(size == q) & (degree == length)][:, None] + np.arange(q)
             for rows in blocks(len(group), 2 * len(self.model.support) ** q):
                 some = group[rows]
                 root, other = a.task[to[some[:, 0]]], a.task[of[some[:, 0]]]
                 edge = a.task_ptr[other][:, None] + np.arange(length)
-                table = self._shared_factor(of[some], edge)
+                factor = self._shared_factor(of[some], edge)
                 place = to[some] - a.task_ptr[root][:, None]
-                for i, where, entry in zip(root.tolist(), place.tolist(), table, strict=True):
+                for i, where, entry in zip(root.tolist(), place.tolist(), factor, strict=True):
                     at = tables.setdefault(i, {})
-                    at[tuple(where)] = at[tuple(where)] + entry if tuple(where) in at else entry
+                    at[tuple(where)] = at.get(tuple(where), 0.0) + entry
         return tables
 
     def _shared_factor(self, shared: Index, edge: Index) -> Floats:
-        """Log factor over the levels of the shared edges (g, q), the task's others known."""
+        """Log factor of a task over the levels of its shared edges (g, q), the others known.
+
+        It is C_j (M2) with the others as a prior of mean M and precision P.
+        """
         a, support = self.answers, tuple(self.model.support)
         q, d = shared.shape[1], a.dimension
         c = enumeration.configurations(support, q, 0.0)
@@ -315,11 +288,6 @@ class _Passing:
         inner = (apart @ c.pair) * c.total + from_mean @ c.precision
         log_s = -np.log(c.precision).sum(axis=0)
         return np.asarray(-0.5 * (d * (np.log(weight) + log_s) + inner / weight))
-
-
-def _write(found: Posterior, tasks: Index, part: Posterior) -> None:
-    found.estimate[tasks], found.variance[tasks] = part.estimate, part.variance
-    found.quantile[tasks] = part.quantile
 
 
 def _mean_of_some(value: Floats, precision: Floats, chosen: Floats) -> Floats:
@@ -346,8 +314,8 @@ def _pairs(answers: Answers) -> tuple[Index, Index]:
     return np.concatenate(to), np.concatenate(of)
 
 
-def _shared_tasks(answers: Answers, to: Index, of: Index) -> Index:
-    """Number of workers that the tasks of each pair have in common; 1 for gold, which ties none."""
+def _shared_workers(answers: Answers, to: Index, of: Index) -> Index:
+    """Number of workers that the tasks of each pair have in common; 1 for gold tasks."""
     key = answers.task[to].astype(np.int64) * answers.n_tasks + answers.task[of]
     _, place, count = np.unique(key, return_inverse=True, return_counts=True)
     return np.asarray(np.where(answers.is_gold[answers.task[of]], 1, count[place]))

@@ -21,7 +21,10 @@ from voxpop.arrays import Floats, Index
 from voxpop.collect.assignment.random_graphs import assign_regular
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers, read_truth
-from voxpop.estimators import BI, Estimator, StrongOracle, make_estimator
+from voxpop.estimators.base import Estimator
+from voxpop.estimators.bi.bi import BI
+from voxpop.estimators.bounds.oracles import StrongOracle
+from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import simulate
 from voxpop.paper.experiments.runner import Effort, Experiment, Row, Setting, rng_of

@@ -8,7 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from voxpop.collect.assignment.random_graphs import Assignment, assign_regular
-from voxpop.estimators import BI, NBI, Average, Estimator, StrongOracle, WeakOracle
+from voxpop.estimators.base import Estimator
+from voxpop.estimators.baselines.averages import Average
+from voxpop.estimators.baselines.nbi import NBI
+from voxpop.estimators.bi.bi import BI
+from voxpop.estimators.bounds.oracles import StrongOracle
+from voxpop.estimators.bounds.weak_oracle import WeakOracle
 from voxpop.models.model import Model
 from voxpop.models.simulation import Simulation, simulate
 from voxpop.paper.experiments.runner import Effort, Experiment, Row, Setting

@@ -12,7 +12,12 @@ from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers, read_truth
 from voxpop.data.tables import matrix, open_table
 from voxpop.errors import DataError
-from voxpop.estimators import BI, PG1, Estimator, StrongOracle, WeakOracle, make_estimator
+from voxpop.estimators.base import Estimator
+from voxpop.estimators.baselines.pg1 import PG1
+from voxpop.estimators.bi.bi import BI
+from voxpop.estimators.bounds.oracles import StrongOracle
+from voxpop.estimators.bounds.weak_oracle import WeakOracle
+from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import Simulation, simulate
 from voxpop.paper.experiments.runner import Effort, Experiment, Row, Setting

@@ -10,7 +10,9 @@ from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators import ESTIMATORS
 from voxpop.estimators.base import weighted_means
+from voxpop.data.sums import sum_by_task
 from voxpop.estimators.leave_one_out import others_mean, others_median
+from voxpop.estimators.registry import ESTIMATORS
 from voxpop.results.diagnosis import Diagnosis
 from voxpop.results.explain import number_text
 from voxpop.results.result import Result

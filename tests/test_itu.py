@@ -184,7 +184,7 @@ def test_two_way_says_when_it_cannot_tell() -> None:
     answers = Answers.from_arrays([0, 0, 1, 1], [0, 1, 1, 2], [1.0, 2.0, 3.0, 5.0])
     result = TwoWay().fit(answers)
     np.testing.assert_allclose(result.estimate[:, 0], [1.5, 4.0])
-    assert "cannot be told" in result.notes[0]
+    assert "confounded" in result.notes[0]
     many = Answers.from_arrays(np.arange(5000), np.arange(5000), np.arange(5000.0))
     with pytest.raises(ConfigError, match="dense system of 5000 unknowns"):
         TwoWay().fit(many)

@@ -1,0 +1,98 @@
+"""Sums, means and medians of the answers by task and by worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from voxpop.arrays import Floats, Index
+from voxpop.data.answers import Answers
+
+# Numbers in flight in one block: 8 MB.
+_BLOCK_NUMBERS = 1_000_000
+
+
+def sum_by_task(answers: Answers, per_edge: Floats) -> Floats:
+    """Sum over the answers of each task."""
+    return np.add.reduceat(per_edge, answers.task_ptr[:-1], axis=0)
+
+
+def sum_by_worker(answers: Answers, per_edge: Floats) -> Floats:
+    """Sum over the answers of each worker."""
+    return np.add.reduceat(per_edge[answers.by_worker], answers.worker_ptr[:-1], axis=0)
+
+
+def mean_by_task(answers: Answers, per_edge: Floats) -> Floats:
+    """Average over the answers of each task."""
+    return np.asarray((sum_by_task(answers, per_edge).T / answers.task_degree).T)
+
+
+def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
+    """Average over the answers of each worker."""
+    return np.asarray((sum_by_worker(answers, per_edge).T / answers.worker_degree).T)
+
+
+def weighted_means(answers: Answers, weight: Floats | None = None) -> Floats:
+    """Mean answer of every task, with one weight per answer; without weights, the plain mean."""
+    weight = np.ones(answers.n_edges) if weight is None else weight
+    # About one answer of the task, so that small differences of large values are kept.
+    origin = answers.value[answers.task_ptr[:-1]]
+    deviation = answers.value - origin[answers.task]
+    top = np.maximum.reduceat(weight, answers.task_ptr[:-1])
+    share = (weight / top[answers.task])[:, None]
+    return np.asarray(
+        origin + sum_by_task(answers, share * deviation) / sum_by_task(answers, share)
+    )
+
+
+def medians(answers: Answers) -> Floats:
+    """Median answer of every task, coordinate by coordinate."""
+    first, degree = answers.task_ptr[:-1], answers.task_degree
+    estimate = np.empty((answers.n_tasks, answers.dimension))
+    for j in range(answers.dimension):
+        ordered = answers.value[np.lexsort((answers.value[:, j], answers.task)), j]
+        low, high = ordered[first + (degree - 1) // 2], ordered[first + degree // 2]
+        estimate[:, j] = low + (high - low) / 2
+    return estimate
+
+
+def with_gold(answers: Answers, estimate: Floats) -> Floats:
+    """Replace the estimates of gold tasks by their truths."""
+    if answers.gold is None:
+        return estimate
+    return np.where(answers.is_gold[:, None], answers.gold, estimate)
+
+
+def squared_residual(answers: Answers, estimate: Floats) -> Floats:
+    """Squared distance of every answer from the estimate of its task, over all coordinates."""
+    return np.asarray(((answers.value - estimate[answers.task]) ** 2).sum(axis=1))
+
+
+def variance_within_tasks(answers: Answers) -> Floats:
+    """Variance of an answer about its task's mean, per coordinate, pooled over all tasks.
+
+    If no task has two answers, this is the variance of all answers: an upper bound, since it
+    includes the variance between tasks. For a single answer it is the answer squared.
+    """
+    freedom = answers.n_edges - answers.n_tasks
+    if freedom == 0:
+        spread = answers.value.var(axis=0)
+        return np.asarray(np.where(spread > 0, spread, answers.value[0] ** 2))
+    residual = answers.value - weighted_means(answers)[answers.task]
+    return np.asarray((residual**2).sum(axis=0) / freedom)
+
+
+def by_degree(
+    answers: Answers, numbers_per_task: Callable[[int], int]
+) -> Iterator[tuple[Index, Index]]:
+    """Tasks of equal degree l and their edges (n, l), in blocks of bounded memory.
+
+    ``numbers_per_task`` says how many numbers a task of a given degree takes.
+    """
+    for size in np.unique(answers.task_degree).tolist():
+        tasks = np.flatnonzero(answers.task_degree == size)
+        block = max(1, _BLOCK_NUMBERS // max(1, numbers_per_task(size) * answers.dimension))
+        for start in range(0, len(tasks), block):
+            some = tasks[start : start + block]
+            yield some, answers.task_ptr[some][:, None] + np.arange(size)

@@ -1,0 +1,66 @@
+"""The iteration loop: sweep until the change is small, with more damping where it stalls."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from voxpop.errors import ConvergenceWarning, require
+from voxpop.estimators.base import OnSweep
+from voxpop.results.result import Trace
+
+# Damping is raised when the change has not reached a new low for this many sweeps.
+_PATIENCE = 8
+# What counts as a new low: a tenth below the last one, so that a slow drift is not progress.
+_NEW_LOW = 0.9
+_DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.85)
+UNDAMPED = (0.0,)
+"""For sweeps that cannot oscillate, such as EM."""
+
+
+def iterate_until(
+    sweep: Callable[[float], float],
+    tol: float,
+    max_iter: int,
+    what: str,
+    on_sweep: OnSweep | None = None,
+    dampings: Sequence[float] = _DAMPINGS,
+    warn: bool = True,
+) -> Trace:
+    """Call ``sweep(damping)`` until the change it returns is at most ``tol``.
+
+    Starts with the first of ``dampings``; when the change stops falling, it takes the next (M17).
+    Warns when it stops at ``max_iter``, unless ``warn`` is false.
+    """
+    changes: list[float] = []
+    used: list[float] = []
+    stage, lowest, since = 0, np.inf, 0
+    while len(changes) < max_iter:
+        damping = dampings[stage]
+        changes.append(sweep(damping))
+        used.append(damping)
+        if on_sweep is not None:
+            on_sweep(what, len(changes), changes[-1], tol)
+        if changes[-1] <= tol:
+            return Trace(changes=tuple(changes), dampings=tuple(used), converged=True)
+        since += 1
+        if changes[-1] < _NEW_LOW * lowest:
+            lowest, since = changes[-1], 0
+        elif since >= _PATIENCE and stage + 1 < len(dampings):
+            stage, lowest, since = stage + 1, np.inf, 0
+    if warn:
+        warnings.warn(
+            f"{what} stopped after {max_iter} sweeps with a change of {changes[-1]:.2g}, above "
+            f"tol = {tol:g}; raise max_iter, or read the estimates as approximate",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return Trace(changes=tuple(changes), dampings=tuple(used), converged=False)
+
+
+def require_stop(tol: float, max_iter: int) -> None:
+    """Check the arguments that every iterative method takes."""
+    require(tol > 0, f"tol must be positive, got {tol}")
+    require(max_iter >= 1, f"max_iter must be at least 1, got {max_iter}")

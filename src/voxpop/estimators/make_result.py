@@ -1,0 +1,158 @@
+"""From estimates and worker variances to a ``Result``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import chdtri, ndtri
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.data.sums import mean_by_worker, squared_residual, with_gold
+from voxpop.estimators.base import Estimator, plain_settings
+from voxpop.estimators.plug_in import plug_in_audit
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.models.model import Model
+from voxpop.results.audit import Audit
+from voxpop.results.result import PROBABILITIES, Result, Trace
+
+
+@dataclass(frozen=True)
+class WorkerNoise:
+    """What an estimator infers of the workers; the level arrays are empty without levels."""
+
+    variance: Floats
+    interval: Floats
+    weight: Floats
+    levels: Floats = field(default_factory=lambda: np.empty(0))
+    level_weights: Floats = field(default_factory=lambda: np.empty(0))
+    posterior: Floats = field(default_factory=lambda: np.empty((0, 0)))
+
+
+def make_result(
+    answers: Answers,
+    settings: dict[str, Any],
+    found: Posterior,
+    workers: WorkerNoise,
+    trace: Trace | None = None,
+    notes: tuple[str, ...] = (),
+    audit: Audit | None = None,
+) -> Result:
+    """Combine what was inferred of tasks and workers with the ids and names of the answers.
+
+    Without an audit of its own, a method gets the plug-in audit.
+    """
+    if audit is None:
+        audit = plug_in_audit(
+            answers, found.estimate, workers.variance, workers.levels, workers.posterior
+        )
+    return Result(
+        task_ids=answers.task_ids,
+        worker_ids=answers.worker_ids,
+        value_names=answers.value_names,
+        task_answers=answers.task_degree,
+        worker_answers=answers.worker_degree,
+        frame_kind=answers.frame_kind,
+        estimate=found.estimate,
+        variance=found.variance,
+        quantile=found.quantile,
+        worker_variance=workers.variance,
+        worker_interval=workers.interval,
+        worker_weight=workers.weight,
+        levels=workers.levels,
+        level_weights=workers.level_weights,
+        worker_posterior=workers.posterior,
+        audit=audit,
+        settings=settings | ({"columns": answers.columns} if answers.columns else {}),
+        trace=trace or Trace(),
+        notes=(*answers.notes, *notes),
+    )
+
+
+def gaussian_result(
+    estimator: Estimator,
+    answers: Answers,
+    estimate: Floats,
+    variance: Floats,
+    worker_variance: Floats | None = None,
+    worker_weight: Floats | None = None,
+    *,
+    worker_interval: Floats | None = None,
+    trace: Trace | None = None,
+    notes: tuple[str, ...] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Result:
+    """Make the result of a method whose posteriors are Gaussian; gold tasks get their truth.
+
+    Parameters
+    ----------
+    estimate, variance
+        Of every task and coordinate, (n, d); a variance (n, 1) holds for all coordinates.
+    worker_variance, worker_interval
+        Of every worker, per coordinate. By default the mean squared residual of the worker's
+        answers, and the 95 % interval of a variance estimated from as many Gaussian residuals.
+    worker_weight
+        What an answer of each worker counts, in any unit; by default all count alike.
+    trace, notes, settings
+        How the iteration went, sentences for the user, and what to keep beside the arguments.
+    """
+    estimate = with_gold(answers, estimate)
+    variance = np.where(answers.is_gold[:, None], 0.0, np.broadcast_to(variance, estimate.shape))
+    spread = np.sqrt(variance)[:, :, None] * ndtri(PROBABILITIES)
+    found = Posterior(estimate, variance, estimate[:, :, None] + spread)
+    if worker_variance is None:
+        residual = squared_residual(answers, estimate) / answers.dimension
+        worker_variance = mean_by_worker(answers, residual)
+    if worker_interval is None:
+        freedom = answers.worker_degree * answers.dimension
+        ends = [freedom * worker_variance / chdtri(freedom, p) for p in (0.025, 0.975)]
+        worker_interval = np.stack(ends, axis=1)
+    weight = np.ones(answers.n_workers) if worker_weight is None else worker_weight
+    workers = WorkerNoise(worker_variance, worker_interval, relative_weight(weight))
+    settings = plain_settings(estimator) | dict(settings or {})
+    return make_result(answers, settings, found, workers, trace, notes)
+
+
+def relative_weight(precision: Floats) -> Floats:
+    """Scale precisions so that the average worker weighs one."""
+    # Against the largest first: a precision may be as large as float64 goes.
+    weight = precision / precision.max()
+    return np.asarray(weight / weight.mean())
+
+
+def worker_noise(posterior: Floats, model: Model, between: bool = False) -> WorkerNoise:
+    """Summarise each worker's posterior over the levels: expected variance, interval, weight.
+
+    With ``between`` a level stands for all variances near it, as on a grid; otherwise for itself.
+    """
+    levels = model.levels
+    return WorkerNoise(
+        variance=posterior @ levels,
+        interval=_between(posterior, levels) if between else _among(posterior, levels),
+        weight=relative_weight(posterior @ (levels[0] / levels)),
+        levels=levels,
+        level_weights=np.array(model.weights),
+        posterior=posterior,
+    )
+
+
+def _among(posterior: Floats, levels: Floats) -> Floats:
+    """95 % intervals (m, 2) that end at levels."""
+    cumulated = np.cumsum(posterior, axis=1)
+    ends = np.stack([(cumulated < share).sum(axis=1) for share in (0.025, 0.975)], axis=1)
+    return np.asarray(levels[np.minimum(ends, len(levels) - 1)])
+
+
+def _between(posterior: Floats, levels: Floats) -> Floats:
+    """95 % intervals (m, 2); a level covers half the way to its neighbours, in logarithms."""
+    if len(levels) == 1:
+        return _among(posterior, levels)
+    log_level = np.log(levels)
+    middle = 0.5 * (log_level[1:] + log_level[:-1])
+    edge = [2 * log_level[0] - middle[0], *middle, 2 * log_level[-1] - middle[-1]]
+    cumulated = np.insert(np.cumsum(posterior, axis=1), 0, 0.0, axis=1)
+    ends = [np.interp((0.025, 0.975), row / row[-1], edge) for row in cumulated]
+    return np.asarray(np.exp(np.array(ends).reshape(-1, 2)))
