@@ -27,7 +27,7 @@ from voxpop.paper.experiments.learning import LABEL_METHODS, WEIGHTINGS, Problem
 from voxpop.paper.experiments.runner import Job, open_pool, rng_of, run_experiment
 from voxpop.paper.experiments.synthetic import EXAMPLE_RUN, FIGURES
 from voxpop.paper.experiments.tables import (
-    deal_images,
+    assign_images,
     emulate_ages,
     read_age_crowd,
     read_ages,
@@ -295,7 +295,7 @@ def test_degrees_are_what_was_asked_for(n_workers: int, mean: int, most: int) ->
 def test_whoever_has_an_image_answers_all_its_corners(data: Path) -> None:
     image, box = read_voc(data)
     assert len(image) == len(box) == len(pd.read_csv(next(data.glob("voc*/*")))) - 1
-    dealt = deal_images(image, np.random.default_rng(1))
+    dealt = assign_images(image, np.random.default_rng(1))
     crew: dict[int, set[frozenset[int]]] = {}
     for point in range(dealt.n_tasks):
         workers = frozenset(dealt.worker[dealt.task == point].tolist())

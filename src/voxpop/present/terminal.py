@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a table of estimates needs none of the heavier ones
     from voxpop.collect.campaign import Batch
     from voxpop.collect.planning.frontier import Option, Plan
     from voxpop.estimators.base import OnSweep
-    from voxpop.paper.demo import Contestant
+    from voxpop.paper.demo import MethodRun
     from voxpop.results.agreement import Agreement
     from voxpop.results.diagnosis import Diagnosis
     from voxpop.results.explanation import Explanation
@@ -71,7 +71,7 @@ def show_score(score: Score, console: Console) -> None:
     console.print(table)
 
 
-def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
+def show_contest(contestants: Sequence[MethodRun], console: Console) -> None:
     """Print every method's error, with a bar as long as the error against the average's."""
     table = Table(title_justify="left")
     table.add_column("method", no_wrap=True)

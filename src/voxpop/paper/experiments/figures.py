@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ import pandas as pd
 
 from voxpop.data.tables import replacing
 from voxpop.models.theory import average_mse, oracle_mse
-from voxpop.paper.experiments.synthetic import paper_model
+from voxpop.paper.experiments.synthetic import PANELS, Panel, paper_model
 
-# Colours that stay apart for colour-blind readers, markers that stay apart in grey, and lines wide
-# enough to be seen below those that lie on them. In the order of drawing.
+# Colours that colour-blind readers can tell apart, markers that differ in grey, and lines wide
+# enough to be seen below those drawn over them. In the order of drawing.
 _STYLES = {
     "average": ("Average", "#999999", "s", 1.2),
     "nbi": ("NBI", "#e69f00", "^", 1.2),
@@ -22,30 +22,20 @@ _STYLES = {
     "bi": ("BI", "#d55e00", "o", 1.2),
     "strong-oracle": ("Strong-Oracle", "#000000", "v", 1.2),
 }
-_PANELS = {
-    "fig1a": ("(a) $S_{small}$ with $\\ell = 5$", "per_worker", "$r$, answers per worker"),
-    "fig1b": ("(b) $S_{large}$ with $\\ell = 5$", "per_worker", "$r$, answers per worker"),
-    "fig1c": ("(c) $S_{small}$ with $r = 5$", "per_task", "$\\ell$, answers per task"),
-    "fig1d": ("(d) $S_{large}$ with $r = 5$", "per_task", "$\\ell$, answers per task"),
-}
+_DEGREES = {"per_worker": "$r$, answers per worker", "per_task": "$\\ell$, answers per task"}
+_FIXED = {"per_worker": "$\\ell = 5$", "per_task": "$r = 5$"}
 
 
-def draw_figures(
-    frames: Mapping[str, pd.DataFrame], folder: Path, kinds: Sequence[str] = ("png", "svg")
-) -> list[Path]:
+def draw_figures(frames: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
     """Write every panel that was run, and all four side by side where all were."""
-    names = [name for name in _PANELS if name in frames]
-    written = []
-    for name in names:
-        written += _write([name], frames, folder / name, kinds)
-    if len(names) == len(_PANELS):
-        written += _write(names, frames, folder / "fig1", kinds)
-    return written
+    names = [name for name in PANELS if name in frames]
+    pages = {name: [name] for name in names}
+    if len(names) == len(PANELS):
+        pages["fig1"] = names
+    return [path for stem in pages for path in _write(pages[stem], frames, folder / stem)]
 
 
-def _write(
-    names: list[str], frames: Mapping[str, pd.DataFrame], stem: Path, kinds: Sequence[str]
-) -> list[Path]:
+def _write(names: list[str], frames: Mapping[str, pd.DataFrame], stem: Path) -> list[Path]:
     # Figure and not pyplot: nothing global, no window, no backend chosen by the machine.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -54,20 +44,19 @@ def _write(
     figure = Figure(figsize=(3.4 * len(names) + 0.4, height), layout="constrained")
     axes = figure.subplots(1, len(names), squeeze=False)[0]
     for axis, name in zip(axes, names, strict=True):
-        _panel(axis, name, frames[name])
+        _draw(axis, name, frames[name])
     axes[0].set_ylabel("mean squared error")
     handles, labels = axes[0].get_legend_handles_labels()
-    # Methods first, in the order of drawing; matplotlib begins with lines that have no bars.
+    # Methods first, in the order of drawing; matplotlib puts lines without error bars first.
     handles, labels = (
         part[len(labels) - len(_STYLES) :] + part[: -len(_STYLES)] for part in (handles, labels)
     )
     columns = len(labels) if len(names) > 1 else 2
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     paths = []
-    for kind in kinds:
+    for kind in ("png", "svg"):
         path = stem.with_suffix(f".{kind}")
-        # Letters as letters, no date and no random names inside: the same figures are the same
-        # files.
+        # Text as text, no date and no random ids inside: the same figures give the same files.
         plain = rc_context({"svg.fonttype": "none", "svg.hashsalt": "voxpop"})
         with replacing(path) as temporary, plain:
             metadata = {"Date": None} if kind == "svg" else None
@@ -76,18 +65,17 @@ def _write(
     return paths
 
 
-def _panel(axis: Any, name: str, rows: pd.DataFrame) -> None:
+def _draw(axis: Any, name: str, rows: pd.DataFrame) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    title, column, label = _PANELS[name]
+    panel = PANELS[name]
     for method, (shown, colour, marker, width) in _STYLES.items():
-        found = rows[rows["method"] == method].groupby(column)["mse"]
+        found = rows[rows["method"] == method].groupby(panel.varies)["mse"]
         mean = found.mean()
-        se = np.nan_to_num(found.std().to_numpy()) / np.sqrt(found.count().to_numpy())
         axis.errorbar(
             mean.index,
             mean,
-            yerr=se,
+            yerr=np.nan_to_num(found.sem().to_numpy()),
             label=shown,
             color=colour,
             marker=marker,
@@ -97,21 +85,22 @@ def _panel(axis: Any, name: str, rows: pd.DataFrame) -> None:
             capsize=2,
             markerfacecolor="none",
         )
-    _theory(axis, column, rows)
-    axis.set(yscale="log", title=title, xlabel=label)
+    _draw_formulas(axis, panel, rows)
+    title = f"({name[-1]}) $S_{{{panel.support}}}$ with {_FIXED[panel.varies]}"
+    axis.set(yscale="log", title=title, xlabel=_DEGREES[panel.varies])
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
-    if column == "per_task":
-        axis.set_xticks(sorted(set(rows[column])))
+    if panel.varies == "per_task":
+        axis.set_xticks(sorted(set(rows["per_task"])))
     axis.grid(True, which="both", color="#eeeeee", linewidth=0.6)
     axis.set_axisbelow(True)
 
 
-def _theory(axis: Any, column: str, rows: pd.DataFrame) -> None:
-    """Dotted: what the formulas of section 3.2 say of Average and Strong-Oracle."""
-    model = paper_model(str(rows["support"].iloc[0]))
-    per_task = rows.groupby(column)["per_task"].first()
+def _draw_formulas(axis: Any, panel: Panel, rows: pd.DataFrame) -> None:
+    """Dotted: the formulas of section 3.2 for Average and Strong-Oracle."""
+    model = paper_model(panel.support)
+    per_task = rows.groupby(panel.varies)["per_task"].first()
     for formula, method in ((average_mse, "average"), (oracle_mse, "strong-oracle")):
         expected = [formula(model, int(size)) for size in per_task]
         shown = f"{_STYLES[method][0]}, formula"
