@@ -121,9 +121,9 @@ def theorem1(
     astronomic where r is small: it says how fast, not how much. ``separation`` is eps, by default
     the smallest difference of two levels. The theorem takes the levels as equally likely.
     """
-    _check_count("per_task", per_task, least=2)
-    _check_count("per_worker", per_worker, least=2)
-    _check_count("n_sweeps", n_sweeps, least=2)
+    counts = {"per_task": per_task, "per_worker": per_worker, "n_sweeps": n_sweeps}
+    for name, number in counts.items():
+        require(number >= 2, f"{name} must be at least 2, got {number}")
     levels, l = model.levels, per_task  # noqa: E741
     require(len(levels) >= 2, "theorem1 needs at least two levels to tell apart")
     smallest = float(np.diff(levels).min())
@@ -159,10 +159,6 @@ def theorem2_holds(model: Model) -> bool:
         and np.allclose(np.array(model.weights), 0.5)
         and levels[1] <= 2 * levels[0]
     )
-
-
-def _check_count(name: str, number: int, least: int = 1) -> None:
-    require(number >= least, f"{name} must be at least {least}, got {number}")
 
 
 def _split(per_task: float) -> tuple[int, float]:

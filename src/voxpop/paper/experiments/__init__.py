@@ -13,7 +13,7 @@ from voxpop.data.tables import make_folder, replacing, write_table
 from voxpop.paper.experiments.cells import DETECTOR
 from voxpop.paper.experiments.claims import judge
 from voxpop.paper.experiments.learning import LEARNING
-from voxpop.paper.experiments.report import Sheet, claims_sheet, sheets
+from voxpop.paper.experiments.report import Sheet, claims_sheet, draw_figures, sheets
 from voxpop.paper.experiments.runner import (
     FULL,
     QUICK,
@@ -88,8 +88,6 @@ def reproduce(
         if find_spec("matplotlib") is None:
             notes.append("no figures: matplotlib is not installed; pip install 'voxpop[plots]'")
         else:
-            from voxpop.paper.experiments.figures import draw_figures
-
             files += draw_figures(frames, folder)
     verdicts = judge(frames, asked)
     tables = sheets(frames)

@@ -2,16 +2,13 @@
 
 The paper trains SSD on VOC-07/12 for 120,000 steps; here are 292 images of blood (BCCD) to train
 with and 72 to test, three categories of cells, and a small detector that learns from nothing in
-1,200 steps. The crowd is that of table 2: each image goes to three workers and each worker gets
-ten, both corners of every box, variances 10 and 1000. A worker thus gives some 270 answers, from
-which BI identifies its level as surely as the oracle: their labels are the same, and their
-detectors differ by the noise of training alone.
+1,200 steps. The crowd is that of table 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +105,7 @@ def read_pixels(data: Path, names: Sequence[str]) -> Pixels:
 
 def resized(images: Sequence[ImageObjects], factor: float) -> list[ImageObjects]:
     """The same objects in images of another size."""
-    return [ImageObjects(box=factor * i.box, category=i.category, score=i.score) for i in images]
+    return [replace(objects, box=factor * objects.box) for objects in images]
 
 
 def crowd_labels(cells: Cells, rng: np.random.Generator) -> dict[str, tuple[Floats, float]]:

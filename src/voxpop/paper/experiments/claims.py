@@ -19,12 +19,13 @@ import numpy as np
 import pandas as pd
 from scipy.stats import linregress
 
-from voxpop.models.theory import average_mse, mse_given, oracle_mse
+from voxpop.models.theory import mse_given
 from voxpop.paper.experiments.cells import PAPER_TABLE3
 from voxpop.paper.experiments.learning import KNOWING
 from voxpop.paper.experiments.synthetic import (
     EXAMPLE,
     EXAMPLE_PER_TASK,
+    FORMULAS,
     METHODS,
     PANELS,
     paper_model,
@@ -84,12 +85,11 @@ def _ratio(mse: Any, above: str, below: str) -> tuple[Any, Any]:
 
 def _from_formula(mse: Any, method: str) -> Any:
     """Distance of the mean error from its formula in each setting, in standard errors."""
-    formula = {"average": average_mse, "strong-oracle": oracle_mse}[method]
     errors = mse[method].groupby(_SETTING)
-    mean = errors.mean()
     models = {figure: paper_model(panel.support) for figure, panel in PANELS.items()}
-    expected = [formula(models[figure], per_task) for figure, per_task, _ in mean.index]
-    return (mean - expected).abs() / _se(errors)
+    settings = errors.mean().index
+    expected = [FORMULAS[method](models[figure], per_task) for figure, per_task, _ in settings]
+    return (errors.mean() - expected).abs() / _se(errors)
 
 
 def _where(setting: Any) -> str:
@@ -254,7 +254,7 @@ def _falls_with_l(frames: Frames) -> Outcome:
 )
 def _formulas(frames: Frames) -> Outcome:
     mse = _errors(frames, *PANELS)
-    off = pd.concat({m: _from_formula(mse, m) for m in ("average", "strong-oracle")})
+    off = pd.concat({m: _from_formula(mse, m) for m in FORMULAS})
     method, *setting = off.idxmax()
     text = f"at most {off.max():.1f} se off in {len(off)} comparisons ({method}, {_where(setting)})"
     return off.max() <= 4, text

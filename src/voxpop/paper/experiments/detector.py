@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Index
-from voxpop.errors import require
 from voxpop.paper.experiments.boxes import (
     ImageObjects,
     boxes_from_corners,
@@ -49,7 +48,7 @@ _ZOOM, _SHIFT, _LIGHT = 1.25, 0.15, 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a detector is trained; channels are those of the coarser grids.
+    """How a detector is trained; channels, a multiple of 4, are those of the coarser grids.
 
     Its repr is part of the stamp of stored instances: a new name or field would train them again.
     """
@@ -59,13 +58,6 @@ class Recipe:
     rate: float = 2e-3
     decay: float = 1e-3
     channels: int = 192
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch", "channels"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        require(self.rate > 0, f"rate must be positive, got {self.rate}")
-        require(self.decay >= 0, f"decay must not be negative, got {self.decay}")
-        require(self.channels % 4 == 0, f"channels must be a multiple of 4, got {self.channels}")
 
 
 @dataclass(frozen=True, kw_only=True)

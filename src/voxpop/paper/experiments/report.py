@@ -1,19 +1,34 @@
-"""The sheets of a reproduction: tables for people, with the measured beside the published."""
+"""What a reproduction shows: tables with the measured beside the published, and figure 1."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from voxpop.models.theory import average_mse, oracle_mse
+from voxpop.data.tables import replacing
 from voxpop.paper.experiments.cells import PAPER_TABLE3
 from voxpop.paper.experiments.learning import WEIGHTINGS
-from voxpop.paper.experiments.synthetic import METHODS, PANELS, paper_model
+from voxpop.paper.experiments.synthetic import FORMULAS, METHODS, PANELS, paper_model
 from voxpop.paper.experiments.tables import PAPER_TABLE1, PAPER_TABLE2, VOC_PER_TASK, voc_model
 from voxpop.paper.experiments.verdicts import Frames, Verdict
+
+# How figure 1 shows a method: colours that colour-blind readers can tell apart, markers that differ
+# in grey, and lines wide enough to be seen below those drawn over them. In the order of drawing.
+_STYLES = {
+    "average": ("Average", "#999999", "s", 1.2),
+    "nbi": ("NBI", "#e69f00", "^", 1.2),
+    "weak-oracle": ("Weak-Oracle", "#56b4e9", "x", 4.0),
+    "bi": ("BI", "#d55e00", "o", 1.2),
+    "strong-oracle": ("Strong-Oracle", "#000000", "v", 1.2),
+}
+_DEGREES = {"per_worker": "$r$, answers per worker", "per_task": "$\\ell$, answers per task"}
+_FIXED = {"per_worker": "$\\ell = 5$", "per_task": "$r = 5$"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +59,26 @@ def claims_sheet(verdicts: Sequence[Verdict]) -> Sheet:
     )
 
 
-def _figure(name: str, rows: pd.DataFrame) -> Sheet:
+def _curves(name: str, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Mean errors over a degree, method by method; standard errors; formulas of section 3.2."""
     panel = PANELS[name]
-    settings, model = rows.groupby(panel.varies), paper_model(panel.support)
-    per_task = settings["per_task"].first()
+    errors = rows.groupby([panel.varies, "method"])["mse"]
+    model = paper_model(panel.support)
+    per_task = rows.groupby(panel.varies)["per_task"].first()
+    expected = {m: per_task.map(partial(formula, model)) for m, formula in FORMULAS.items()}
+    return errors.mean().unstack(), errors.sem().unstack(), pd.DataFrame(expected)
+
+
+def _figure(name: str, rows: pd.DataFrame) -> Sheet:
+    panel, (mean, se, expected) = PANELS[name], _curves(name, rows)
     columns = {
-        panel.symbol: [str(key) for key in per_task.index],
-        "instances": [str(n) for n in settings["instance"].nunique()],
+        panel.symbol: [str(degree) for degree in mean.index],
+        "instances": [str(n) for n in rows.groupby(panel.varies)["instance"].nunique()],
     }
     for method in METHODS:
-        errors = rows[rows["method"] == method].groupby(panel.varies)["mse"]
-        columns[method] = _plus_minus(errors.mean(), errors.sem())
-    for title, formula in (("average, formula", average_mse), ("strong, formula", oracle_mse)):
-        columns[title] = [f"{formula(model, int(size)):.4g}" for size in per_task]
+        columns[method] = _plus_minus(mean[method], se[method])
+    for method, title in (("average", "average"), ("strong-oracle", "strong")):
+        columns[f"{title}, formula"] = [f"{error:.4g}" for error in expected[method]]
     title = f"Figure 1{name[-1]}: MSE ± standard error of the mean"
     return Sheet(title=title, columns=columns)
 
@@ -79,8 +101,7 @@ def _voc(_name: str, rows: pd.DataFrame) -> Sheet:
     for share, some in rows.groupby("share", sort=False):
         columns[f"MSE, share {share}"] = _mean_sd(some, "mse", methods)
         model = voc_model(float(str(share)))
-        formulas = {"average": average_mse, "strong-oracle": oracle_mse}
-        expected = {m: formula(model, VOC_PER_TASK) for m, formula in formulas.items()}
+        expected = {m: formula(model, VOC_PER_TASK) for m, formula in FORMULAS.items()}
         columns[f"formula, {share}"] = _published(expected, methods)
     columns["paper"] = _published(PAPER_TABLE2, methods)
     draws = rows["instance"].nunique()
@@ -162,3 +183,78 @@ def _plus_minus(mean: pd.Series, spread: pd.Series) -> list[str]:
 
 def _published(figures: Mapping[str, float], methods: Sequence[str]) -> list[str]:
     return [f"{figures[m]:.4g}" if m in figures else "" for m in methods]
+
+
+# ---- Figure 1 as the paper lays it out: error on a logarithmic scale over r or l ----------------
+
+
+def draw_figures(frames: Frames, folder: Path) -> list[Path]:
+    """Write every panel that was run, and all four side by side where all were."""
+    names = [name for name in PANELS if name in frames]
+    pages = {name: [name] for name in names}
+    if len(names) == len(PANELS):
+        pages["fig1"] = names
+    return [path for stem in pages for path in _write(pages[stem], frames, folder / stem)]
+
+
+def _write(names: list[str], frames: Frames, stem: Path) -> list[Path]:
+    # Figure and not pyplot: nothing global, no window, no backend chosen by the machine.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    height = 3.6 if len(names) > 1 else 4.1  # the legend of one panel has several lines
+    figure = Figure(figsize=(3.4 * len(names) + 0.4, height), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
+        _draw(axis, name, frames[name])
+    axes[0].set_ylabel("mean squared error")
+    handles, labels = axes[0].get_legend_handles_labels()
+    # Methods first, in the order of drawing; matplotlib puts lines without error bars first.
+    handles, labels = (
+        part[len(labels) - len(_STYLES) :] + part[: -len(_STYLES)] for part in (handles, labels)
+    )
+    columns = len(labels) if len(names) > 1 else 2
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    paths = []
+    for kind in ("png", "svg"):
+        path = stem.with_suffix(f".{kind}")
+        # Text as text, no date and no random ids inside: the same figures give the same files.
+        plain = rc_context({"svg.fonttype": "none", "svg.hashsalt": "voxpop"})
+        with replacing(path) as temporary, plain:
+            metadata = {"Date": None} if kind == "svg" else None
+            figure.savefig(temporary, format=kind, dpi=110, metadata=metadata)
+        paths.append(path)
+    return paths
+
+
+def _draw(axis: Any, name: str, rows: pd.DataFrame) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    panel, (mean, se, expected) = PANELS[name], _curves(name, rows)
+    for method, (shown, colour, marker, width) in _STYLES.items():
+        axis.errorbar(
+            mean.index,
+            mean[method],
+            yerr=np.nan_to_num(se[method].to_numpy()),
+            label=shown,
+            color=colour,
+            marker=marker,
+            markersize=5,
+            linewidth=width,
+            elinewidth=1.2,
+            capsize=2,
+            markerfacecolor="none",
+        )
+    for method in FORMULAS:
+        shown, colour, *_ = _STYLES[method]
+        label = f"{shown}, formula"
+        axis.plot(mean.index, expected[method], ":", color=colour, lw=2.5, label=label)
+    title = f"({name[-1]}) $S_{{{panel.support}}}$ with {_FIXED[panel.varies]}"
+    axis.set(yscale="log", title=title, xlabel=_DEGREES[panel.varies])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    if panel.varies == "per_task":
+        axis.set_xticks(mean.index)
+    axis.grid(True, which="both", color="#eeeeee", linewidth=0.6)
+    axis.set_axisbelow(True)

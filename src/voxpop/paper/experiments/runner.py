@@ -62,11 +62,6 @@ class Effort:
     n_tasks: int = 200
     detectors: int = 3
 
-    def __post_init__(self) -> None:
-        for name in ("instances", "heavy", "draws", "resamples", "n_tasks", "detectors"):
-            number = getattr(self, name)
-            require(number >= 1, f"{name} must be at least 1, got {number}")
-
 
 QUICK = Effort(name="quick", instances=20, heavy=4, draws=4, resamples=20)
 FULL = Effort(name="full", instances=50, heavy=50, draws=50, resamples=200, detectors=12)

@@ -12,12 +12,15 @@ from voxpop.collect.assignment.random_graphs import Assignment, assign_regular
 from voxpop.estimators import BI, NBI, Average, Estimator, StrongOracle, WeakOracle
 from voxpop.models.model import Model
 from voxpop.models.simulation import Simulation, simulate
+from voxpop.models.theory import average_mse, oracle_mse
 from voxpop.paper.demo import compare
 from voxpop.paper.experiments.runner import Effort, Experiment, Plan, Row, Setting
 
 SUPPORTS = {"small": (10.0, 100.0, 1000.0), "large": (10.0, 100.0, 5000.0)}
 METHODS = ("average", "nbi", "bi", "weak-oracle", "strong-oracle")
 """The five of section 5."""
+FORMULAS = {"average": average_mse, "strong-oracle": oracle_mse}
+"""Expected errors by section 3.2, as functions of the model and the answers per task."""
 # The paper names neither list, but for "l >= 3" and "l >= 9" among odd numbers.
 PER_WORKER = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
 PER_TASK = (1, 3, 5, 7, 9, 11)
