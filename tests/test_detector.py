@@ -326,8 +326,8 @@ def test_a_quick_run_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "GPU" in cells.why_not_now(experiments.QUICK)
-    assert not cells.why_not_now(experiments.FULL)
+    assert "GPU" in cells.unavailable(experiments.QUICK)
+    assert not cells.unavailable(experiments.FULL)
 
 
 def detector_rows(score: dict[str, float]) -> pd.DataFrame:
@@ -361,7 +361,7 @@ def test_what_was_trained_elsewhere_is_shown_here(
     rows = detector_rows(good)
     for job in cells.DETECTOR.jobs(experiments.QUICK, tmp_path, tmp_path):
         some = rows[rows["instance"] == job.index].drop(columns="instance").to_dict("records")
-        replace(job, run=lambda *_, some=some: some).do()
+        replace(job, run=lambda *_, some=some: some).execute()
     monkeypatch.setattr(experiments, "find_spec", lambda _: None)
     found = experiments.reproduce(["table3"], experiments.QUICK, tmp_path, tmp_path)
     assert {v.name: v.word for v in found.verdicts}["better-labels-detector"] == "PASS"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Answers with what made them.
+    """Answers with the truths and variances they were drawn from.
 
     ``truth`` (n_tasks, dimension) and ``worker_variance`` (n_workers,) follow the order of
     ``answers.task_ids`` and ``answers.worker_ids``.
@@ -35,7 +35,7 @@ class Simulation:
     def from_assignment(
         cls, assignment: Assignment, value: Floats, truth: Floats, worker_variance: Floats
     ) -> Simulation:
-        """Name the tasks, workers and coordinates of answers that lie along an assignment."""
+        """Give ids to the answers of an assignment, one row of ``value`` per edge."""
         answers = Answers.from_codes(
             assignment.task.astype(np.int32),
             _ids("t", assignment.n_tasks),
@@ -82,8 +82,9 @@ def simulate(
 ) -> Simulation:
     """Draw truths, worker levels and answers from the model (M1).
 
-    Truths come from the model's prior; where that is flat, uniformly from a box with ``side``
-    along each coordinate, as in the paper. Pass ``truth`` or ``worker_variance`` to use your own.
+    Truths come from the model's prior or, where that is flat, uniformly from a box of length
+    ``side`` along each coordinate, as in the paper. Pass ``truth`` or ``worker_variance`` to use
+    your own.
     """
     shape = (assignment.n_tasks, model.dimension)
     if truth is not None:

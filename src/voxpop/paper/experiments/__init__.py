@@ -77,7 +77,7 @@ def reproduce(
             reason = _cannot_run(experiment, effort, data)
             jobs_of = experiment.jobs(effort, folder, data)
             # Instances run elsewhere and copied here need neither data nor a GPU to be shown.
-            if reason and any(job.finished() is None for job in jobs_of):
+            if reason and any(job.stored() is None for job in jobs_of):
                 notes.append(reason)
                 continue
             rows = run_experiment(experiment, effort, folder, data, pool, on_instance)
@@ -113,7 +113,7 @@ def _cannot_run(experiment: Experiment, effort: Effort, data: Path) -> str:
             f"it should hold {_DATA_SETS[experiment.data]}; layout and sources are on the page "
             '"The paper, reproduced" of the docs; name the folder above it with --data'
         )
-    reason = experiment.why_not_now(effort)
+    reason = experiment.unavailable(effort)
     return not_run + reason if reason else ""
 
 

@@ -137,7 +137,7 @@ def run_cells(_setting: Setting, rng: np.random.Generator, data: Path) -> list[R
     return rows
 
 
-def why_not_now(effort: Effort) -> str:
+def unavailable(effort: Effort) -> str:
     """Without a GPU it takes many hours: too long for a quick run."""
     import torch
 
@@ -155,5 +155,5 @@ DETECTOR = Experiment(
     data="bccd",
     packages=("torch", "PIL"),
     extra="detect",
-    why_not_now=why_not_now,
+    unavailable=unavailable,
 )

@@ -21,7 +21,7 @@ from scipy.stats import linregress
 
 from voxpop.models.theory import mse_given
 from voxpop.paper.experiments.cells import PAPER_TABLE3
-from voxpop.paper.experiments.learning import KNOWING
+from voxpop.paper.experiments.learning import WITH_TRUTH
 from voxpop.paper.experiments.synthetic import (
     EXAMPLE,
     EXAMPLE_PER_TASK,
@@ -150,7 +150,7 @@ def _exponential(frames: Frames) -> Outcome:
         gap, se = _gap(_errors(frames, figure), "bi", "strong-oracle")
         kept = gap[gap > 2 * se]
         if len(kept) < 4:
-            return False, f"{figure}: only {len(kept)} gaps can be told from 0"
+            return False, f"{figure}: only {len(kept)} gaps above 2 se"
         r = kept.index.get_level_values("per_worker")
         line = linregress(r, np.log(kept))
         good &= line.slope < 0 and line.rvalue**2 >= 0.9
@@ -421,7 +421,7 @@ def _beyond_average(frames: Frames) -> Outcome:
 def _label_order(frames: Frames) -> Outcome:
     rows = frames["reviews"]
     # Resample 0 is the whole training set, not a draw; labels that use truths do not compete.
-    rows = rows[(rows["resample"] > 0) & ~rows["method"].isin(KNOWING)]
+    rows = rows[(rows["resample"] > 0) & ~rows["method"].isin(WITH_TRUTH)]
     r2, centred = (_r2(rows, "resample", column) for column in ("r2", "r2_centred"))
     label_error = rows.groupby("method")["label_rmse"].first()[r2.columns]
     order = (-r2).rank(axis=1).corrwith(label_error.rank(), axis=1)

@@ -25,7 +25,7 @@ from voxpop.estimators import BI, Estimator, StrongOracle, make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import simulate
 from voxpop.paper.demo import compare
-from voxpop.paper.experiments.runner import Effort, Experiment, Plan, Row, Setting, rng_of
+from voxpop.paper.experiments.runner import Effort, Experiment, Plan, Row, Setting, named_rng
 from voxpop.results.result import Result
 
 LABEL_METHODS = ("average", "median", "nbi", "bi", "auto", "pg1", "two-way", "p910")
@@ -40,8 +40,8 @@ the model: its inverse is the weight of generalised least squares.
 _RIDGE = 0.1
 _FOLDS = 5
 # A requester might look up the ratings of this many reviews: what is that worth?
-N_KNOWN = 30
-KNOWING = ("truth", f"auto, {N_KNOWN} known")
+N_GOLD = 30
+WITH_TRUTH = ("truth", f"auto, {N_GOLD} known")
 """Labels of the reviews that use the truth, or a little of it."""
 
 Labels = tuple[Floats, Floats | None]
@@ -89,7 +89,7 @@ def model_variance(problem: Problem, labels: Floats, variance: Floats) -> float:
 
     The mean squared error of the predictions of left-out labels, less the labels' own variance.
     """
-    fold = rng_of("folds", len(labels)).permutation(np.arange(len(labels)) % _FOLDS)
+    fold = named_rng("folds", len(labels)).permutation(np.arange(len(labels)) % _FOLDS)
     error = np.empty(len(labels))
     for number in range(_FOLDS):
         rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -149,7 +149,7 @@ def _read_reviews(folder: Path) -> Problem:
 def _plan_reviews(effort: Effort, _data: Path) -> Plan:
     return [
         ({"problem": "reviews", "method": method, "resamples": effort.resamples}, 1)
-        for method in (*LABEL_METHODS, *KNOWING)
+        for method in (*LABEL_METHODS, *WITH_TRUTH)
     ]
 
 
@@ -168,7 +168,7 @@ def run_reviews(setting: Setting, _rng: np.random.Generator, data: Path) -> list
     problem = replace(problem, features=problem.features[row_of])
     size = len(truth)
     samples = [
-        rng_of("reviews", number).integers(size, size=size) if number else np.arange(size)
+        named_rng("reviews", number).integers(size, size=size) if number else np.arange(size)
         for number in range(int(setting["resamples"]) + 1)
     ]
     labels = _review_labels(str(setting["method"]), answers, truth)
@@ -179,8 +179,8 @@ def run_reviews(setting: Setting, _rng: np.random.Generator, data: Path) -> list
 def _review_labels(method: str, answers: Answers, truth: Floats) -> Labels:
     if method == "truth":
         return truth, None
-    if method in KNOWING:
-        known = rng_of("known").permutation(len(truth))[:N_KNOWN]
+    if method in WITH_TRUTH:
+        known = named_rng("known").permutation(len(truth))[:N_GOLD]
         gold = np.full((len(truth), 1), np.nan)
         gold[known, 0] = truth[known]
         return _labels(make_estimator("auto").fit(replace(answers, gold=gold)))
@@ -241,7 +241,7 @@ LEARNING = [
         title="ridge on movie reviews rated by a crowd",
         plan=_plan_reviews,
         run=run_reviews,
-        methods=(*LABEL_METHODS, *KNOWING, *WEIGHTINGS),
+        methods=(*LABEL_METHODS, *WITH_TRUTH, *WEIGHTINGS),
         data="moviereviews",
         packages=("sklearn",),
         extra="learn",

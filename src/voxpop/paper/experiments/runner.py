@@ -77,8 +77,8 @@ class Experiment:
     ``run`` must be a function of a module, so that a new process can import it. ``methods`` are
     those it compares: instances stored under another list are run again. ``data`` names the
     folder of ``--data`` that it needs, ``packages`` what must be installed, and ``extra`` the
-    extra of voxpop that installs them. ``why_not_now`` gives a further reason not to run with an
-    effort, or an empty text.
+    extra of voxpop that installs them. ``unavailable`` gives a further reason why it cannot run
+    with an effort, or an empty text.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Experiment:
     data: str = ""
     packages: tuple[str, ...] = ()
     extra: str = ""
-    why_not_now: Callable[[Effort], str] = lambda _: ""
+    unavailable: Callable[[Effort], str] = lambda _: ""
 
     def jobs(self, effort: Effort, folder: Path, data: Path) -> list[Job]:
         """All instances in order, whether they are on disk or not."""
@@ -101,7 +101,7 @@ class Experiment:
         ]
 
 
-def rng_of(*names: object) -> np.random.Generator:
+def named_rng(*names: object) -> np.random.Generator:
     """Random numbers that depend on these names alone: any subset of a run gives the same."""
     digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
     return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
@@ -130,7 +130,7 @@ class Job:
         place = self.folder / "instances" / self.experiment / self.setting_name
         return place / f"{self.index:04d}.json"
 
-    def finished(self) -> list[Row] | None:
+    def stored(self) -> list[Row] | None:
         """Rows that an earlier run with the same stamp stored, or None."""
         try:
             document = json.loads(self.path.read_text())
@@ -138,13 +138,13 @@ class Job:
             return None
         return document["rows"] if document.get("stamp") == self.stamp else None
 
-    def do(self) -> list[Row]:
+    def execute(self) -> list[Row]:
         """Run the instance and store its rows; the file is written whole or not at all."""
         with warnings.catch_warnings():
             # The rows say whether a fit converged; a warning per instance would add nothing.
             for ours in (ConvergenceWarning, DataWarning):
                 warnings.simplefilter("ignore", ours)
-            rng = rng_of(self.experiment, self.setting_name, self.index)
+            rng = named_rng(self.experiment, self.setting_name, self.index)
             measured = self.run(self.setting, rng, self.data)
         about: Row = {"experiment": self.experiment, **self.setting, "instance": self.index}
         rows: list[Row] = [about | row for row in measured]
@@ -191,7 +191,7 @@ def run_experiment(
 ) -> list[Row]:
     """Run all instances that are not on disk yet, and return the rows of all, in order."""
     jobs = experiment.jobs(effort, folder, data)
-    done = {number: rows for number, job in enumerate(jobs) if (rows := job.finished()) is not None}
+    done = {number: rows for number, job in enumerate(jobs) if (rows := job.stored()) is not None}
     missing = [number for number in range(len(jobs)) if number not in done]
 
     def report() -> None:
@@ -201,10 +201,10 @@ def run_experiment(
     report()
     if pool is None:
         for number in missing:
-            done[number] = jobs[number].do()
+            done[number] = jobs[number].execute()
             report()
     else:
-        futures = {pool.submit(Job.do, jobs[number]): number for number in missing}
+        futures = {pool.submit(Job.execute, jobs[number]): number for number in missing}
         try:
             for future in as_completed(futures):
                 done[futures[future]] = future.result()

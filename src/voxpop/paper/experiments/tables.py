@@ -89,7 +89,7 @@ AGE_METHODS = ("average", "median", "nbi", "auto", "pg1", "two-way", "p910")
 """Methods of the registry that table 1 compares, besides BI by the paper's rule and oracles."""
 # What the paper says of the crowd: ten answers per photo, 165 workers, 1 to 457 answers each, and
 # two classes of noise, here the paper's S_est.
-AGE_PER_TASK, AGE_WORKERS, AGE_MOST = 10, 165, 457
+AGE_PER_TASK, AGE_WORKERS, AGE_MAX_DEGREE = 10, 165, 457
 AGE_LEVELS = (6.687, 62.56)
 # The ages of young children are easier to guess than those of adults.
 _YOUNG, _YOUNG_FACTOR = 5.0, 0.25
@@ -107,26 +107,26 @@ def read_ages(data: Path) -> tuple[list[str], Floats]:
     return [str(ids[code]) for code in codes], table.numbers("value")
 
 
-def worker_degrees(n_answers: int, n_workers: int, most: int) -> Index:
-    """Answers per worker, from 1 to ``most``, with the given sum: few have many, many have few.
+def worker_degrees(n_answers: int, n_workers: int, max_degree: int) -> Index:
+    """Answers per worker, at least 1, with the given sum: few have many, many have few.
 
-    ``most ** ((j / (n - 1)) ** p)``, with p from a bisection on the sum.
+    ``max_degree ** ((j / (n - 1)) ** p)``, with p from a bisection on the sum.
     """
-    most = min(most, n_answers - n_workers + 1)
+    max_degree = min(max_degree, n_answers - n_workers + 1)
     place = np.linspace(0.0, 1.0, n_workers)
     low, high = 0.01, 100.0
     for _ in range(100):
         power = np.sqrt(low * high)
-        if (most ** (place**power)).sum() > n_answers:
+        if (max_degree ** (place**power)).sum() > n_answers:
             low = power
         else:
             high = power
-    degree = np.maximum(np.floor(most ** (place**high)).astype(np.int64), 1)
+    degree = np.maximum(np.floor(max_degree ** (place**high)).astype(np.int64), 1)
     # Rounding loses some answers: the busy, but not the busiest, get one more each. If the minimum
     # of one answer each is already too much, the busiest gives fewer.
     short = n_answers - int(degree.sum())
     while short > 0:
-        some = np.flatnonzero(degree < most)[-short:]
+        some = np.flatnonzero(degree < max_degree)[-short:]
         degree[some] += 1
         short -= len(some)
     degree[-1] += short
@@ -139,14 +139,14 @@ def emulate_ages(age: Floats, shared: bool, rng: np.random.Generator) -> Simulat
     ``shared``: faces do not look their age, alike to all workers.
     """
     n_workers = min(AGE_WORKERS, len(age))
-    degree = worker_degrees(AGE_PER_TASK * len(age), n_workers, min(AGE_MOST, len(age)))
+    degree = worker_degrees(AGE_PER_TASK * len(age), n_workers, min(AGE_MAX_DEGREE, len(age)))
     a = assign_degrees(np.full(len(age), AGE_PER_TASK), rng.permutation(degree), rng)
     variance = rng.choice(AGE_LEVELS, size=n_workers)
     shift = rng.normal(size=len(age)) * (_SHIFT_SD + _SHIFT_PER_YEAR * age)
-    looks = age + shift if shared else age
+    apparent = age + shift if shared else age
     factor = np.where(age < _YOUNG, _YOUNG_FACTOR, 1.0)
     noise = np.sqrt(variance[a.worker] * factor[a.task]) * rng.normal(size=len(a.task))
-    value = np.maximum(np.round(looks[a.task] + noise), 0.0)
+    value = np.maximum(np.round(apparent[a.task] + noise), 0.0)
     return Simulation.from_assignment(a, value[:, None], age[:, None], variance)
 
 
