@@ -62,7 +62,7 @@ def test_offsets_lead_back_to_the_box(seed: int) -> None:
 @given(st.integers(0, 1000), st.integers(0, 8))
 def test_every_box_has_an_anchor_and_every_anchor_its_best_box(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
-    box, anchor = draw_boxes(n, rng), detector.anchors_of(64, 96)
+    box, anchor = draw_boxes(n, rng), detector.make_anchors(64, 96)
     owner = boxes.match_anchors(box, anchor)
     shared = np.array([[share(b, a) for a in anchor] for b in box]).reshape(n, len(anchor))
     best_anchor = set(shared.argmax(axis=1).tolist()) if n else set()
@@ -80,7 +80,7 @@ def test_every_box_has_an_anchor_and_every_anchor_its_best_box(seed: int, n: int
 
 def test_anchors_lie_as_the_network_answers() -> None:
     """Grid by grid, row by row: the first at the first cell, the next one stride to the right."""
-    anchor = detector.anchors_of(64, 96)
+    anchor = detector.make_anchors(64, 96)
     n_shapes = 4
     centre = (anchor[:, :2] + anchor[:, 2:]) / 2
     assert len(anchor) == n_shapes * (8 * 12 + 4 * 6 + 2 * 3)

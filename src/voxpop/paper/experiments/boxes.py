@@ -1,4 +1,4 @@
-"""Boxes of a detector: anchors, their targets, and average precision, in numpy.
+"""Boxes of a detector: targets of its anchors, and average precision, in numpy.
 
 A box is (xmin, ymin, xmax, ymax) in pixels of the image; categories are numbered from 0.
 """
@@ -54,22 +54,7 @@ def boxes_from_corners(corners: Floats, width: float, height: float) -> Floats:
     return np.hstack([low, np.clip(high, low + _MIN_SIZE, size)])
 
 
-# ---- Anchors and targets ----------------------------------------------------------------------
-
-
-def make_anchors(grids: Sequence[tuple[int, int, int]], shapes: Floats) -> Floats:
-    """Boxes of the given shapes (width, height in strides) at the centre of each cell of each grid.
-
-    A grid is (rows, columns, stride in pixels). Anchors are ordered by grid, row, column and
-    shape: the order of the network's outputs.
-    """
-    parts = []
-    for rows, columns, stride in grids:
-        y, x = np.mgrid[:rows, :columns]
-        centre = (np.stack([x, y], axis=2).reshape(-1, 1, 2) + 0.5) * stride
-        half = stride * shapes / 2
-        parts.append(np.concatenate([centre - half, centre + half], axis=2).reshape(-1, 4))
-    return np.concatenate(parts)
+# ---- Targets of the anchors -------------------------------------------------------------------
 
 
 def encode(box: Floats, anchor: Floats) -> Floats:

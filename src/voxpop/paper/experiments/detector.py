@@ -22,7 +22,6 @@ from voxpop.paper.experiments.boxes import (
     boxes_from_corners,
     decode,
     encode,
-    make_anchors,
     match_anchors,
     non_maximum_suppression,
 )
@@ -114,7 +113,7 @@ def train(
     import torch
 
     rows, columns = pixels.shape[1:3]
-    anchor = anchors_of(rows, columns)
+    anchor = make_anchors(rows, columns)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make_network(n_categories, recipe.channels)
@@ -140,11 +139,18 @@ def train(
     return Detector(network=network, anchor=anchor, rows=rows, columns=columns)
 
 
-def anchors_of(rows: int, columns: int) -> Floats:
-    """Anchors of an image of this size in pixels."""
-    return make_anchors(
-        [(math.ceil(rows / s), math.ceil(columns / s), s) for s in STRIDES], _SHAPES
-    )
+def make_anchors(rows: int, columns: int) -> Floats:
+    """Boxes of all shapes at the centre of each cell of each grid, for an image of this size.
+
+    They are ordered by grid, row, column and shape, like the outputs of the network.
+    """
+    parts = []
+    for stride in STRIDES:
+        y, x = np.mgrid[: math.ceil(rows / stride), : math.ceil(columns / stride)]
+        centre = (np.stack([x, y], axis=2).reshape(-1, 1, 2) + 0.5) * stride
+        half = stride * _SHAPES / 2
+        parts.append(np.concatenate([centre - half, centre + half], axis=2).reshape(-1, 4))
+    return np.concatenate(parts)
 
 
 def _rate(step: int, steps: int) -> float:
