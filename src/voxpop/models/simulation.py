@@ -31,21 +31,6 @@ class Simulation:
     truth: Floats
     worker_variance: Floats
 
-    @classmethod
-    def from_assignment(
-        cls, assignment: Assignment, value: Floats, truth: Floats, worker_variance: Floats
-    ) -> Simulation:
-        """Give ids to the answers of an assignment, one row of ``value`` per edge."""
-        answers = Answers.from_codes(
-            assignment.task.astype(np.int32),
-            _ids("t", assignment.n_tasks),
-            assignment.worker.astype(np.int32),
-            _ids("w", assignment.n_workers),
-            value,
-            value_names=_names(value.shape[1]),
-        )
-        return cls(answers, truth, worker_variance)
-
     @property
     def variances(self) -> dict[str, float]:
         """True variance by worker id, as :class:`voxpop.StrongOracle` takes it."""
@@ -105,7 +90,15 @@ def simulate(
         )
     noise = rng.normal(size=(len(assignment.task), model.dimension))
     value = mu[assignment.task] + np.sqrt(variance[assignment.worker])[:, None] * noise
-    return Simulation.from_assignment(assignment, value, mu, variance)
+    answers = Answers.from_codes(
+        assignment.task.astype(np.int32),
+        _ids("t", assignment.n_tasks),
+        assignment.worker.astype(np.int32),
+        _ids("w", assignment.n_workers),
+        value,
+        value_names=_names(model.dimension),
+    )
+    return Simulation(answers, mu, variance)
 
 
 def _ids(letter: str, n: int) -> np.ndarray[tuple[int], np.dtype[np.object_]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from voxpop.arrays import Floats, Index
 from voxpop.collect.assignment.random_graphs import Assignment, assign_degrees, assign_regular
+from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers, read_truth
 from voxpop.data.tables import matrix, open_table
 from voxpop.errors import DataError
@@ -147,7 +148,16 @@ def emulate_ages(age: Floats, shared: bool, rng: np.random.Generator) -> Simulat
     factor = np.where(age < _YOUNG, _YOUNG_FACTOR, 1.0)
     noise = np.sqrt(variance[a.worker] * factor[a.task]) * rng.normal(size=len(a.task))
     value = np.maximum(np.round(apparent[a.task] + noise), 0.0)
-    return Simulation.from_assignment(a, value[:, None], age[:, None], variance)
+    answers = Answers.from_codes(
+        a.task.astype(np.int32),
+        # Not padded: estimators order answers by id, and the samples of PG1 depend on the order.
+        np.array([f"photo{i}" for i in range(len(age))], dtype=object),
+        a.worker.astype(np.int32),
+        np.array([f"w{u}" for u in range(n_workers)], dtype=object),
+        value[:, None],
+        value_names=("value",),
+    )
+    return Simulation(answers, age[:, None], variance)
 
 
 def read_age_crowd(data: Path) -> Simulation:
