@@ -24,10 +24,10 @@ from voxpop.paper import experiments
 from voxpop.paper.experiments import PARTS, Effort, Reproduction, reproduce
 from voxpop.paper.experiments.claims import CLAIMS, judge
 from voxpop.paper.experiments.learning import LABEL_METHODS, WEIGHTINGS, Problem, weightings
-from voxpop.paper.experiments.runner import Job, open_pool, rng_of, run_experiment
+from voxpop.paper.experiments.runner import Job, named_rng, open_pool, run_experiment
 from voxpop.paper.experiments.synthetic import EXAMPLE_RUN, FIGURES
 from voxpop.paper.experiments.tables import (
-    deal_images,
+    assign_images,
     emulate_ages,
     read_age_crowd,
     read_ages,
@@ -114,7 +114,7 @@ def test_what_is_there_is_not_run_again(
     def refuse(_: Job) -> list[object]:
         raise AssertionError("ran again")
 
-    monkeypatch.setattr(Job, "do", refuse)
+    monkeypatch.setattr(Job, "execute", refuse)
     assert reproduce(["claims"], TINY, whole[1], data).verdicts == whole[0].verdicts
 
 
@@ -292,7 +292,7 @@ def test_processes_do_their_algebra_in_one_thread_unless_told(
 
 
 def test_names_alone_seed() -> None:
-    a, b, c = (rng_of("fig1a", setting, 0).random() for setting in ("r=1", "r=1", "r=2"))
+    a, b, c = (named_rng("fig1a", setting, 0).random() for setting in ("r=1", "r=1", "r=2"))
     assert a == b != c
     assert len({experiment.name for experiment in FIGURES}) == 4
 
@@ -310,7 +310,7 @@ def test_degrees_are_what_was_asked_for(n_workers: int, mean: int, most: int) ->
 def test_whoever_has_an_image_answers_all_its_corners(data: Path) -> None:
     image, box = read_voc(data)
     assert len(image) == len(box) == len(pd.read_csv(next(data.glob("voc*/*")))) - 1
-    dealt = deal_images(image, np.random.default_rng(1))
+    dealt = assign_images(image, np.random.default_rng(1))
     crew: dict[int, set[frozenset[int]]] = {}
     for point in range(dealt.n_tasks):
         workers = frozenset(dealt.worker[dealt.task == point].tolist())

@@ -60,7 +60,7 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
         voxpop demo --tasks 1000 --seed 7
     """
     from voxpop.paper.demo import compare, demo_crowd, demo_methods
-    from voxpop.present.terminal import show_contest
+    from voxpop.present.terminal import show_methods
 
     crowd = demo_crowd(n_tasks, per_task=5, per_worker=10, seed=seed)
     common.say(
@@ -73,7 +73,7 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
         scores = {c.label: c.score.to_dict() | {"seconds": c.seconds} for c in contestants}
         click.echo(json.dumps(scores, indent=2))
         return
-    show_contest(contestants, common.console())
+    show_methods(contestants, common.console())
     mse = {c.label: c.score.mse for c in contestants}
     gain = mse["average"] / mse["auto"]
     common.say(

@@ -354,13 +354,15 @@ def _pairs(mine: Floats, others: Floats, near: Near) -> list[tuple[int, int]]:
 
 
 def iou(mine: Floats, others: Floats) -> Floats:
-    """Overlap of every box with every other: area in common over area in all."""
-    low = np.maximum(mine[:, None, :2], others[None, :, :2])
-    high = np.minimum(mine[:, None, 2:], others[None, :, 2:])
-    common = np.prod(np.clip(high - low, 0, None), axis=2)
+    """Intersection over union of every box (rows) with every other box (columns)."""
+    common = np.ones((len(mine), len(others)))
+    for low, high in ((0, 2), (1, 3)):  # coordinate by coordinate: no array of three dimensions
+        reach = np.minimum.outer(mine[:, high], others[:, high])
+        reach -= np.maximum.outer(mine[:, low], others[:, low])
+        common *= np.maximum(reach, 0, out=reach)
     area, other = (np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) for boxes in (mine, others))
     union = area[:, None] + other[None, :] - common
-    return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=union > 0))
+    return np.asarray(common / np.maximum(union, np.finfo(np.float64).tiny))
 
 
 def _refuse_inside_out(value: Floats, image: Sequence[Any]) -> None:

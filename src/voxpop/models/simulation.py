@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Answers with what made them.
+    """Answers with the truths and variances they were drawn from.
 
     ``truth`` (n_tasks, dimension) and ``worker_variance`` (n_workers,) follow the order of
     ``answers.task_ids`` and ``answers.worker_ids``.
@@ -67,8 +67,9 @@ def simulate(
 ) -> Simulation:
     """Draw truths, worker levels and answers from the model (M1).
 
-    Truths come from the model's prior; where that is flat, uniformly from a box with ``side``
-    along each coordinate, as in the paper. Pass ``truth`` or ``worker_variance`` to use your own.
+    Truths come from the model's prior or, where that is flat, uniformly from a box of length
+    ``side`` along each coordinate, as in the paper. Pass ``truth`` or ``worker_variance`` to use
+    your own.
     """
     shape = (assignment.n_tasks, model.dimension)
     if truth is not None:

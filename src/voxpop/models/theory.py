@@ -14,12 +14,11 @@ from voxpop.models.model import Model
 
 
 def oracle_mse(model: Model, per_task: float) -> float:
-    """Expected squared error of a task for whoever knows all variances: the strong oracle's.
+    """Expected squared error of a task when all variances are known: that of the strong oracle.
 
     ``d E[ 1 / (1/tau² + sum_u 1/s_u) ]``, the harmonic mean of the variances of the workers and
-    the prior, over the number of answers. Between two whole numbers ``per_task`` is an average:
-    some tasks get one answer more than the others. No estimator has a smaller error: this is (a)
-    of Theorem 1.
+    the prior, over the number of answers. A fractional ``per_task`` is an average: some tasks get
+    one answer more than the others. No estimator has a smaller error: this is (a) of Theorem 1.
     """
     return model.dimension * oracle_variance(model, per_task, 1.0)
 
@@ -30,9 +29,9 @@ def oracle_variance(model: Model, per_task: float, power: float) -> float:
 
 
 def oracle_variances(model: Model, weights: Floats, per_task: float, power: float) -> Floats:
-    """Do the same for several weights, (n, levels), in the place of the model's.
+    """The same for several weights, shape (n, levels), in place of the model's.
 
-    By an integral instead of a sum over all configurations::
+    An integral replaces the sum over all configurations::
 
         E[W^-p] = 1/Γ(p) ∫_0^∞ t^(p-1) exp(-t/tau²) (Σ_k π_k exp(-t/s_k))^l dt             (D5)
 
@@ -59,11 +58,11 @@ def average_mse(model: Model, per_task: float) -> float:
 
 
 def mse_given(variances: ArrayLike, dimension: int = 1) -> tuple[float, float]:
-    """Expected squared error of the average and of the oracle, for a task's workers as they are.
+    """Expected squared error of the average and of the oracle, for given workers of a task.
 
     With l workers of variances s_u, ``d sum s_u / l²`` against ``d / sum 1/s_u``: the arithmetic
-    against the harmonic mean. One precise worker among many (section 3.2) makes the second as
-    small as you like and leaves the first at about d x / l, with x the others' variance.
+    against the harmonic mean. One precise worker among many (section 3.2) makes the second
+    arbitrarily small and leaves the first at about d x / l, with x the others' variance.
     """
     s = np.asarray(variances, dtype=np.float64)
     require(
@@ -82,15 +81,15 @@ class Theorem1:
     oracle
         The oracle's error, (a) of the theorem.
     gap
-        What BI loses at most by having to find out who is reliable, (b).
+        The most that BI can lose by having to identify the reliable workers, (b).
     constant
         The factor E of the gap, from the levels, the prior and the answers per task.
     identification
-        Bound on the probability to be wrong about a worker, ``4 exp(-eps² r / (8 (8 eps + 1)
+        Bound on the probability of misidentifying a worker, ``4 exp(-eps² r / (8 (8 eps + 1)
         s_max))``; above 1 it says nothing.
     loops
-        Bound on the probability that a task's neighbourhood is no tree, ``2^-k``; the theorem
-        takes it from ``3 (l r)^(2k+2) / n``, for n large enough.
+        Bound on the probability that a task's neighbourhood is not a tree, ``2^-k``; the theorem
+        derives it from ``3 (l r)^(2k+2) / n``, for n large enough.
     """
 
     oracle: float
@@ -117,13 +116,13 @@ def theorem1(
                      + E l^(1/4) ( 4 exp( -eps² r / (8 (8 eps + 1) s_max) ) + 2^-k )^(1/4)
         E = 2 d (1/tau² + l s_max / s_min²) / (1/tau² + l / s_min)²
 
-    The gap falls exponentially in r and k; for levels as far apart as the paper's its size is
-    astronomic where r is small: it says how fast, not how much. ``separation`` is eps, by default
+    The gap falls exponentially in r and k. For levels as far apart as the paper's it is
+    astronomic where r is small: it gives the rate, not the size. ``separation`` is eps, by default
     the smallest difference of two levels. The theorem takes the levels as equally likely.
     """
-    _check_count("per_task", per_task, least=2)
-    _check_count("per_worker", per_worker, least=2)
-    _check_count("n_sweeps", n_sweeps, least=2)
+    counts = {"per_task": per_task, "per_worker": per_worker, "n_sweeps": n_sweeps}
+    for name, number in counts.items():
+        require(number >= 2, f"{name} must be at least 2, got {number}")
     levels, l = model.levels, per_task  # noqa: E741
     require(len(levels) >= 2, "theorem1 needs at least two levels to tell apart")
     smallest = float(np.diff(levels).min())
@@ -150,8 +149,8 @@ def theorem2_holds(model: Model) -> bool:
     """Tell whether the levels fulfil condition (i) of Theorem 2: BI is then optimal in the limit.
 
     Two levels, equally likely, with ``s_min < s_max <= 2 s_min``: close enough to be hard to tell
-    apart. The theorem also asks for ``C <= r <= log log n`` with a constant C that depends on the
-    number of answers per task and on the difference of the levels, and that it does not give.
+    apart. The theorem also needs ``C <= r <= log log n``, with a constant C that depends on the
+    number of answers per task and on the difference of the levels; its value is not given.
     """
     levels = model.levels
     return bool(
@@ -159,10 +158,6 @@ def theorem2_holds(model: Model) -> bool:
         and np.allclose(np.array(model.weights), 0.5)
         and levels[1] <= 2 * levels[0]
     )
-
-
-def _check_count(name: str, number: int, least: int = 1) -> None:
-    require(number >= least, f"{name} must be at least {least}, got {number}")
 
 
 def _split(per_task: float) -> tuple[int, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,8 @@ DEMO_MODEL = Model(support=(10, 100, 5000), weights=(0.3, 0.5, 0.2), dimension=2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contestant:
-    """One method on one crowd."""
+class MethodRun:
+    """One method on one crowd: its result, its score against the truth, and its time."""
 
     label: str
     result: Result
@@ -40,33 +40,27 @@ def demo_crowd(n_tasks: int, per_task: int, per_worker: int, seed: int) -> Simul
     return simulate(DEMO_MODEL, assign_regular(n_tasks, per_task, per_worker, rng), rng)
 
 
-def demo_methods(crowd: Simulation) -> list[tuple[str, Estimator]]:
+def demo_methods(crowd: Simulation) -> dict[str, Estimator]:
     """Every method that can run on a crowd of this size, the oracle last."""
-    return [
-        ("average", Average()),
-        ("median", Median()),
-        ("nbi", NBI()),
-        ("bi, levels from nbi", BI(support="nbi")),
-        ("bi, levels learned", BI()),
-        ("auto", Auto()),
-        ("bi, levels known", BI(support=DEMO_MODEL.support, weights=DEMO_MODEL.weights)),
-        ("strong oracle", StrongOracle(variances=crowd.variances)),
-    ]
+    return {
+        "average": Average(),
+        "median": Median(),
+        "nbi": NBI(),
+        "bi, levels from nbi": BI(support="nbi"),
+        "bi, levels learned": BI(),
+        "auto": Auto(),
+        "bi, levels known": BI(support=DEMO_MODEL.support, weights=DEMO_MODEL.weights),
+        "strong oracle": StrongOracle(variances=crowd.variances),
+    }
 
 
-def compare(crowd: Simulation, methods: Sequence[tuple[str, Estimator]]) -> list[Contestant]:
+def compare(crowd: Simulation, methods: Mapping[str, Estimator]) -> list[MethodRun]:
     """Run each method on the crowd and score it against the truth."""
-    contestants = []
-    for label, estimator in methods:
+    runs = []
+    for label, estimator in methods.items():
         start = time.perf_counter()
         result = estimator.fit(crowd.answers)
         seconds = time.perf_counter() - start
-        contestants.append(
-            Contestant(
-                label=label,
-                result=result,
-                score=score(result, crowd.truth, crowd.worker_variance),
-                seconds=seconds,
-            )
-        )
-    return contestants
+        found = score(result, crowd.truth, crowd.worker_variance)
+        runs.append(MethodRun(label=label, result=result, score=found, seconds=seconds))
+    return runs

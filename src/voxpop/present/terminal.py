@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a table of estimates needs none of these at run time
     from voxpop.collect.campaign import Batch
     from voxpop.collect.planning.plan import Option, Plan
     from voxpop.estimators.base import OnSweep
-    from voxpop.paper.demo import Contestant
+    from voxpop.paper.demo import MethodRun
     from voxpop.results.agreement import Agreement
     from voxpop.results.diagnosis import Diagnosis
     from voxpop.results.explain import Explanation
@@ -55,16 +55,16 @@ def show_score(score: Score, console: Console) -> None:
     show_rows(title, {name.replace("_", " "): [value] for name, value in known.items()}, console)
 
 
-def show_contest(contestants: Sequence[Contestant], console: Console) -> None:
+def show_methods(runs: Sequence[MethodRun], console: Console) -> None:
     """Print every method's error, with a bar in proportion to the largest."""
-    worst = max(c.score.mse for c in contestants)
-    oracle = contestants[-1].score.mse
+    worst = max(c.score.mse for c in runs)
+    oracle = runs[-1].score.mse
     table = Table(title_justify="left")
     table.add_column("method", no_wrap=True)
     for title in ("MSE", "v oracle", "95 % covers", "seconds"):
         table.add_column(title, justify="right")
     table.add_column("error")
-    for c in contestants:
+    for c in runs:
         table.add_row(
             c.label,
             f"{c.score.mse:.1f}",

@@ -1,4 +1,4 @@
-"""Metrics: how near a result comes to a known truth, and whether its intervals keep their word."""
+"""Metrics: the error of a result against a known truth, and the coverage of its intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Score:
     coverage_90, coverage_95
         Share of coordinates inside their 90 and 95 % intervals.
     rank_correlation
-        Spearman's correlation of found and true worker variances; None without the latter.
+        Spearman's correlation of estimated and true worker variances; None without the latter.
     """
 
     n_tasks: int
@@ -45,11 +45,7 @@ class Score:
         return asdict(self)
 
 
-def score(
-    result: Result,
-    truth: object,
-    worker_variance: object = None,
-) -> Score:
+def score(result: Result, truth: object, worker_variance: object = None) -> Score:
     """Compare a result with the truth, and optionally with the workers' true variances.
 
     ``truth`` is an array in the order of ``result.task_ids``, or a mapping, data frame or path

@@ -11,21 +11,21 @@ import pandas as pd
 
 from voxpop.data.tables import make_folder, replacing, write_table
 from voxpop.paper.experiments.cells import DETECTOR
-from voxpop.paper.experiments.claims import Verdict, count, judge
+from voxpop.paper.experiments.claims import judge
 from voxpop.paper.experiments.learning import LEARNING
-from voxpop.paper.experiments.report import Sheet, claims_sheet, sheets
+from voxpop.paper.experiments.report import Sheet, claims_sheet, draw_figures, sheets
 from voxpop.paper.experiments.runner import (
     FULL,
     QUICK,
     Effort,
     Experiment,
     OnInstance,
-    is_finished,
     open_pool,
     run_experiment,
 )
 from voxpop.paper.experiments.synthetic import EXAMPLE_RUN, FIGURES
 from voxpop.paper.experiments.tables import TABLE1, TABLE2
+from voxpop.paper.experiments.verdicts import Verdict, count
 
 _ALL = [*FIGURES, EXAMPLE_RUN, TABLE1, TABLE2, *LEARNING, DETECTOR]
 PARTS: dict[str, list[Experiment]] = {
@@ -36,7 +36,7 @@ PARTS: dict[str, list[Experiment]] = {
 }
 """What can be asked for, and the experiments that it takes."""
 
-_HOW_TO_GET = {
+_DATA_SETS = {
     "voc0712": "the boxes of PASCAL VOC 2007 and 2012 trainval as one table",
     "fgnet_truth": "the photos of FG-NET and their ages",
     "moviereviews": "the movie reviews of Rodrigues et al. (2017): words, crowd ratings, truth",
@@ -64,8 +64,8 @@ def reproduce(
 ) -> Reproduction:
     """Run what the parts of the paper need, and write tidy tables, figures and a summary.
 
-    Instances that are in the folder already are not run again, so that a run that was ended goes
-    on where it was. ``claims`` draws no figures.
+    Instances that are already in the folder are not run again, so that an interrupted run resumes
+    where it stopped. ``claims`` draws no figures.
     """
     make_folder(folder)
     asked = {experiment.name for part in parts for experiment in PARTS[part]}
@@ -75,8 +75,9 @@ def reproduce(
     with open_pool(jobs) as pool:
         for experiment in (experiment for experiment in _ALL if experiment.name in asked):
             reason = _cannot_run(experiment, effort, data)
-            # What was run elsewhere and is here whole needs neither data nor a GPU to be shown.
-            if reason and not is_finished(experiment, effort, folder, data):
+            jobs_of = experiment.jobs(effort, folder, data)
+            # Instances run elsewhere and copied here need neither data nor a GPU to be shown.
+            if reason and any(job.stored() is None for job in jobs_of):
                 notes.append(reason)
                 continue
             rows = run_experiment(experiment, effort, folder, data, pool, on_instance)
@@ -87,19 +88,16 @@ def reproduce(
         if find_spec("matplotlib") is None:
             notes.append("no figures: matplotlib is not installed; pip install 'voxpop[plots]'")
         else:
-            from voxpop.paper.experiments.figures import draw_figures
-
             files += draw_figures(frames, folder)
     verdicts = judge(frames, asked)
-    found = sheets(frames)
+    tables = sheets(frames)
     files.append(folder / "summary.md")
     with replacing(files[-1]) as temporary:
-        parts_of_it = [f"voxpop reproduce, {effort.name}: {len(frames)} experiments\n"]
-        parts_of_it += [f"- {note}\n" for note in notes]
-        parts_of_it += [sheet.markdown() for sheet in (*found, claims_sheet(verdicts))]
-        parts_of_it.append(f"{count(verdicts)}\n")
-        temporary.write_text("\n".join(parts_of_it))
-    return Reproduction(sheets=found, verdicts=verdicts, notes=notes, files=files)
+        summary = [f"voxpop reproduce, {effort.name}: {len(frames)} experiments\n"]
+        summary += [f"- {note}\n" for note in notes]
+        summary += [sheet.markdown() for sheet in (*tables, claims_sheet(verdicts))]
+        temporary.write_text("\n".join([*summary, f"{count(verdicts)}\n"]))
+    return Reproduction(sheets=tables, verdicts=verdicts, notes=notes, files=files)
 
 
 def _cannot_run(experiment: Experiment, effort: Effort, data: Path) -> str:
@@ -112,12 +110,11 @@ def _cannot_run(experiment: Experiment, effort: Effort, data: Path) -> str:
     if experiment.data and not (data / experiment.data).is_dir():
         return (
             f"{not_run}{data / experiment.data} is absent; "
-            f"it should hold {_HOW_TO_GET[experiment.data]}; layout and sources are on the page "
+            f"it should hold {_DATA_SETS[experiment.data]}; layout and sources are on the page "
             '"The paper, reproduced" of the docs; name the folder above it with --data'
         )
-    if experiment.why_not_now is not None and (reason := experiment.why_not_now(effort)):
-        return not_run + reason
-    return ""
+    reason = experiment.unavailable(effort)
+    return not_run + reason if reason else ""
 
 
 __all__ = ["FULL", "PARTS", "QUICK", "Effort", "Reproduction", "count", "reproduce"]

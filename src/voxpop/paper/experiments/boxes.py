@@ -1,6 +1,6 @@
-"""Boxes of a detector: anchors, their targets and how found boxes are scored, in numpy alone.
+"""Boxes of a detector: targets of its anchors, and average precision, in numpy.
 
-A box is (xmin, ymin, xmax, ymax) in pixels of the picture; kinds of objects are counted from 0.
+A box is (xmin, ymin, xmax, ymax) in pixels of the image; categories are numbered from 0.
 """
 
 from __future__ import annotations
@@ -11,120 +11,88 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxpop.arrays import Floats, Index
+from voxpop.data.objects import iou
 
-# What SSD divides offsets by, so that all four are of about unit size.
+# SSD divides offsets by these, so that all four are of about unit size.
 _CENTRE, _SIZE = 0.1, 0.2
-# An anchor stands for a box that it overlaps by half, as in SSD.
-_STANDS_FOR = 0.5
-# Least width and height of a box, in pixels: offsets take their logarithm.
-_LEAST = 1.0
+# An anchor is matched to a box at this IoU, as in SSD.
+_MATCH_IOU = 0.5
+# Minimum width and height of a box, in pixels: offsets take their logarithm.
+_MIN_SIZE = 1.0
 THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
-"""Overlaps at which a found box counts as right: from loose, as in PASCAL VOC, to tight."""
+"""IoUs at which a detection counts as correct: from loose, as in PASCAL VOC, to tight."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
-    """The objects of one picture: their boxes, kinds and, if a detector found them, scores."""
+class ImageObjects:
+    """The objects of one image: their boxes, categories and, if detected, scores."""
 
     box: Floats
-    kind: Index
+    category: Index
     score: Floats
 
-    def of(self, kind: int) -> tuple[Floats, Floats]:
-        """Boxes and scores of one kind."""
-        some = self.kind == kind
+    def of(self, category: int) -> tuple[Floats, Floats]:
+        """Boxes and scores of one category."""
+        some = self.category == category
         return self.box[some], self.score[some]
 
 
-def labelled(box: Floats, kind: Index) -> Picture:
-    """Objects that somebody labelled, all with the same score."""
-    return Picture(box=box, kind=kind, score=np.ones(len(kind)))
+def labelled(box: Floats, category: Index) -> ImageObjects:
+    """Labelled objects, all with score 1."""
+    return ImageObjects(box=box, category=category, score=np.ones(len(category)))
 
 
-def overlap(box: Floats, other: Floats) -> Floats:
-    """Intersection over union of each box (rows) and each other box (columns).
+def boxes_from_corners(corners: Floats, width: float, height: float) -> Floats:
+    """Make boxes of any two opposite corners: ordered, inside the image, of some extent.
 
-    The same as ``objects.iou``, which cannot be had without the readers of tables.
-    """
-    common = np.ones((len(box), len(other)))
-    for low, high in ((0, 2), (1, 3)):
-        reach = np.minimum.outer(box[:, high], other[:, high])
-        reach -= np.maximum.outer(box[:, low], other[:, low])
-        common *= np.maximum(reach, 0, out=reach)
-    union = np.add.outer(_area(box), _area(other)) - common
-    return np.asarray(common / np.maximum(union, 1e-9))
-
-
-def _area(box: Floats) -> Floats:
-    return np.asarray((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]))
-
-
-def tidy(corners: Floats, width: float, height: float) -> Floats:
-    """Make boxes of any two opposite corners: ordered, inside the picture, of some extent.
-
-    Noise may exchange the corners of a small object, or push one out of the picture.
+    Noise may exchange the corners of a small object, or push one out of the image.
     """
     low = np.minimum(corners[:, :2], corners[:, 2:])
     high = np.maximum(corners[:, :2], corners[:, 2:])
     size = np.array([width, height])
-    low = np.clip(low, 0, size - _LEAST)
-    return np.hstack([low, np.clip(high, low + _LEAST, size)])
+    low = np.clip(low, 0, size - _MIN_SIZE)
+    return np.hstack([low, np.clip(high, low + _MIN_SIZE, size)])
 
 
-# ---- Anchors and targets ----------------------------------------------------------------------
-
-
-def make_anchors(grids: Sequence[tuple[int, int, int]], shapes: Sequence[Floats]) -> Floats:
-    """Boxes of the given shapes (width, height) at the centre of each cell of each grid.
-
-    A grid is (rows, columns, stride in pixels); anchors lie grid by grid, row by row, cell by
-    cell, shape by shape, which is the order in which the network answers.
-    """
-    parts = []
-    for (rows, columns, stride), some in zip(grids, shapes, strict=True):
-        y, x = np.mgrid[:rows, :columns]
-        centre = (np.stack([x, y], axis=2).reshape(-1, 1, 2) + 0.5) * stride
-        parts.append(np.concatenate([centre - some / 2, centre + some / 2], axis=2).reshape(-1, 4))
-    return np.concatenate(parts)
+# ---- Targets of the anchors -------------------------------------------------------------------
 
 
 def encode(box: Floats, anchor: Floats) -> Floats:
-    """Where a box lies as seen from its anchor: shift of the centre, logarithm of the size."""
+    """Offsets of a box from its anchor: shift of the centre, logarithm of the size."""
     size, anchor_size = box[:, 2:] - box[:, :2], anchor[:, 2:] - anchor[:, :2]
     shift = (box[:, :2] + box[:, 2:] - anchor[:, :2] - anchor[:, 2:]) / 2 / anchor_size
     return np.hstack([shift / _CENTRE, np.log(size / anchor_size) / _SIZE])
 
 
 def decode(offset: Floats, anchor: Floats) -> Floats:
-    """The box that ``encode`` made these offsets of."""
+    """Undo :func:`encode`."""
     anchor_size = anchor[:, 2:] - anchor[:, :2]
     centre = (anchor[:, :2] + anchor[:, 2:]) / 2 + _CENTRE * offset[:, :2] * anchor_size
     half = np.exp(_SIZE * offset[:, 2:]) * anchor_size / 2
     return np.hstack([centre - half, centre + half])
 
 
-def match(box: Floats, anchor: Floats) -> Index:
-    """Box that each anchor stands for, -1 for background.
+def match_anchors(box: Floats, anchor: Floats) -> Index:
+    """Box that each anchor is matched to, -1 for background.
 
-    An anchor stands for the box that it overlaps most, if by half; and every box has the anchor
-    that overlaps it most, however little.
+    An anchor gets the box of highest IoU, if that is at least one half; and every box gets the
+    anchor of highest IoU, however low.
     """
     if not len(box):
         return np.full(len(anchor), -1, dtype=np.int64)
-    shared = overlap(box, anchor)
-    owner = shared.argmax(axis=0)
-    found = np.where(shared.max(axis=0) >= _STANDS_FOR, owner, -1)
-    found[shared.argmax(axis=1)] = np.arange(len(box))
-    return found.astype(np.int64)
+    shared = iou(box, anchor)
+    matched = np.where(shared.max(axis=0) >= _MATCH_IOU, shared.argmax(axis=0), -1)
+    matched[shared.argmax(axis=1)] = np.arange(len(box))
+    return matched.astype(np.int64)
 
 
-# ---- What was found, and how good it is ---------------------------------------------------------
+# ---- Detections and their scores ----------------------------------------------------------------
 
 
-def suppress(box: Floats, score: Floats, most_shared: float) -> Index:
-    """Places of the boxes to keep, best first: none shares more than that with a better one."""
+def non_maximum_suppression(box: Floats, score: Floats, max_iou: float) -> Index:
+    """Indices of the boxes to keep, best first: none has a higher IoU with a better one kept."""
     order = np.argsort(-score, kind="stable")
-    close = overlap(box[order], box[order]) > most_shared
+    close = iou(box[order], box[order]) > max_iou
     dropped = np.zeros(len(order), dtype=bool)
     for place in range(len(order)):
         if not dropped[place]:
@@ -132,63 +100,62 @@ def suppress(box: Floats, score: Floats, most_shared: float) -> Index:
     return np.asarray(order[~dropped], dtype=np.int64)
 
 
-def average_precision(right: Sequence[bool], n_true: int) -> float:
-    """Area under precision over recall, for found objects from the surest to the least sure.
+def average_precision(correct: Sequence[bool], n_true: int) -> float:
+    """Area under precision over recall, for detections in descending order of score.
 
     Precision at a recall is the best one at that recall or beyond, as in PASCAL VOC since 2010.
     """
-    hits = np.cumsum(np.asarray(right, dtype=np.float64))
+    hits = np.cumsum(np.asarray(correct, dtype=np.float64))
     precision = hits / np.arange(1, len(hits) + 1)
     best = np.maximum.accumulate(precision[::-1])[::-1]
-    return float(best[np.asarray(right, dtype=bool)].sum() / n_true)
+    return float(best[np.asarray(correct, dtype=bool)].sum() / n_true)
 
 
-def judge_found(
-    found: Sequence[Picture], truth: Sequence[Picture], kind: int, threshold: float
+def match_detections(
+    found: Sequence[ImageObjects], truth: Sequence[ImageObjects], category: int, threshold: float
 ) -> tuple[list[bool], list[float]]:
-    """Whether each found object of a kind is right, from the surest to the least, and its overlap.
+    """Whether each detection of a category is correct, by descending score, and its IoU.
 
-    It is right if it shares enough with the object it shares most with, and no surer one has
-    claimed that object (the rule of PASCAL VOC).
+    It is correct if its IoU with the true object it overlaps most reaches the threshold, and no
+    detection with a higher score has claimed that object (the rule of PASCAL VOC).
     """
-    claims: list[tuple[float, int, int, float]] = []  # score, picture, object, overlap
+    claims: list[tuple[float, int, int, float]] = []  # score, image, object, IoU
     for number, (some, true) in enumerate(zip(found, truth, strict=True)):
-        (box, score), (true_box, _) = some.of(kind), true.of(kind)
+        (box, score), (true_box, _) = some.of(category), true.of(category)
         if not len(true_box):
             claims += [(float(s), number, -1, 0.0) for s in score]
             continue
-        shared = overlap(box, true_box)
-        for s, row in zip(score.tolist(), shared, strict=True):
+        for s, row in zip(score.tolist(), iou(box, true_box), strict=True):
             claims.append((s, number, int(row.argmax()), float(row.max())))
     claims.sort(key=lambda claim: -claim[0])
     taken: set[tuple[int, int]] = set()
-    right = []
-    for _, number, target, share in claims:
-        good = share >= threshold and (number, target) not in taken
-        right.append(good)
+    correct = []
+    for _, number, target, shared in claims:
+        good = shared >= threshold and (number, target) not in taken
+        correct.append(good)
         if good:
             taken.add((number, target))
-    return right, [share for *_, share in claims]
+    return correct, [shared for *_, shared in claims]
 
 
 def detection_scores(
-    found: Sequence[Picture], truth: Sequence[Picture], kinds: Mapping[int, str]
+    found: Sequence[ImageObjects], truth: Sequence[ImageObjects], categories: Mapping[int, str]
 ) -> dict[str, float]:
-    """Mean average precision at overlaps of 0.5, 0.75 and over all thresholds; the overlap itself.
+    """Mean average precision at IoU 0.5, at 0.75 and over all thresholds, and the mean overlap.
 
-    ``overlap`` is the mean overlap of the found objects that are right at 0.5, the paper's second
-    measure. Kinds of which there is no true object are left out.
+    ``overlap`` is the mean IoU of the detections that are correct at 0.5, the paper's second
+    measure. Categories without a true object are left out.
     """
-    n_true = {kind: sum(int((p.kind == kind).sum()) for p in truth) for kind in kinds}
-    there = [kind for kind in kinds if n_true[kind]]
-    precision = np.zeros((len(there), len(THRESHOLDS)))
+    n_true = {c: sum(int((p.category == c).sum()) for p in truth) for c in categories}
+    present = [category for category in categories if n_true[category]]
+    precision = np.zeros((len(present), len(THRESHOLDS)))
     shares: list[float] = []
-    for row, kind in enumerate(there):
+    for row, category in enumerate(present):
         for column, threshold in enumerate(THRESHOLDS):
-            right, share = judge_found(found, truth, kind, threshold)
-            precision[row, column] = average_precision(right, n_true[kind])
+            correct, shared = match_detections(found, truth, category, threshold)
+            precision[row, column] = average_precision(correct, n_true[category])
             if threshold == 0.5:
-                shares += [s for s, good in zip(share, right, strict=True) if good]
+                shares += [s for s, good in zip(shared, correct, strict=True) if good]
     at = dict(zip(THRESHOLDS, precision.T, strict=True))
     scores = {
         "map50": float(at[0.5].mean()),
@@ -196,5 +163,5 @@ def detection_scores(
         "map": float(precision.mean()),
         "overlap": float(np.mean(shares)) if shares else 0.0,
     }
-    found_of = zip(there, at[0.5].tolist(), strict=True)
-    return scores | {f"ap50_{kinds[kind]}": score for kind, score in found_of}
+    by_category = zip(present, at[0.5].tolist(), strict=True)
+    return scores | {f"ap50_{categories[category]}": score for category, score in by_category}

@@ -1,21 +1,21 @@
 """Table 3: better labels train better models, on real reviews and on images of digits.
 
 Each problem is an experiment whose rows have the same columns: method (of the labels), weighting,
-the labels' own error, and what ``_scores`` finds on the test set. A further learner is one more
-``run`` that returns such rows, an entry in ``LEARNING`` and its sheet in ``report.sheets``. The
-paper's own, a detector, is in ``cells.py``.
+the error of the labels, and the scores on the test set. A further learner is one more ``run`` that
+returns such rows, an entry in ``LEARNING`` and its sheet in ``report.sheets``. The paper's own, a
+detector, is in ``cells.py``.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import vstack
 
 from voxpop.arrays import Floats, Index
 from voxpop.collect.assignment.random_graphs import assign_regular
@@ -27,30 +27,35 @@ from voxpop.estimators.bounds.oracles import StrongOracle
 from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import simulate
-from voxpop.paper.experiments.runner import Effort, Experiment, Row, Setting, rng_of
+from voxpop.paper.demo import compare
+from voxpop.paper.experiments.runner import Effort, Experiment, Plan, Row, Setting, named_rng
 from voxpop.results.result import Result
 
 LABEL_METHODS = ("average", "median", "nbi", "bi", "auto", "pg1", "two-way", "p910")
 """Methods of the registry whose labels are tried; add a name to try another."""
-# How much a label counts: alike; by its precision; by the precision of what lies between label
-# and model, the label's error and what the model leaves, which is what least squares asks for.
 WEIGHTINGS = ("none", "1/sd2", "1/(sd2+model)")
+"""Weights of the labels in training: equal; their precision; or the precision of their residuals.
 
+The residual of a label under the model has the variance of the label plus that of the truth about
+the model: its inverse is the weight of generalised least squares.
+"""
 # With these the ratings themselves reach R² .505, the mean of the answers .4125, the median .3945.
 _RIDGE = 0.1
 _FOLDS = 5
-# Reviews whose ratings a requester might look up, to see what that is worth.
-N_KNOWN = 30
-KNOWING = ("truth", f"auto, {N_KNOWN} known")
-"""Labels of the reviews that need the truth, or a little of it."""
+# A requester might look up the ratings of this many reviews: what is that worth?
+N_GOLD = 30
+WITH_TRUTH = ("truth", f"auto, {N_GOLD} known")
+"""Labels of the reviews that use the truth, or a little of it."""
 
+Labels = tuple[Floats, Floats | None]
+"""Labels and their standard deviations; None for truths, which have none."""
 Learner = Callable[[Any, Floats, Floats | None, Any], Floats]
 """Train on features with labels and weights; predict at other features."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Features that get labels, others whose truth is known to test with, and who learns."""
+    """Features to be labelled, a test set with known truths, and a learner."""
 
     learner: Learner
     features: Any
@@ -58,30 +63,36 @@ class Problem:
     test_truth: Floats
 
     def scores(self, labels: Floats, weight: Floats | None, rows: Index) -> Row:
-        """Train on these rows; R² and RMSE on the test set."""
+        """Train on these rows; R², RMSE, mean error and R² without it on the test set."""
         some = None if weight is None else weight[rows] / weight[rows].mean()
-        predicted = self.learner(self.features[rows], labels[rows], some, self.test)
-        return _scores(predicted, self.test_truth)
+        error = self.learner(self.features[rows], labels[rows], some, self.test) - self.test_truth
+        mse, variance = float((error**2).mean()), float(self.test_truth.var())
+        return {
+            "r2": 1 - mse / variance,
+            "rmse": float(np.sqrt(mse)),
+            "shift": float(error.mean()),
+            "r2_centred": 1 - float(error.var()) / variance,
+        }
 
 
 def weightings(problem: Problem, labels: Floats, sd: Floats | None) -> dict[str, Floats | None]:
-    """Weights of the labels by each rule; truths, which have no sd, only count alike."""
+    """Weights of the labels by each rule; truths, which have no sd, only count equally."""
     if sd is None:
         return {"none": None}
-    # A label may look exact (a worker taken for perfect, or gold); no weight is more than 100
-    # medians, and where most are exact all weigh alike.
-    middle = np.median(sd**2)
-    variance = np.maximum(sd**2, middle / 100) if middle else np.ones_like(sd)
-    left = model_variance(problem, labels, variance)
-    return dict(zip(WEIGHTINGS, (None, 1 / variance, 1 / (variance + left)), strict=True))
+    # A label may look exact (a worker taken for perfect, or gold). No weight exceeds 100 times
+    # that of the median; where most labels look exact, all count equally.
+    median = np.median(sd**2)
+    variance = np.maximum(sd**2, median / 100) if median else np.ones_like(sd)
+    residual = variance + model_variance(problem, labels, variance)
+    return dict(zip(WEIGHTINGS, (None, 1 / variance, 1 / residual), strict=True))
 
 
 def model_variance(problem: Problem, labels: Floats, variance: Floats) -> float:
-    """What the model leaves of the truths, found on the training side alone.
+    """Variance of the truths about the model, estimated by cross-validation on the labels alone.
 
-    The squared error of its predictions of left-out labels, less what is the labels' own.
+    The mean squared error of the predictions of left-out labels, less the labels' own variance.
     """
-    fold = rng_of("folds", len(labels)).permutation(np.arange(len(labels)) % _FOLDS)
+    fold = named_rng("folds", len(labels)).permutation(np.arange(len(labels)) % _FOLDS)
     error = np.empty(len(labels))
     for number in range(_FOLDS):
         rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -91,36 +102,24 @@ def model_variance(problem: Problem, labels: Floats, variance: Floats) -> float:
     return max(float((error**2).mean() - variance.mean()), 0.0)
 
 
-def _scores(predicted: Floats, truth: Floats) -> Row:
-    """R² and RMSE, the mean error (shift), and R² with that taken off (centred)."""
-    error = predicted - truth
-    mse, variance = float((error**2).mean()), float(truth.var())
-    return {
-        "r2": 1 - mse / variance,
-        "rmse": float(np.sqrt(mse)),
-        "shift": float(error.mean()),
-        "r2_centred": 1 - float(error.var()) / variance,
-    }
+def _train(
+    problem: Problem, labels: Labels, truth: Floats, samples: list[Index]
+) -> Iterator[tuple[int, Row]]:
+    """Train on the labels of each sample under each weighting; number of the sample, and scores."""
+    value, sd = labels
+    label_rmse = float(np.sqrt(((value - truth) ** 2).mean()))
+    weights = weightings(problem, value, sd)
+    for number, rows in enumerate(samples):
+        for weighting, weight in weights.items():
+            about: Row = {"weighting": weighting, "label_rmse": label_rmse}
+            yield number, about | problem.scores(value, weight, rows)
 
 
-def _about(weighting: str, labels: Floats, truth: Floats) -> Row:
-    label_rmse = float(np.sqrt(((labels - truth) ** 2).mean()))
-    return {"weighting": weighting, "label_rmse": label_rmse}
+def _labels(result: Result) -> Labels:
+    return result.estimate[:, 0], np.asarray(np.sqrt(result.variance[:, 0]))
 
 
 # ---- Reviews: a real crowd, a real test set ---------------------------------------------------
-
-
-def read_words(path: Path) -> Any:
-    """Counts of words, one row per text: lines ``M word:count word:count ...``."""
-    pointers, words, counts = [0], [], []
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            pairs = [pair.split(":") for pair in line.split()[1:]]
-            words += [int(word) for word, _ in pairs]
-            counts += [float(count) for _, count in pairs]
-            pointers.append(len(words))
-    return csr_matrix((counts, words, pointers), shape=(len(pointers) - 1, max(words) + 1))
 
 
 def _ridge(features: Any, labels: Floats, weight: Floats | None, at: Any) -> Floats:
@@ -130,19 +129,17 @@ def _ridge(features: Any, labels: Floats, weight: Floats | None, at: Any) -> Flo
     return np.asarray(model.predict(at))
 
 
-def _read_reviews(data: Path) -> Problem:
-    """Tf-idf of the training texts and of the test texts, and the latters' ratings."""
+def _read_reviews(folder: Path) -> Problem:
+    """Tf-idf of the training texts and of the test texts, and the ratings of the latter."""
+    from sklearn.datasets import load_svmlight_files
     from sklearn.feature_extraction.text import TfidfTransformer
 
-    folder = data / "moviereviews"
-    test = read_words(folder / "data_test.txt.gz")
-    training = read_words(folder / "data_train_amt.txt.gz")
-    n_words = max(test.shape[1], training.shape[1])
-    for counts in (test, training):
-        counts.resize((counts.shape[0], n_words))
+    # Lines of LDA-C, "M word:count word:count ...", are those of svmlight.
+    paths = [str(folder / f"{name}.txt.gz") for name in ("data_train_amt", "data_test")]
+    training, _, test, _ = load_svmlight_files(paths, zero_based=True)
     with gzip.open(folder / "labels_test.txt.gz", "rt") as lines:
         rating = np.array([float(line) for line in lines])
-    # How rare a word is can be counted in the test texts too: no rating is looked at.
+    # How rare a word is may be counted in the test texts too: no rating is looked at.
     tfidf = TfidfTransformer(sublinear_tf=True).fit(vstack([training, test]))
     return Problem(
         learner=_ridge,
@@ -152,43 +149,41 @@ def _read_reviews(data: Path) -> Problem:
     )
 
 
-def _plan_reviews(effort: Effort, data: Path) -> list[tuple[Setting, int]]:  # noqa: ARG001
+def _plan_reviews(effort: Effort, _data: Path) -> Plan:
     return [
         ({"problem": "reviews", "method": method, "resamples": effort.resamples}, 1)
-        for method in (*LABEL_METHODS, *KNOWING)
+        for method in (*LABEL_METHODS, *WITH_TRUTH)
     ]
 
 
-def run_reviews(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row]:  # noqa: ARG001
+def run_reviews(setting: Setting, _rng: np.random.Generator, data: Path) -> list[Row]:
     """Train ridge on the labels that one method makes of the crowd's ratings.
 
     Resample 0 is the whole training set; the others draw as many reviews with replacement, the
     same ones for every method, so that methods can be compared pair by pair.
     """
-    folder, problem = data / "moviereviews", _read_reviews(data)
+    folder = data / "moviereviews"
     answers = read_answers(folder / "answers.csv.gz", "task", "worker", "value")
+    truth = read_truth(folder / "truth.csv.gz", answers.task_ids, ("value",))[:, 0]
+    problem = _read_reviews(folder)
     # Row k of the texts is task r000k.
     row_of = np.array([int(str(task)[1:]) for task in answers.task_ids])
     problem = replace(problem, features=problem.features[row_of])
-    truth = read_truth(folder / "truth.csv.gz", answers.task_ids, ("value",))[:, 0]
-    labels, sd = _review_labels(str(setting["method"]), answers, truth)
-    weights = weightings(problem, labels, sd)
-    found: list[Row] = []
-    for number in range(int(setting["resamples"]) + 1):
-        rows = np.arange(len(labels))
-        if number:
-            rows = rng_of("reviews", number).integers(len(labels), size=len(labels))
-        for weighting, weight in weights.items():
-            about = {"resample": number} | _about(weighting, labels, truth)
-            found.append(about | problem.scores(labels, weight, rows))
-    return found
+    size = len(truth)
+    samples = [
+        named_rng("reviews", number).integers(size, size=size) if number else np.arange(size)
+        for number in range(int(setting["resamples"]) + 1)
+    ]
+    labels = _review_labels(str(setting["method"]), answers, truth)
+    trained = _train(problem, labels, truth, samples)
+    return [{"resample": number, **scores} for number, scores in trained]
 
 
-def _review_labels(method: str, answers: Answers, truth: Floats) -> tuple[Floats, Floats | None]:
+def _review_labels(method: str, answers: Answers, truth: Floats) -> Labels:
     if method == "truth":
         return truth, None
-    if method in KNOWING:
-        known = rng_of("known").permutation(len(truth))[:N_KNOWN]
+    if method in WITH_TRUTH:
+        known = named_rng("known").permutation(len(truth))[:N_GOLD]
         gold = np.full((len(truth), 1), np.nan)
         gold[known, 0] = truth[known]
         return _labels(make_estimator("auto").fit(replace(answers, gold=gold)))
@@ -201,10 +196,6 @@ _DIGIT_MODEL = Model(support=(0.1, 10.0))
 _DIGIT_PER_TASK, _DIGIT_PER_WORKER = 3, 10
 
 
-def _plan_digits(effort: Effort, data: Path) -> list[tuple[Setting, int]]:  # noqa: ARG001
-    return [({"problem": "digits", "n_images": 5 * effort.n_tasks}, effort.draws)]
-
-
 def _kernel_ridge(features: Any, labels: Floats, weight: Floats | None, at: Any) -> Floats:
     from sklearn.kernel_ridge import KernelRidge
 
@@ -214,18 +205,18 @@ def _kernel_ridge(features: Any, labels: Floats, weight: Floats | None, at: Any)
     return np.asarray(model.predict(at) + centre)
 
 
-def run_digits(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row]:  # noqa: ARG001
-    """Let a crowd read digits with noise, and train kernel ridge on what each method makes of it.
+def run_digits(setting: Setting, rng: np.random.Generator, _data: Path) -> list[Row]:
+    """Let a crowd read digits with noise, and train kernel ridge on the labels of each method.
 
-    The crowd is dealt as in table 2, three answers an image and ten a worker, half of them good;
+    The crowd is that of table 2, three answers per image and ten per worker, half of them good;
     each instance draws the crowd and the split of the images anew.
     """
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     order = rng.permutation(len(digits.target))
-    n_images = int(setting["n_images"])
     image, truth = digits.data[order] / 16.0, digits.target[order].astype(np.float64)
+    n_images = int(setting["n_images"])
     problem = Problem(
         learner=_kernel_ridge,
         features=image[:n_images],
@@ -235,21 +226,16 @@ def run_digits(setting: Setting, rng: np.random.Generator, data: Path) -> list[R
     truth = truth[:n_images]
     assignment = assign_regular(n_images, _DIGIT_PER_TASK, _DIGIT_PER_WORKER, rng)
     crowd = simulate(_DIGIT_MODEL, assignment, rng, truth=truth)
-    methods: Mapping[str, Estimator] = {name: make_estimator(name) for name in LABEL_METHODS} | {
-        "bi, levels known": BI(support=_DIGIT_MODEL.support),
-        "strong-oracle": StrongOracle(variances=crowd.variances),
-    }
-    labelled = {name: _labels(method.fit(crowd.answers)) for name, method in methods.items()}
-    found: list[Row] = []
-    for name, (labels, sd) in [*labelled.items(), ("truth", (truth, None))]:
-        for weighting, weight in weightings(problem, labels, sd).items():
-            about = {"method": name} | _about(weighting, labels, truth)
-            found.append(about | problem.scores(labels, weight, np.arange(n_images)))
-    return found
-
-
-def _labels(result: Result) -> tuple[Floats, Floats]:
-    return result.estimate[:, 0], np.asarray(np.sqrt(result.variance[:, 0]))
+    methods: dict[str, Estimator] = {name: make_estimator(name) for name in LABEL_METHODS}
+    methods["bi, levels known"] = BI(support=_DIGIT_MODEL.support)
+    methods["strong-oracle"] = StrongOracle(variances=crowd.variances)
+    labels = {run.label: _labels(run.result) for run in compare(crowd, methods)}
+    labels["truth"] = truth, None
+    return [
+        {"method": name, **scores}
+        for name, some in labels.items()
+        for _, scores in _train(problem, some, truth, [np.arange(n_images)])
+    ]
 
 
 LEARNING = [
@@ -258,7 +244,7 @@ LEARNING = [
         title="ridge on movie reviews rated by a crowd",
         plan=_plan_reviews,
         run=run_reviews,
-        methods=(*LABEL_METHODS, *KNOWING, *WEIGHTINGS),
+        methods=(*LABEL_METHODS, *WITH_TRUTH, *WEIGHTINGS),
         data="moviereviews",
         packages=("sklearn",),
         extra="learn",
@@ -266,7 +252,9 @@ LEARNING = [
     Experiment(
         name="digits",
         title="kernel ridge on digits read by an emulated crowd",
-        plan=_plan_digits,
+        plan=lambda effort, _: [
+            ({"problem": "digits", "n_images": 5 * effort.n_tasks}, effort.draws)
+        ],
         run=run_digits,
         methods=(*LABEL_METHODS, *WEIGHTINGS),
         packages=("sklearn",),

@@ -1,22 +1,34 @@
-"""What an experiment comes to: tables for people, measured beside published."""
+"""What a reproduction shows: tables with the measured beside the published, and figure 1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from voxpop.models.model import Model
-from voxpop.models.theory import average_mse, oracle_mse
-from voxpop.paper.experiments.claims import Verdict
+from voxpop.data.tables import replacing
+from voxpop.paper.experiments.cells import PAPER_TABLE3
 from voxpop.paper.experiments.learning import WEIGHTINGS
-from voxpop.paper.experiments.measures import PAPER_TABLE1, PAPER_TABLE2, PAPER_TABLE3, Frames
-from voxpop.paper.experiments.synthetic import paper_model
+from voxpop.paper.experiments.synthetic import FORMULAS, METHODS, PANELS, paper_model
+from voxpop.paper.experiments.tables import PAPER_TABLE1, PAPER_TABLE2, VOC_PER_TASK, voc_model
+from voxpop.paper.experiments.verdicts import Frames, Verdict
 
-_SHOWN = ("average", "nbi", "bi", "weak-oracle", "strong-oracle")
+# How figure 1 shows a method: colours that colour-blind readers can tell apart, markers that differ
+# in grey, and lines wide enough to be seen below those drawn over them. In the order of drawing.
+_STYLES = {
+    "average": ("Average", "#999999", "s", 1.2),
+    "nbi": ("NBI", "#e69f00", "^", 1.2),
+    "weak-oracle": ("Weak-Oracle", "#56b4e9", "x", 4.0),
+    "bi": ("BI", "#d55e00", "o", 1.2),
+    "strong-oracle": ("Strong-Oracle", "#000000", "v", 1.2),
+}
+_DEGREES = {"per_worker": "$r$, answers per worker", "per_task": "$\\ell$, answers per task"}
+_FIXED = {"per_worker": "$\\ell = 5$", "per_task": "$r = 5$"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,134 +47,132 @@ class Sheet:
 
 def sheets(frames: Frames) -> list[Sheet]:
     """One sheet per experiment that was run, in the order they were."""
-    makers = {"table1": _ages, "table2": _voc, "reviews": _reviews, "digits": _digits}
-    makers["detector"] = _detector
-    found = []
-    for name, rows in frames.items():
-        if name.startswith("fig1"):
-            found.append(_figure(name, rows))
-        elif name in makers:
-            found.append(makers[name](rows))
-    return found
+    return [_SHEETS[name](name, rows) for name, rows in frames.items() if name in _SHEETS]
 
 
 def claims_sheet(verdicts: Sequence[Verdict]) -> Sheet:
     """The claims, one line each."""
+    columns = {"": "word", "claim": "claim", "margin": "margin", "measured": "measured"}
     return Sheet(
         title="Claims of the paper",
-        columns={
-            "": [v.word for v in verdicts],
-            "claim": [v.claim for v in verdicts],
-            "margin": [v.margin for v in verdicts],
-            "measured": [v.measured for v in verdicts],
-        },
+        columns={title: [getattr(v, name) for v in verdicts] for title, name in columns.items()},
     )
 
 
+def _curves(name: str, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Mean errors over a degree, method by method; standard errors; formulas of section 3.2."""
+    panel = PANELS[name]
+    errors = rows.groupby([panel.varies, "method"])["mse"]
+    model = paper_model(panel.support)
+    per_task = rows.groupby(panel.varies)["per_task"].first()
+    expected = {m: per_task.map(partial(formula, model)) for m, formula in FORMULAS.items()}
+    return errors.mean().unstack(), errors.sem().unstack(), pd.DataFrame(expected)
+
+
 def _figure(name: str, rows: pd.DataFrame) -> Sheet:
-    column = "per_worker" if name in ("fig1a", "fig1b") else "per_task"
-    settings = rows.groupby(column)
-    model = paper_model(str(rows["support"].iloc[0]))
-    per_task = settings["per_task"].first()
-    columns: dict[str, list[str]] = {
-        "r" if column == "per_worker" else "l": [str(key) for key in per_task.index],
-        "instances": [str(n) for n in settings["instance"].nunique()],
+    panel, (mean, se, expected) = PANELS[name], _curves(name, rows)
+    columns = {
+        panel.symbol: [str(degree) for degree in mean.index],
+        "instances": [str(n) for n in rows.groupby(panel.varies)["instance"].nunique()],
     }
-    for method in _SHOWN:
-        errors = rows[rows["method"] == method].groupby(column)["mse"]
-        columns[method] = _plus_minus(errors.mean(), errors.std() / np.sqrt(errors.count()))
-    for title, formula in (("average, formula", average_mse), ("strong, formula", oracle_mse)):
-        columns[title] = [f"{formula(model, int(size)):.4g}" for size in per_task]
+    for method in METHODS:
+        columns[method] = _plus_minus(mean[method], se[method])
+    for method, title in (("average", "average"), ("strong-oracle", "strong")):
+        columns[f"{title}, formula"] = [f"{error:.4g}" for error in expected[method]]
     title = f"Figure 1{name[-1]}: MSE ± standard error of the mean"
     return Sheet(title=title, columns=columns)
 
 
-def _ages(rows: pd.DataFrame) -> Sheet:
-    columns: dict[str, list[str]] = {"method": list(dict.fromkeys(rows["method"]))}
+def _ages(_name: str, rows: pd.DataFrame) -> Sheet:
+    methods = _methods(rows)
+    columns = {"method": methods}
     for crowd, some in rows.groupby("crowd"):
-        errors = some.groupby("method")["mse"]
-        mean = errors.mean()[columns["method"]]
-        columns[f"MSE, {crowd}"] = _plus_minus(mean, errors.std()[columns["method"]])
-    columns["paper (real crowd)"] = _published(PAPER_TABLE1, columns["method"])
+        columns[f"MSE, {crowd}"] = _mean_sd(some, "mse", methods)
+    columns["paper (real crowd)"] = _published(PAPER_TABLE1, methods)
     low, high = rows["level_low"].mean(), rows["level_high"].mean()
     draws = rows["instance"].nunique()
     title = f"Table 1, FG-NET: mean of {draws} draws ± their sd; S_est {low:.3g}, {high:.3g}"
     return Sheet(title=title, columns=columns)
 
 
-def _voc(rows: pd.DataFrame) -> Sheet:
-    columns: dict[str, list[str]] = {"method": list(dict.fromkeys(rows["method"]))}
+def _voc(_name: str, rows: pd.DataFrame) -> Sheet:
+    methods = _methods(rows)
+    columns = {"method": methods}
     for share, some in rows.groupby("share", sort=False):
-        errors = some.groupby("method")["mse"]
-        mean, sd = (found[columns["method"]] for found in (errors.mean(), errors.std()))
-        columns[f"MSE, share {share}"] = _plus_minus(mean, sd)
-        probability = float(str(share))
-        model = Model(support=(10, 1000), weights=(probability, 1 - probability), dimension=2)
-        expected = {"average": average_mse(model, 3), "strong-oracle": oracle_mse(model, 3)}
-        columns[f"formula, {share}"] = _published(expected, columns["method"])
-    columns["paper"] = _published(PAPER_TABLE2, columns["method"])
+        columns[f"MSE, share {share}"] = _mean_sd(some, "mse", methods)
+        model = voc_model(float(str(share)))
+        expected = {m: formula(model, VOC_PER_TASK) for m, formula in FORMULAS.items()}
+        columns[f"formula, {share}"] = _published(expected, methods)
+    columns["paper"] = _published(PAPER_TABLE2, methods)
     draws = rows["instance"].nunique()
     title = f"Table 2, VOC-07/12: mean of {draws} draws ± their sd, by share of good workers"
     return Sheet(title=title, columns=columns)
 
 
-def _reviews(rows: pd.DataFrame) -> Sheet:
-    return _learning(
-        "Table 3, reviews (real crowd): on 3,506 reviews, mean of {n} resamples ± their sd",
-        rows[rows["resample"] > 0],
-        "resample",
-        rows[rows["resample"] == 0],
-    )
-
-
-def _digits(rows: pd.DataFrame) -> Sheet:
-    title = "Table 3, digits (emulated crowd): on the other images, mean of {n} draws ± their sd"
-    return _learning(title, rows, "instance", None)
-
-
-def _detector(rows: pd.DataFrame) -> Sheet:
-    methods = list(dict.fromkeys(rows["method"]))
-    columns: dict[str, list[str]] = {"labels": methods}
+def _detector(_name: str, rows: pd.DataFrame) -> Sheet:
+    methods = _methods(rows)
+    columns = {"labels": methods}
     shown = {"label MSE": ("label_mse", 1), "mAP": ("map50", 100), "mAP at 0.75": ("map75", 100)}
     shown |= {"mAP, 0.5 to 0.95": ("map", 100), "overlap": ("overlap", 1)}
     for title, (column, factor) in shown.items():
-        figures = (factor * rows[column]).groupby(rows["method"])
-        columns[title] = _plus_minus(figures.mean()[methods], figures.std()[methods])
-    # The crowd differs from draw to draw; what a method gains is told from the same draws.
+        columns[title] = _mean_sd(rows, column, methods, factor)
+    # The crowd differs from draw to draw, so a method's gain is taken draw by draw.
     draws = rows.pivot(index="instance", columns="method", values="map50")
     gain = 100 * draws.sub(draws["average"], axis=0)[methods]
-    columns["mAP over Average's"] = _plus_minus(gain.mean(), gain.std() / np.sqrt(len(gain)))
+    columns["mAP over Average's"] = _plus_minus(gain.mean(), gain.sem())
     for place, title in enumerate(("paper: mAP", "paper: overlap")):
         columns[title] = _published({m: both[place] for m, both in PAPER_TABLE3.items()}, methods)
     title = f"Table 3, blood cells (emulated crowd): mean of {len(gain)} draws ± their sd"
     return Sheet(title=f"{title}; gains ± standard error", columns=columns)
 
 
-def _learning(title: str, rows: pd.DataFrame, draw: str, whole: pd.DataFrame | None) -> Sheet:
-    methods = list(dict.fromkeys(rows["method"]))
-    columns: dict[str, list[str]] = {"labels": methods}
-    label = rows.groupby("method")["label_rmse"].mean()
-    columns["label RMSE"] = [f"{label[m]:.4f}" for m in methods]
-    plain = rows[rows["weighting"] == "none"].groupby("method")
+def _learning(name: str, rows: pd.DataFrame) -> Sheet:
+    methods, whole = _methods(rows), None
+    crowd, tested, draws = "emulated", "the other images", f"{rows['instance'].nunique()} draws"
+    if name == "reviews":
+        whole, rows = rows[rows["resample"] == 0], rows[rows["resample"] > 0]
+        crowd, tested, draws = "real", "3,506 reviews", f"{rows['resample'].nunique()} resamples"
+
+    def figures(figure: pd.Series) -> list[str]:
+        """One figure per method, empty for a method that has none."""
+        return [f"{figure[m]:.4f}" if m in figure else "" for m in methods]
+
+    label_rmse = rows.groupby("method")["label_rmse"].mean()
+    columns = {"labels": methods, "label RMSE": figures(label_rmse)}
     if whole is not None:
-        once = whole[whole["weighting"] == "none"].set_index("method")
-        columns["R², all reviews"] = [f"{once['r2'][m]:.4f}" for m in methods]
-    columns["R²"] = _each(plain["r2"], methods)
-    spread = plain["r2"].std()
-    columns["±"] = [f"{spread[m]:.4f}" for m in methods]  # apart, so that no cell is broken
-    columns["RMSE"] = _each(plain["rmse"], methods)
-    columns["mean error"] = _each(plain["shift"], methods)
-    columns["R², mean error off"] = _each(plain["r2_centred"], methods)
+        columns["R², all reviews"] = figures(
+            whole[whole["weighting"] == "none"].set_index("method")["r2"]
+        )
+    by = {weighting: some.groupby("method") for weighting, some in rows.groupby("weighting")}
+    plain = by["none"]
+    columns["R²"] = figures(plain["r2"].mean())
+    columns["±"] = figures(plain["r2"].std())  # apart, so that no cell is broken
+    columns["RMSE"] = figures(plain["rmse"].mean())
+    columns["mean error"] = figures(plain["shift"].mean())
+    columns["R², mean error off"] = figures(plain["r2_centred"].mean())
     for weighting in WEIGHTINGS[1:]:
-        weighted = rows[rows["weighting"] == weighting].groupby("method")["r2"]
-        columns[f"R², {weighting}".replace("+", " + ")] = _each(weighted, methods)
-    return Sheet(title=title.format(n=rows[draw].nunique()), columns=columns)
+        shown = f"R², {weighting}".replace("+", " + ")
+        columns[shown] = figures(by[weighting]["r2"].mean())
+    title = f"Table 3, {name} ({crowd} crowd): on {tested}, mean of {draws} ± their sd"
+    return Sheet(title=title, columns=columns)
 
 
-def _each(figures: Any, methods: Sequence[str]) -> list[str]:
-    """Mean of each method's figures, empty for a method without."""
-    mean = figures.mean()
-    return [f"{mean[m]:.4f}" if m in mean else "" for m in methods]
+_SHEETS: dict[str, Callable[[str, pd.DataFrame], Sheet]] = {
+    **dict.fromkeys(PANELS, _figure),
+    **{"table1": _ages, "table2": _voc, "detector": _detector},
+    **dict.fromkeys(("reviews", "digits"), _learning),
+}
+
+
+def _methods(rows: pd.DataFrame) -> list[str]:
+    """Methods in the order of the rows."""
+    return list(dict.fromkeys(rows["method"]))
+
+
+def _mean_sd(rows: pd.DataFrame, column: str, methods: list[str], factor: float = 1) -> list[str]:
+    """Mean ± standard deviation over the draws, method by method."""
+    figures = (factor * rows[column]).groupby(rows["method"])
+    return _plus_minus(figures.mean()[methods], figures.std()[methods])
 
 
 def _plus_minus(mean: pd.Series, spread: pd.Series) -> list[str]:
@@ -173,3 +183,78 @@ def _plus_minus(mean: pd.Series, spread: pd.Series) -> list[str]:
 
 def _published(figures: Mapping[str, float], methods: Sequence[str]) -> list[str]:
     return [f"{figures[m]:.4g}" if m in figures else "" for m in methods]
+
+
+# ---- Figure 1 as the paper lays it out: error on a logarithmic scale over r or l ----------------
+
+
+def draw_figures(frames: Frames, folder: Path) -> list[Path]:
+    """Write every panel that was run, and all four side by side where all were."""
+    names = [name for name in PANELS if name in frames]
+    pages = {name: [name] for name in names}
+    if len(names) == len(PANELS):
+        pages["fig1"] = names
+    return [path for stem in pages for path in _write(pages[stem], frames, folder / stem)]
+
+
+def _write(names: list[str], frames: Frames, stem: Path) -> list[Path]:
+    # Figure and not pyplot: nothing global, no window, no backend chosen by the machine.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    height = 3.6 if len(names) > 1 else 4.1  # the legend of one panel has several lines
+    figure = Figure(figsize=(3.4 * len(names) + 0.4, height), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
+        _draw(axis, name, frames[name])
+    axes[0].set_ylabel("mean squared error")
+    handles, labels = axes[0].get_legend_handles_labels()
+    # Methods first, in the order of drawing; matplotlib puts lines without error bars first.
+    handles, labels = (
+        part[len(labels) - len(_STYLES) :] + part[: -len(_STYLES)] for part in (handles, labels)
+    )
+    columns = len(labels) if len(names) > 1 else 2
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    paths = []
+    for kind in ("png", "svg"):
+        path = stem.with_suffix(f".{kind}")
+        # Text as text, no date and no random ids inside: the same figures give the same files.
+        plain = rc_context({"svg.fonttype": "none", "svg.hashsalt": "voxpop"})
+        with replacing(path) as temporary, plain:
+            metadata = {"Date": None} if kind == "svg" else None
+            figure.savefig(temporary, format=kind, dpi=110, metadata=metadata)
+        paths.append(path)
+    return paths
+
+
+def _draw(axis: Any, name: str, rows: pd.DataFrame) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    panel, (mean, se, expected) = PANELS[name], _curves(name, rows)
+    for method, (shown, colour, marker, width) in _STYLES.items():
+        axis.errorbar(
+            mean.index,
+            mean[method],
+            yerr=np.nan_to_num(se[method].to_numpy()),
+            label=shown,
+            color=colour,
+            marker=marker,
+            markersize=5,
+            linewidth=width,
+            elinewidth=1.2,
+            capsize=2,
+            markerfacecolor="none",
+        )
+    for method in FORMULAS:
+        shown, colour, *_ = _STYLES[method]
+        label = f"{shown}, formula"
+        axis.plot(mean.index, expected[method], ":", color=colour, lw=2.5, label=label)
+    title = f"({name[-1]}) $S_{{{panel.support}}}$ with {_FIXED[panel.varies]}"
+    axis.set(yscale="log", title=title, xlabel=_DEGREES[panel.varies])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    if panel.varies == "per_task":
+        axis.set_xticks(mean.index)
+    axis.grid(True, which="both", color="#eeeeee", linewidth=0.6)
+    axis.set_axisbelow(True)

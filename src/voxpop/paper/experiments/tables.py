@@ -20,8 +20,23 @@ from voxpop.estimators.bounds.weak_oracle import WeakOracle
 from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import Simulation, simulate
-from voxpop.paper.experiments.runner import Effort, Experiment, Row, Setting
-from voxpop.paper.experiments.synthetic import compare, paper_methods
+from voxpop.paper.experiments.runner import Effort, Experiment, Plan, Row, Setting
+from voxpop.paper.experiments.synthetic import paper_methods, score_rows
+
+PAPER_TABLE1 = {
+    **{"average": 34.99, "nbi": 32.80, "bi": 28.72},
+    **{"pg1": 33.54, "weak-oracle": 28.68, "strong-oracle": 28.45},
+}
+PAPER_TABLE2 = {"average": 355.6, "nbi": 116.1, "bi": 109.8, "strong-oracle": 109.8}
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """Find a file as it is or gzipped."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise DataError(f"{folder / name}: there is no such file, nor one ending in .gz")
+
 
 # ---- Table 2: VOC-07/12 ---------------------------------------------------------------------
 
@@ -32,61 +47,59 @@ VOC_SHARES = (0.5, 0.472)
 BOX_COLUMNS = ("xmin", "ymin", "xmax", "ymax")
 
 
+def voc_model(share: float = 0.5) -> Model:
+    """The model of table 2, with this probability of a worker to be good."""
+    return Model(support=VOC_SUPPORT, weights=(share, 1 - share), dimension=2)
+
+
 def read_voc(data: Path) -> tuple[Index, Floats]:
-    """Image of every object that is not marked difficult, and its box."""
-    table = open_table(one_of(data / "voc0712", "voc0712_trainval.csv"))
+    """Image and box of every object that is not marked difficult."""
+    table = open_table(find_file(data / "voc0712", "voc0712_trainval.csv"))
     codes, _ = table.ids("image")
     kept = table.numbers("difficult") == 0
-    box = matrix(table, BOX_COLUMNS)[kept]
     _, image = np.unique(codes[kept], return_inverse=True)
-    return image.astype(np.int64), box
+    return image.astype(np.int64), matrix(table, BOX_COLUMNS)[kept]
 
 
-def deal_images(image: Index, rng: np.random.Generator) -> Assignment:
-    """Deal images to workers; whoever has an image answers both corners of all its objects.
+def assign_images(image: Index, rng: np.random.Generator) -> Assignment:
+    """Assign images to workers, who answer both corners of all objects of their images.
 
     Tasks are corner points: 2 o and 2 o + 1 of object o.
     """
     n_images = int(image.max()) + 1
-    dealt = assign_regular(n_images, VOC_PER_TASK, VOC_PER_WORKER, rng)
-    workers_of = dealt.worker.reshape(n_images, VOC_PER_TASK)  # edges lie image by image
+    drawn = assign_regular(n_images, VOC_PER_TASK, VOC_PER_WORKER, rng)
+    workers_of = drawn.worker.reshape(n_images, VOC_PER_TASK)  # edges are sorted by image
     point_image = np.repeat(image, 2)
     task = np.repeat(np.arange(len(point_image)), VOC_PER_TASK)
-    return Assignment(task, workers_of[point_image].ravel(), len(point_image), dealt.n_workers)
-
-
-def _plan_voc(effort: Effort, data: Path) -> list[tuple[Setting, int]]:  # noqa: ARG001
-    return [({"share": share}, effort.draws) for share in VOC_SHARES]
+    return Assignment(task, workers_of[point_image].ravel(), len(point_image), drawn.n_workers)
 
 
 def run_voc(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row]:
     """Emulate the paper's crowd on VOC-07/12 and score the paper's four estimators.
 
-    The share is the chance of a worker to be good; BI knows the levels, equally likely as in the
-    paper. ``share_drawn`` is the share of answers that good workers gave in this draw.
+    BI knows the levels and takes them as equally likely, as in the paper. ``share_drawn`` is the
+    share of answers that good workers gave in this draw.
     """
     image, box = read_voc(data)
-    share = float(setting["share"])
-    drawn = Model(support=VOC_SUPPORT, weights=(share, 1 - share), dimension=2)
-    assignment = deal_images(image, rng)
-    crowd = simulate(drawn, assignment, rng, truth=box.reshape(-1, 2))
-    methods = paper_methods(crowd, Model(support=VOC_SUPPORT, dimension=2))
-    del methods["weak-oracle"]  # the paper has none here
+    assignment = assign_images(image, rng)
+    model = voc_model(float(setting["share"]))
+    crowd = simulate(model, assignment, rng, truth=box.reshape(-1, 2))
     good = crowd.worker_variance[assignment.worker] == VOC_SUPPORT[0]
-    return [row | {"share_drawn": float(good.mean())} for row in compare(crowd, methods)]
+    drawn: Row = {"share_drawn": float(good.mean())}
+    return [row | drawn for row in score_rows(crowd, paper_methods(crowd, voc_model()))]
 
 
 # ---- Table 1: FG-NET ------------------------------------------------------------------------
 
 AGE_METHODS = ("average", "median", "nbi", "auto", "pg1", "two-way", "p910")
 """Methods of the registry that table 1 compares, besides BI by the paper's rule and oracles."""
-# What the paper says of the crowd: ten answers a photo, 165 workers, 1 to 457 answers each, and
+# What the paper says of the crowd: ten answers per photo, 165 workers, 1 to 457 answers each, and
 # two classes of noise, here the paper's S_est.
-AGE_PER_TASK, AGE_WORKERS, AGE_MOST = 10, 165, 457
+AGE_PER_TASK, AGE_WORKERS, AGE_MAX_DEGREE = 10, 165, 457
 AGE_LEVELS = (6.687, 62.56)
-# Young children are told apart more easily than adults.
+# The ages of young children are easier to guess than those of adults.
 _YOUNG, _YOUNG_FACTOR = 5.0, 0.25
-# Precision of a prior that says nothing of ages.
+# Precision of a prior that carries no information on ages.
 _FLAT = 1e-6
 # In the crowd "shared" a face looks older or younger than it is to everybody alike: an error that
 # no weighting removes. Its size puts the strong oracle near the 28.45 that the paper reports.
@@ -95,31 +108,31 @@ _SHIFT_SD, _SHIFT_PER_YEAR = 0.5, 0.24
 
 def read_ages(data: Path) -> tuple[list[str], Floats]:
     """Photos and their true ages."""
-    table = open_table(one_of(data / "fgnet_truth", "truth.csv"))
+    table = open_table(find_file(data / "fgnet_truth", "truth.csv"))
     codes, ids = table.ids("task")
     return [str(ids[code]) for code in codes], table.numbers("value")
 
 
-def worker_degrees(n_answers: int, n_workers: int, most: int) -> Index:
-    """Answers per worker, from 1 to ``most``, with the given sum: few have many, many have few.
+def worker_degrees(n_answers: int, n_workers: int, max_degree: int) -> Index:
+    """Answers per worker, at least 1, with the given sum: few have many, many have few.
 
-    ``most ** ((j / (n - 1)) ** p)`` with p such that the sum comes out.
+    ``max_degree ** ((j / (n - 1)) ** p)``, with p from a bisection on the sum.
     """
-    most = min(most, n_answers - n_workers + 1)
+    max_degree = min(max_degree, n_answers - n_workers + 1)
     place = np.linspace(0.0, 1.0, n_workers)
     low, high = 0.01, 100.0
     for _ in range(100):
         power = np.sqrt(low * high)
-        if (most ** (place**power)).sum() > n_answers:
+        if (max_degree ** (place**power)).sum() > n_answers:
             low = power
         else:
             high = power
-    degree = np.maximum(np.floor(most ** (place**high)).astype(np.int64), 1)
-    # What rounding took is given back, one each, to the busy but not the busiest; if the least
-    # of everybody is too much already, the busiest does less.
+    degree = np.maximum(np.floor(max_degree ** (place**high)).astype(np.int64), 1)
+    # Rounding loses some answers: the busy, but not the busiest, get one more each. If the minimum
+    # of one answer each is already too much, the busiest gives fewer.
     short = n_answers - int(degree.sum())
     while short > 0:
-        some = np.flatnonzero(degree < most)[-short:]
+        some = np.flatnonzero(degree < max_degree)[-short:]
         degree[some] += 1
         short -= len(some)
     degree[-1] += short
@@ -132,16 +145,17 @@ def emulate_ages(age: Floats, shared: bool, rng: np.random.Generator) -> Simulat
     ``shared``: faces do not look their age, alike to all workers.
     """
     n_workers = min(AGE_WORKERS, len(age))
-    degree = worker_degrees(AGE_PER_TASK * len(age), n_workers, min(AGE_MOST, len(age)))
+    degree = worker_degrees(AGE_PER_TASK * len(age), n_workers, min(AGE_MAX_DEGREE, len(age)))
     a = assign_degrees(np.full(len(age), AGE_PER_TASK), rng.permutation(degree), rng)
     variance = rng.choice(AGE_LEVELS, size=n_workers)
     shift = rng.normal(size=len(age)) * (_SHIFT_SD + _SHIFT_PER_YEAR * age)
-    looks = age + shift if shared else age
+    apparent = age + shift if shared else age
     factor = np.where(age < _YOUNG, _YOUNG_FACTOR, 1.0)
     noise = np.sqrt(variance[a.worker] * factor[a.task]) * rng.normal(size=len(a.task))
-    value = np.maximum(np.round(looks[a.task] + noise), 0.0)
+    value = np.maximum(np.round(apparent[a.task] + noise), 0.0)
     answers = Answers.from_codes(
         a.task.astype(np.int32),
+        # Not padded: estimators order answers by id, and the samples of PG1 depend on the order.
         np.array([f"photo{i}" for i in range(len(age))], dtype=object),
         a.worker.astype(np.int32),
         np.array([f"w{u}" for u in range(n_workers)], dtype=object),
@@ -154,12 +168,12 @@ def emulate_ages(age: Floats, shared: bool, rng: np.random.Generator) -> Simulat
 def read_age_crowd(data: Path) -> Simulation:
     """The real crowd, where a user has it: columns task (photo), worker, value (age guessed).
 
-    A worker's true variance is its mean squared error here, as nobody knows a better one; a
-    worker who never erred has that of a rounding error.
+    The mean squared error of a worker stands in for its true variance, which nobody knows, with
+    that of a rounding error as the minimum.
     """
-    answers = read_answers(age_crowd_path(data), "task", "worker", "value", duplicates="mean")
-    photos, age = read_ages(data)
-    known = dict(zip(photos, age.tolist(), strict=True))
+    path = find_file(data / "fgnet", "answers.csv")
+    answers = read_answers(path, "task", "worker", "value", duplicates="mean")
+    known = dict(zip(*read_ages(data), strict=True))
     truth = read_truth(known, answers.task_ids, answers.value_names)
     if np.isnan(truth).any():
         raise DataError(
@@ -170,20 +184,11 @@ def read_age_crowd(data: Path) -> Simulation:
     return Simulation(answers, truth, np.maximum(total / answers.worker_degree, 1 / 12))
 
 
-def age_crowd_path(data: Path) -> Path | None:
-    """Where the real answers lie, if they do."""
-    try:
-        return one_of(data / "fgnet", "answers.csv")
-    except DataError:
-        return None
-
-
-def _plan_ages(effort: Effort, data: Path) -> list[tuple[Setting, int]]:
-    emulated: list[tuple[Setting, int]] = [
-        ({"crowd": crowd}, effort.draws) for crowd in ("emulated", "emulated-shared")
-    ]
-    real: list[tuple[Setting, int]] = [({"crowd": "real"}, 1)]
-    return emulated + (real if age_crowd_path(data) else [])
+def _plan_ages(effort: Effort, data: Path) -> Plan:
+    plan: Plan = [({"crowd": crowd}, effort.draws) for crowd in ("emulated", "emulated-shared")]
+    if any((data / "fgnet" / name).is_file() for name in ("answers.csv", "answers.csv.gz")):
+        plan.append(({"crowd": "real"}, 1))
+    return plan
 
 
 def run_ages(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row]:
@@ -198,7 +203,7 @@ def run_ages(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row
     prior = PG1().fit(crowd.answers).settings
     mean, variance = prior["mu0_used"], 1 / prior["gamma0_used"]
     methods |= {
-        # What PG1's prior of the truths alone gains: PG1 without it, and BI with it.
+        # What the prior of PG1 on the truths gains alone: PG1 without it, and BI with it.
         "pg1, flat prior": PG1(gamma0=_FLAT),
         "bi, pg1's prior": BI(support="nbi", prior_mean=mean, prior_variance=variance),
         "bi": chosen,
@@ -206,15 +211,7 @@ def run_ages(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row
         "strong-oracle": StrongOracle(variances=crowd.variances),
     }
     found: Row = {"level_low": levels[0], "level_high": levels[-1]}
-    return [row | found for row in compare(crowd, methods)]
-
-
-def one_of(folder: Path, name: str) -> Path:
-    """Find a file as it is or gzipped."""
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file():
-            return path
-    raise DataError(f"{folder / name}: there is no such file, nor one ending in .gz")
+    return [row | found for row in score_rows(crowd, methods)]
 
 
 TABLE1 = Experiment(
@@ -228,7 +225,7 @@ TABLE1 = Experiment(
 TABLE2 = Experiment(
     name="table2",
     title="VOC-07/12, corners of boxes by an emulated crowd",
-    plan=_plan_voc,
+    plan=lambda effort, _: [({"share": share}, effort.draws) for share in VOC_SHARES],
     run=run_voc,
     data="voc0712",
 )
