@@ -14,6 +14,7 @@ DOORS = {
     ("results.result", "results.explaining"),
     ("results.result", "results.explanation"),
     ("results.result", "results.prediction"),
+    ("results.result", "results.saved"),
     ("results.diagnosis.effect", "estimators"),
     ("collect.planning.frontier", "present.drawing"),
 }
