@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,11 @@ from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import Answers, columns_taken
 from voxpop.data.tables import frame
 from voxpop.errors import require
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.models.noise_facts import NoiseFacts
 from voxpop.results import tables
 from voxpop.results.audit import Audit
+from voxpop.results.calibration import Calibration, calibrated
 
 if TYPE_CHECKING:
     from voxpop.results.explanation import Explanation
@@ -75,8 +78,13 @@ class Result:
         the task beside the noise of its workers; empty for methods without task difficulty.
     audit
         How well left-out answers are predicted from the others; None where not worked out.
+    calibration
+        What left-out answers and gold showed the model's posterior to miss. It is applied:
+        ``estimate``, ``variance`` and ``quantile`` are those after it.
+    noise
+        What was learned of the noise beside the workers' levels.
     settings
-        The estimator's name and arguments, and what it chose from the data.
+        The estimator's name and arguments, and what it chose from the data, in words.
     notes
         Sentences for the user.
     """
@@ -99,15 +107,48 @@ class Result:
     worker_bias_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
     task_difficulty: Floats = field(default_factory=lambda: np.empty(0))
     audit: Audit | None = None
+    calibration: Calibration = field(default_factory=Calibration)
+    noise: NoiseFacts = field(default_factory=NoiseFacts)
     trace: Trace = field(default_factory=Trace)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     frame_kind: str = "pandas"
+    _variance_before_gold: Floats | None = None
 
     @property
     def sd(self) -> Floats:
         """Standard deviation of every truth, shape (n_tasks, dimension)."""
         return np.sqrt(self.variance)
+
+    @property
+    def variance_before_gold(self) -> Floats:
+        """Variance of every truth as answers show it, without what only gold could show.
+
+        An error that all workers share is in the estimate and in the next answer alike.
+        """
+        before = self._variance_before_gold
+        return self.variance if before is None else before
+
+    @property
+    def _posterior(self) -> Posterior:
+        return Posterior(self.estimate, self.variance, self.quantile)
+
+    def calibrated(self, by: Calibration, simple: Result | None = None) -> Result:
+        """Apply a calibration; ``simple`` is the result of the method it shrinks estimates towards.
+
+        Each part (stretch, shrinkage, gold) is applied once in the making of a result.
+        """
+        towards = None if simple is None else simple._posterior
+        before = calibrated(self._posterior, replace(by, gold=None), towards)
+        found = calibrated(before, Calibration(gold=by.gold))
+        return replace(
+            self,
+            estimate=found.estimate,
+            variance=found.variance,
+            quantile=found.quantile,
+            calibration=self.calibration.then(by),
+            _variance_before_gold=before.variance if by.gold else None,
+        )
 
     def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
         """Return lower and upper bounds, each (n_tasks, dimension), at 90 or 95 % coverage."""

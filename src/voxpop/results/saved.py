@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from voxpop.data.tables import (
     write_table,
 )
 from voxpop.errors import DataError, require
+from voxpop.models.noise_facts import NoiseFacts
 from voxpop.results.audit import Audit
+from voxpop.results.calibration import Calibration, GoldCheck
 from voxpop.results.result import Result, Trace
 from voxpop.results.tables import BOUNDS, estimate_column, level_columns, suffixes
 
@@ -67,11 +70,13 @@ def load(directory: str | Path) -> Result:
     tasks = open_table(folder / f"tasks.{table_format}")
     workers = open_table(folder / f"workers.{table_format}")
 
-    of = suffixes(names)
-    biased, hard = facts.get("has_bias", False), facts.get("has_difficulty", False)
-    audit = facts.get("audit")
-    none = np.empty((0, 0))
-    posterior = level_columns(levels)
+    if "calibration" not in facts:
+        _move_settings(facts)
+    gold = facts["calibration"].pop("gold")
+    calibration = Calibration(**facts["calibration"], gold=gold and GoldCheck(**gold))
+    of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
+    variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
+    biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
     return Result(
         task_ids=restore_ids(tasks.ids("task")[1], facts["id_kinds"]["task"]),
         worker_ids=restore_ids(workers.ids("worker")[1], facts["id_kinds"]["worker"]),
@@ -79,7 +84,7 @@ def load(directory: str | Path) -> Result:
         task_answers=tasks.numbers("n_answers").astype(np.int64),
         worker_answers=workers.numbers("n_answers").astype(np.int64),
         estimate=matrix(tasks, [*map(estimate_column, names)]),
-        variance=matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2,
+        variance=variance,
         quantile=np.stack(
             [matrix(tasks, [bound + suffix for bound in BOUNDS]) for suffix in of], axis=1
         ),
@@ -92,15 +97,29 @@ def load(directory: str | Path) -> Result:
         worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
         worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
         task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
-        audit=None if audit is None else Audit.from_dict(audit),
-        trace=Trace(
-            changes=tuple(facts["trace"]["changes"]),
-            dampings=tuple(facts["trace"]["dampings"]),
-            converged=facts["trace"]["converged"],
-        ),
+        audit=audit and Audit.from_dict(audit),
+        calibration=calibration,
+        noise=NoiseFacts(**_tuples(facts["noise"])),
+        trace=Trace(**_tuples(facts["trace"])),
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
+        _variance_before_gold=variance / calibration.gold_stretch**2 if gold else None,
     )
+
+
+def _move_settings(facts: dict[str, Any]) -> None:
+    """Move what versions up to 0.1 kept among the settings to where it is now."""
+    settings, audit = facts["settings"], facts.get("audit") or {}
+    gold = {"n_tasks": "gold_hidden", "coverage_95": "gold_coverage_95", "stretch": "gold_stretch"}
+    hidden = {new: settings.pop(old) for new, old in gold.items() if old in settings}
+    facts["calibration"] = {
+        "stretch": max(audit["stretch"], 1.0) if audit.get("exact") else 1.0,
+        "shrinkage": settings.pop("fallback_share", 0.0),
+        "towards": settings.pop("fallback", None),
+        "gold": hidden or None,
+    }
+    learned = {part.name: part.name for part in fields(NoiseFacts)} | {"tails": "tails_used"}
+    facts["noise"] = {new: settings.pop(old) for new, old in learned.items() if old in settings}
 
 
 def to_dict(result: Result) -> dict[str, Any]:
@@ -118,16 +137,24 @@ def _facts(result: Result) -> dict[str, Any]:
         "value_names": list(result.value_names),
         "levels": result.levels.tolist(),
         "level_weights": result.level_weights.tolist(),
-        "audit": None if result.audit is None else result.audit.to_dict(),
+        "audit": result.audit and result.audit.to_dict(),
         "settings": dict(result.settings),
         "notes": list(result.notes),
-        "trace": {
-            "changes": list(result.trace.changes),
-            "dampings": list(result.trace.dampings),
-            "converged": result.trace.converged,
-        },
+        "calibration": asdict(result.calibration),
+        "noise": asdict(result.noise, dict_factory=_plain),
+        "trace": asdict(result.trace, dict_factory=_plain),
         "versions": versions(),
     }
+
+
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a record as JSON has them."""
+    return {name: list(item) if isinstance(item, tuple) else item for name, item in items}
+
+
+def _tuples(facts: dict[str, Any]) -> dict[str, Any]:
+    """Undo :func:`_plain`."""
+    return {name: tuple(item) if isinstance(item, list) else item for name, item in facts.items()}
 
 
 def _records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -91,10 +91,10 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
     if not usable.any():
         return np.nan, np.nan
     mean, predicted = others_mean(answers), audit.predicted
-    moved = float(result.settings.get("fallback_share") or 0.0)
-    if moved:
-        simple = others_median(answers) if result.settings["fallback"] == "median" else mean
-        predicted = predicted + moved * (simple - audit.truth)
+    calibration = result.calibration
+    if calibration.shrinkage:
+        simple = others_median(answers) if calibration.towards == "median" else mean
+        predicted = predicted - audit.truth + calibration.shrink(audit.truth, simple)
 
     def middle(of: Floats) -> float:
         return float(np.median(np.sqrt(((answers.value - of)[usable] ** 2).mean(axis=1))))
@@ -114,11 +114,11 @@ def _model(result: Result) -> Card:
         summary = ESTIMATORS[method].summary if method in ESTIMATORS else ""
         return Card(title="Model", figure=method, unit="", text=_sentence(summary))
     text = _sentence(str(settings["reason"]))
-    if settings.get("fallback_share"):
-        share = f"{100 * settings['fallback_share']:.0f} %"
+    if result.calibration.shrinkage:
+        share = f"{100 * result.calibration.shrinkage:.0f} %"
         text += (
-            f" The estimates were moved {share} of the way to the {settings['fallback']}, which "
-            "left-out answers show to be needed."
+            f" The estimates were moved {share} of the way to the {result.calibration.towards}, "
+            "which left-out answers show to be needed."
         )
     return Card(title="Model", figure=str(settings["chosen"]), unit="", text=text)
 
