@@ -127,8 +127,8 @@ class Measured:
             self.unstretched.append(result.audit.unstretched_95)
         if "chosen" in result.settings:
             said = str(result.settings["chosen"])
-            if share := result.settings.get("fallback_share"):
-                said += f", {share:.0%} {result.settings['fallback']}"
+            if share := result.calibration.shrinkage:
+                said += f", {share:.0%} {result.calibration.towards}"
             self.chosen.append(said)
 
 

@@ -18,6 +18,7 @@ from tests.floor_plan import PAGE, SOURCE, draw, drawn, imports, modules, tree
 DOORS = {
     ("results.result", "results.explain"),
     ("results.result", "results.prediction"),
+    ("results.result", "results.saved"),
     ("collect.planning.plan", "present.drawing"),
     ("collect.planning.plan", "present.plots"),
 }

@@ -189,7 +189,7 @@ def test_the_papers_noise_is_fitted_as_bi_does_with_levels_learned_once() -> Non
 
     result, plain = Auto().fit(answers, on_sweep), BI().fit(answers)
     assert result.settings["chosen"] == "workers differ in noise"
-    assert not result.settings["fallback_share"]
+    assert not result.calibration.shrinkage
     assert np.array_equal(result.estimate, plain.estimate)
     assert len(learning) == plain.settings["learning_sweeps"]
 

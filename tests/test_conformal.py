@@ -60,7 +60,7 @@ def test_an_honest_model_is_hardly_stretched() -> None:
     for seed in range(20):
         answers, _ = shared_error_crowd(seed, shared=0.0)
         wide = widen_by_gold(ESTIMATOR.fit, answers, ESTIMATOR.fit(answers))
-        factors.append(wide.settings["gold_stretch"])
+        factors.append(wide.calibration.gold_stretch)
     assert min(factors) == 1.0
     assert np.mean(factors) < 1.2
 
@@ -69,7 +69,7 @@ def test_only_intervals_of_open_tasks_change_and_all_by_the_same() -> None:
     answers, _ = shared_error_crowd(0)
     result = ESTIMATOR.fit(answers)
     wide = widen_by_gold(ESTIMATOR.fit, answers, result)
-    factor = wide.settings["gold_stretch"]
+    factor = wide.calibration.gold_stretch
     assert factor > 1
     np.testing.assert_array_equal(wide.estimate, result.estimate)
     np.testing.assert_allclose(wide.sd, factor * result.sd)
@@ -91,7 +91,7 @@ def test_too_few_gold_tasks_are_a_note_only() -> None:
     assert wide.notes[-1].startswith("18 gold tasks are too few")
     np.testing.assert_array_equal(wide.quantile, result.quantile)
     enough, _ = shared_error_crowd(0, n_gold=19)
-    assert "gold_stretch" in widen_by_gold(ESTIMATOR.fit, enough, result).settings
+    assert widen_by_gold(ESTIMATOR.fit, enough, result).calibration.gold is not None
 
 
 def test_without_gold_nothing_happens() -> None:
@@ -129,8 +129,9 @@ def test_folds_follow_the_truths_not_rows_names_or_units() -> None:
 def test_auto_hides_gold_by_itself() -> None:
     answers, truth = shared_error_crowd(3, n_tasks=40, n_gold=20)
     result = Auto().fit(answers)
-    assert result.settings["gold_hidden"] == 20
-    assert result.settings["gold_stretch"] > 1
+    assert result.calibration.gold is not None
+    assert result.calibration.gold.n_tasks == 20
+    assert result.calibration.gold_stretch > 1
     assert any("hidden in turn" in note for note in result.notes)
     # 20 open tasks, of which 95 % are expected inside: fewer than 16 once in a few hundred.
     assert covered(result, truth, answers) >= 0.8

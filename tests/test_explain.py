@@ -36,8 +36,9 @@ from voxpop.cli import main
 from voxpop.estimators.auto.auto import Auto
 from voxpop.models.noise import Noise
 from voxpop.present.terminal import show_explanation
-from voxpop.results.prediction import scatter, seen_variance
 from voxpop.results.value_of_answer import value_of_answer
+from voxpop.results.calibration import Calibration
+from voxpop.results.prediction import scatter
 
 LEVELS = (10.0, 100.0, 1000.0)
 ESTIMATORS: Sequence[Estimator] = (
@@ -194,7 +195,7 @@ def test_one_more_answer_does_what_was_expected() -> None:
         worker[i] = rng.choice(np.setdiff1d(np.arange(answers.n_workers), here))
         noise = scatter(result, int(worker[i]), i)
         expected[i] = expected_variance(
-            float(seen_variance(result)[i, 0]), noise.share, noise.variance[:, 0]
+            float(result.variance_before_gold[i, 0]), noise.share, noise.variance[:, 0]
         )
     noise_sd = np.sqrt(crowd.worker_variance[worker])[:, None]
     value = crowd.truth + noise_sd * rng.normal(size=crowd.truth.shape)
@@ -231,12 +232,12 @@ def test_auto_is_explained_with_what_it_fell_back_to() -> None:
     result = Auto().fit(answers)
     found = explain(answers, result, "t04")
     assert found.weight.sum() == pytest.approx(1.0)
-    moved = {**result.settings, "fallback": "mean", "fallback_share": 1.0}
-    to_mean = explain(answers, replace(result, settings=moved), "t04")
+    mean, median = (Calibration(shrinkage=1.0, towards=name) for name in ("mean", "median"))
+    to_mean = explain(answers, replace(result, calibration=mean), "t04")
     np.testing.assert_allclose(to_mean.weight, 0.25)
     others = [np.delete(to_mean.value, row).mean() for row in range(4)]
     np.testing.assert_allclose(to_mean.without[:, 0], others)
-    to_median = explain(answers, replace(result, settings=moved | {"fallback": "median"}), "t04")
+    to_median = explain(answers, replace(result, calibration=median), "t04")
     np.testing.assert_allclose(np.sort(to_median.weight), [0, 0, 0.5, 0.5])
 
 

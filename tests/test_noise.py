@@ -104,8 +104,9 @@ def test_tails_are_recovered() -> None:
     heavy, truth, _, _ = crowd(1, freedom=3.0)
     light, _, _, _ = crowd(2)
     found = BI(noise=Noise(tails="learn")).fit(heavy)
-    assert 2.0 <= found.settings["tails_used"] <= 5.0
-    assert BI(noise=Noise(tails="learn")).fit(light).settings["tails_used"] >= 10.0
+    assert found.noise.tails is not None
+    assert 2.0 <= found.noise.tails <= 5.0
+    assert (BI(noise=Noise(tails="learn")).fit(light).noise.tails or np.inf) >= 10.0
     gaussian = BI().fit(heavy)
     assert np.mean((found.estimate - truth) ** 2) < np.mean((gaussian.estimate - truth) ** 2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from voxpop import (
     BI,
     Answers,
     Average,
+    Calibration,
     ConfigError,
     DataError,
     Exact,
+    GoldCheck,
+    NoiseFacts,
     Result,
     Simulation,
     StrongOracle,
@@ -72,6 +76,54 @@ def test_saved_and_loaded_to_the_last_bit(result: Result, tmp_path: Path, format
     assert again.trace == result.trace
     assert again.settings == dict(result.settings)
     pd.testing.assert_frame_equal(again.workers, result.workers)
+
+
+def test_what_was_learned_and_applied_is_saved(tmp_path: Path) -> None:
+    noise = NoiseFacts(
+        tails=3.0, bias_sd=(1.5, 2.0), bias_exponent=0.5, coordinate_scale=(2.0, 0.5)
+    )
+    gold = GoldCheck(n_tasks=30, coverage_95=0.8, stretch=2.0)
+    plain = replace(BI().fit(make_crowd(0).answers), noise=noise)
+    ours = plain.calibrated(Calibration(stretch=1.25, gold=gold))
+    for result in (ours, plain.calibrated(Calibration(gold=replace(gold, stretch=None)))):
+        again = Result.load(result.save(tmp_path))
+        assert (again.noise, again.calibration) == (result.noise, result.calibration)
+        before = result.variance_before_gold
+        np.testing.assert_allclose(again.variance_before_gold, before, rtol=1e-14)
+        assert result.to_dict()["noise"]["bias_sd"] == [1.5, 2.0]
+
+
+def test_results_of_version_0_1_are_read(tmp_path: Path) -> None:
+    """The directory and the figures are by version 0.1, which kept all this in the settings."""
+    result = Result.load(Path(__file__).parent / "saved_by_0_1")
+    gold = GoldCheck(n_tasks=20, coverage_95=0.95, stretch=1.1032116546794957)
+    assert result.calibration == Calibration(
+        stretch=1.0, shrinkage=0.39945284464130426, towards="median", gold=gold
+    )
+    assert result.noise == NoiseFacts(coordinate_scale=(1.0,))
+    old = {"fallback", "fallback_share", "tails_used", "bias_sd", "coordinate_scale"}
+    assert not (old | {"gold_hidden", "gold_coverage_95", "gold_stretch"}) & set(result.settings)
+    found = result.predict_answer("w03", "t30")
+    told = np.concatenate([found.mean, found.sd, found.lower, found.upper])
+    np.testing.assert_allclose(told, [23.61124022, 5.50002099, 12.83139716, 34.39108328])
+
+    path = result.save(tmp_path) / "result.json"
+    facts = json.loads(path.read_text())
+    del facts["calibration"], facts["noise"]
+    learned = {"tails_used": 4.0, "bias_sd": [2.0], "bias_exponent": 0.5}
+    facts["settings"] |= learned | {"difficulty_shares": [0.5, 0.5], "coordinate_scale": [1.0]}
+    facts["audit"] |= {"stretch": 1.2, "exact": True}
+    path.write_text(json.dumps(facts))
+    again = Result.load(tmp_path)
+    assert again.calibration == Calibration(stretch=1.2)
+    assert again.settings == result.settings
+    assert again.noise == NoiseFacts(
+        tails=4.0,
+        bias_sd=(2.0,),
+        bias_exponent=0.5,
+        difficulty_shares=(0.5, 0.5),
+        coordinate_scale=(1.0,),
+    )
 
 
 def test_number_like_text_ids_come_back_as_text(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ from .estimators.conformal import widen_by_gold as widen_by_gold
 from .estimators.registry import ESTIMATORS as ESTIMATORS
 from .models.model import Model as Model
 from .models.noise import Noise as Noise
+from .models.noise_facts import NoiseFacts as NoiseFacts
 from .models.simulation import Simulation as Simulation
 from .models.simulation import simulate as simulate
 from .models.theory import Theorem1 as Theorem1
@@ -82,6 +83,8 @@ from .present.report import write_report as write_report
 from .results.agreement import Agreement as Agreement
 from .results.agreement import agreement as agreement
 from .results.audit import Audit as Audit
+from .results.calibration import Calibration as Calibration
+from .results.calibration import GoldCheck as GoldCheck
 from .results.diagnosis import Diagnosis as Diagnosis
 from .results.diagnosis import EffectOfRemoving as EffectOfRemoving
 from .results.diagnosis import Flag as Flag

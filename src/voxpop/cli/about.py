@@ -42,7 +42,7 @@ def version(as_json: bool) -> None:
         voxpop version
     """
     from voxpop.inference.engine import backend_in_use
-    from voxpop.results.result import versions
+    from voxpop.results.saved import versions
 
     facts = versions() | {"backend": backend_in_use()}
     if as_json:

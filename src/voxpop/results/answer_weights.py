@@ -1,4 +1,4 @@
-"""Weights: what every answer counts in the estimate of its task, for one task or all at once."""
+"""Weights: the share of every answer in the estimate of its task, for one task or all at once."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.errors import DataError
-from voxpop.results.prediction import (
-    coordinate_factor,
-    level_mixture,
-    seen_variance,
-    stretch_of,
-)
+from voxpop.results.prediction import coordinate_factor, level_mixture
 from voxpop.results.result import Result
 
-# Nodes over what is known of the truth, when asking how likely an answer is a slip.
+# Quadrature nodes over the posterior of the truth, to judge how likely an answer is a slip.
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
-# A level that gives less than this share of a worker's precision is left out.
+# Levels with less than this share of a worker's precision are left out.
 _NEGLIGIBLE = 1e-9
 # Numbers in flight in one block: 8 MB.
 _BLOCK_NUMBERS = 1_000_000
@@ -39,10 +34,10 @@ def require_match(answers: Answers, result: Result) -> None:
 def answer_weights(
     answers: Answers, result: Result, tasks: Index | None = None
 ) -> tuple[Floats, str]:
-    """Share of every answer in the estimate of its task, and what is meant by it in words.
+    """Share of every answer in the estimate of its task, and what that means in words.
 
-    The shares of a task add up to one. They are those of the answers to ``tasks``, one task after
-    the other; of all answers, in the order of the edges, without. See :func:`voxpop.explain`.
+    The shares of a task add up to one. They are given for the answers to ``tasks``, task by task,
+    or for all answers in the order of the edges. See :func:`voxpop.explain`.
     """
     chosen = np.arange(answers.n_tasks) if tasks is None else np.asarray(tasks)
     degree = answers.task_degree[chosen]
@@ -60,12 +55,12 @@ def answer_weights(
     # Against the largest first: a precision may be as large as float64 goes.
     trust = trust / np.maximum.reduceat(trust, first)[owner]
     weight = (trust / np.add.reduceat(trust, first)[owner]).mean(axis=1)
-    moved = float(result.settings.get("fallback_share") or 0.0)
-    if moved:
-        name = result.settings["fallback"]
-        simple = _middle(value, owner, first) if name == "median" else (1.0 / degree)[owner]
-        weight = (1 - moved) * weight + moved * simple
-        meaning += f", moved {moved:.0%} of the way to the {name}"
+    calibration = result.calibration
+    if calibration.shrinkage:
+        to_median = calibration.towards == "median"
+        simple = _middle(value, owner, first) if to_median else (1.0 / degree)[owner]
+        weight = calibration.shrink(weight, simple)
+        meaning += f", {calibration.summary()}"
     return np.asarray(weight), meaning
 
 
@@ -77,17 +72,17 @@ def _middle(value: Floats, owner: Index, first: Index) -> Floats:
     for j in range(d):
         ordered = value[np.lexsort((value[:, j], owner)), j]
         for place in ((degree - 1) // 2, degree // 2):
-            # Equal answers share alike, whoever comes first.
+            # Equal answers get equal shares.
             equal = (value[:, j] == ordered[first + place][owner]).astype(np.float64)
             weight += equal / np.add.reduceat(equal, first)[owner] / (2 * d)
     return weight
 
 
 def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
-    """Expected 1 / variance of answers (E, d): over level, over tail step given the residual.
+    """Expected 1 / variance of answers (E, d) over levels, and over tail steps given the residual.
 
-    The level's posterior has heard this answer already; the tail step, drawn anew for each answer,
-    has not::
+    The posterior of the level includes this answer already; the tail step is drawn anew for each
+    answer, so its posterior is computed here::
 
         w = Σ_k p_u(k) E_x[ Σ_t r_kt(x) / v_kt ],   r_kt(x) ∝ tail(t) N(a - b | x, v_kt)
     """
@@ -102,10 +97,11 @@ def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
     share = result.worker_posterior / result.worker_posterior.sum(axis=1, keepdims=True)
     known = share / level[:, 0]
     kept = known > _NEGLIGIBLE * known.sum(axis=1, keepdims=True)
-    sd = np.sqrt(seen_variance(result)[task]) / stretch_of(result)
+    # The truth is believed to be within this, in the units of a noise that is not stretched.
+    sd = np.sqrt(result.variance_before_gold[task]) / result.calibration.stretch
     residual = answers.value[edges] - bias - result.estimate[task]
     found = np.zeros((len(edges), d))
-    # Pairs of an answer and a level that its worker may be at.
+    # Pairs of an answer and a level that its worker may have.
     row, k = np.nonzero(kept[worker])
     step = max(1, _BLOCK_NUMBERS // (len(_NODES) * len(tail) * d))
     for start in range(0, len(row), step):

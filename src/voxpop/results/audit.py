@@ -1,4 +1,4 @@
-"""Audit: every answer held against what the others predict for it, as a check on the intervals."""
+"""Audit: every answer compared with its leave-one-out prediction, as a check on the intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from voxpop.arrays import Codes, Floats
 
-# A PIT value is known to be no nearer to 0 or 1 than this.
+# PIT values are clipped to this distance from 0 and 1.
 _LEAST = 1e-12
 
 
@@ -21,47 +21,48 @@ def _none() -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Audit:
-    """How well left-out answers are predicted from the others.
+    """How well every answer is predicted when it is left out (leave-one-out).
 
     Attributes
     ----------
     n_answers
-        Answers that could be predicted: those of tasks with at least two.
+        Number of answers that can be predicted: those of tasks with at least two.
     stretch
-        What prediction intervals have to be stretched by, in sds, for 95 % of left-out answers to
-        fall inside. Where predictions are ``exact`` and this is above one, the intervals of the
-        truths are stretched by as much.
+        Factor on the sd of predictions that puts 95 % of left-out answers inside their intervals.
+        Where predictions are ``exact`` and this is above one, the intervals of the truths are
+        stretched by as much: see :attr:`Calibration.stretch`.
     coverage_90, coverage_95
         Share of coordinates of left-out answers inside their 90 and 95 % prediction intervals,
-        stretched by what the other half of the tasks called for.
+        each half of the tasks stretched by what the other half calls for.
     unstretched_95
-        The same as the model has it.
+        The same without any stretch.
     rmse
         Root mean squared distance of an answer from its prediction, per coordinate.
     log_score
         Mean log density of an answer under its prediction; higher is better.
     exact
-        Whether predictions come from the model's own messages; otherwise from the workers' weights.
+        Whether predictions come from the model's cavity messages; otherwise they come from the
+        workers' weights.
     pit
         Probability integral transform of every answer, shape (n_edges, dimension): the share of its
-        predictive distribution below it, even between 0 and 1 where predictions are honest. NaN
-        for the only answer of a task; empty in a result that was loaded.
+        predictive distribution below it, uniform between 0 and 1 where predictions are calibrated.
+        NaN for the only answer of a task; empty in a result that was loaded.
     predicted, predicted_sd
-        Mean and standard deviation of what the others predict for each answer, (n_edges,
+        Mean and standard deviation of the leave-one-out prediction of each answer, (n_edges,
         dimension), worker bias included.
     truth
-        What the others say of the task itself: the estimate without this answer.
+        Leave-one-out estimate of the task: that without this answer.
     log_density
         Log density of every answer under its prediction.
     """
 
-    n_answers: int
-    stretch: float
-    coverage_90: float
-    coverage_95: float
-    unstretched_95: float
-    rmse: float
-    log_score: float
+    n_answers: int = 0
+    stretch: float = 1.0
+    coverage_90: float = np.nan
+    coverage_95: float = np.nan
+    unstretched_95: float = np.nan
+    rmse: float = np.nan
+    log_score: float = np.nan
     exact: bool = False
     pit: Floats = field(default_factory=_none)
     predicted: Floats = field(default_factory=_none)
@@ -85,19 +86,11 @@ class Audit:
     ) -> Audit:
         """Sum up predictions of answers ``value`` (E, d), of which some are ``usable`` (E,)."""
         if not usable.any():
-            return cls(
-                n_answers=0,
-                stretch=1.0,
-                coverage_90=np.nan,
-                coverage_95=np.nan,
-                unstretched_95=np.nan,
-                rmse=np.nan,
-                log_score=np.nan,
-            )
+            return cls()
         distance = np.abs(ndtri(np.clip(pit[usable], _LEAST, 1.0 - _LEAST)))
         half = task[usable] % 2 == 1
         needed = {side: _stretch(distance[half == side]) for side in (False, True)}
-        # Each half is judged by the other, so that no answer has a say in its own interval.
+        # Each half is stretched by the other, so that no answer affects its own interval.
         judged = distance / np.where(half, needed[False], needed[True])[:, None]
         residual = value[usable] - predicted[usable]
         largest = float(np.abs(residual).max()) or 1.0
@@ -119,18 +112,18 @@ class Audit:
 
     @property
     def has_pit(self) -> bool:
-        """Tell whether there is a PIT value of every answer, not only their summary."""
+        """Whether there are PIT values of single answers, not only their summary."""
         return bool(np.isfinite(self.pit).any())
 
     def pit_shares(self, n_bins: int = 20) -> Floats:
-        """Share of PIT values in bins of equal width, as a multiple of an even one."""
+        """Share of PIT values in each of some bins of equal width, times the number of bins."""
         counts, _ = np.histogram(self.pit[np.isfinite(self.pit)], n_bins, (0.0, 1.0))
         return np.asarray(counts * (n_bins / counts.sum()))
 
     def coverage_at(self, nominal: ArrayLike, stretched: bool = False) -> Floats:
-        """Share of answers inside the middle ``nominal`` part of what is predicted for them.
+        """Share of answers inside their central prediction intervals of ``nominal`` probability.
 
-        As the model has it, or with predictions stretched by :attr:`stretch` if that is above one.
+        Intervals are the model's, or ``stretched`` by :attr:`stretch` if that is above one.
         """
         pit = np.clip(self.pit[np.isfinite(self.pit)], _LEAST, 1.0 - _LEAST)
         distance = np.sort(np.abs(ndtri(pit))) / (max(self.stretch, 1.0) if stretched else 1.0)
@@ -138,19 +131,16 @@ class Audit:
         return np.asarray(np.searchsorted(distance, reach, side="right") / len(distance))
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """The figures, as JSON can hold them."""
+        """The figures as JSON can hold them: None for NaN, no arrays."""
         names = ("stretch", "coverage_90", "coverage_95", "unstretched_95", "rmse", "log_score")
-        found = {name: float(getattr(self, name)) for name in names}
-        plain = {name: item if np.isfinite(item) else None for name, item in found.items()}
+        found = ((name, float(getattr(self, name))) for name in names)
+        plain = {name: item if np.isfinite(item) else None for name, item in found}
         return {"n_answers": self.n_answers, "exact": self.exact, **plain}
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Audit:
         """Undo :meth:`to_dict`."""
-        found: dict[str, Any] = {
-            name: np.nan if item is None else item for name, item in facts.items()
-        }
-        return cls(**found)
+        return cls(**{name: item for name, item in facts.items() if item is not None})
 
     def summary(self) -> str:
         """Say it in one sentence."""
@@ -161,20 +151,17 @@ class Audit:
                 f"audit: {self.unstretched_95:.1%} of left-out answers fell inside the 95 % "
                 "interval that the weights of the others predict"
             )
-        # Intervals of the truths are never narrowed, so that is not what to tell of.
+        # Intervals of the truths are never narrowed, so a stretch below one is not reported.
         wider = self.stretch > 1
+        before = f" ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})" * wider
         return (
             f"audit: {self.coverage_95 if wider else self.unstretched_95:.1%} of left-out answers "
-            "fell inside their 95 % prediction interval"
-        ) + (
-            f" ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
-            if wider
-            else ""
+            f"fell inside their 95 % prediction interval{before}"
         )
 
 
 def _stretch(distance: Floats) -> float:
-    """Factor on the sd at which 95 % of answers lie inside: the share (n + 1) 95 % of n."""
+    """Factor on the sd that puts 95 % of answers inside: the (n + 1) 95 % smallest of n."""
     if not distance.size:
         return 1.0
     rank = min(1.0, 0.95 * (1.0 + 1.0 / distance.size))

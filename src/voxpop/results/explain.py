@@ -14,7 +14,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import shorten
 from voxpop.results.answer_weights import answer_weights, require_match
-from voxpop.results.prediction import find_id, predicted, scatter, seen_variance, stretch_of
+from voxpop.results.prediction import find_id, predicted, scatter
 from voxpop.results.result import Result
 from voxpop.results.value_of_answer import value_of_answer
 
@@ -245,15 +245,14 @@ def _left_out(
         return _LeftOut(none, none, none, "undefined for a single answer")
     if audit is not None and audit.exact and audit.truth.shape == answers.value.shape:
         truth = audit.truth[edges]
-        moved = float(result.settings.get("fallback_share") or 0.0)
-        if moved:
-            others = np.stack([np.delete(answers.value[edges], e, 0) for e in range(len(edges))])
-            simple = np.median if result.settings["fallback"] == "median" else np.mean
-            truth = (1 - moved) * truth + moved * simple(others, axis=1)
-        sd = stretch_of(result) * audit.predicted_sd[edges]
         meaning = "estimate from the cavity messages, with the noise model of all answers"
-        if moved:
-            meaning += f", shrunk {moved:.0%} towards the {result.settings['fallback']}"
+        calibration = result.calibration
+        if calibration.shrinkage:
+            others = np.stack([np.delete(answers.value[edges], e, 0) for e in range(len(edges))])
+            simple = np.median if calibration.towards == "median" else np.mean
+            truth = calibration.shrink(truth, simple(others, axis=1))
+            meaning += f", {calibration.summary()}"
+        sd = calibration.stretch * audit.predicted_sd[edges]
         return _LeftOut(truth, audit.predicted[edges], sd, meaning)
     if estimator is None:
         meaning = "reweighted mean of the other answers"
@@ -273,7 +272,7 @@ def _refitted(
     again = estimator.fit(fewer)
     worker = np.flatnonzero(fewer.worker_ids == answers.worker_ids[answers.worker[edge]])
     u = int(worker[0]) if len(worker) else None
-    answer = predicted(again.estimate[i], seen_variance(again)[i], scatter(again, u, i))
+    answer = predicted(again.estimate[i], again.variance_before_gold[i], scatter(again, u, i))
     return again.estimate[i], answer.mean, answer.sd
 
 
@@ -287,7 +286,7 @@ def _reweighed(
         left, variance = result.estimate[i], 0.0 * result.variance[i]
     elif result.settings.get("method") == "median":
         left = np.median(np.delete(value, row, axis=0), axis=0)
-        variance = seen_variance(result)[i] * len(edges) / (len(edges) - 1)
+        variance = result.variance_before_gold[i] * len(edges) / (len(edges) - 1)
     else:
         free = value - np.stack([n.bias for n in noise])
         rest = np.delete(weight, row)
@@ -297,7 +296,7 @@ def _reweighed(
         origin = free[0]
         moved = rest @ (np.delete(free, row, axis=0) - origin) - weight @ (free - origin)
         left = result.estimate[i] + moved
-        variance = seen_variance(result)[i] / max(whole, np.finfo(np.float64).eps)
+        variance = result.variance_before_gold[i] / max(whole, np.finfo(np.float64).eps)
     answer = predicted(left, variance, noise[row])
     return left, answer.mean, answer.sd
 
@@ -324,8 +323,7 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
         return dict.fromkeys(("typical", "best", "worst"), alike)
     order = np.argsort(result.worker_variance, kind="stable")
     chosen = {"typical": order[(len(order) - 1) // 2], "best": order[0], "worst": order[-1]}
-    gold = float(result.settings.get("gold_stretch", 1.0))
-    variance = seen_variance(result)[i]
+    variance = result.variance_before_gold[i]
     found = {}
     for kind, u in chosen.items():
         noise = scatter(result, int(u), i)
@@ -334,7 +332,7 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
         for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
             mixture = noise.share[None], noise.variance[:, j]
             after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
-        found[kind] = gold * float(np.sqrt(np.mean(after)))
+        found[kind] = result.calibration.gold_stretch * float(np.sqrt(np.mean(after)))
     return found
 
 

@@ -1,9 +1,10 @@
-"""Prediction: what a worker would answer on a task, from what a result says of both."""
+"""Prediction: what a worker would answer on a task, from what a result knows of both."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,15 +16,15 @@ from voxpop.inference.kernels.posterior import mixture_quantiles
 from voxpop.models.noise import tail_shares, tail_steps
 from voxpop.results.result import Result
 
-# A component narrower than this share of the widest is a point to anybody who asks for quantiles.
+# Components have at least this share of the variance of the widest: a point has no quantiles.
 _POINT = 1e-12
-# Near matches of an unknown id are looked for among so many ids: comparing texts is slow.
+# Ids that an unknown one is compared with: comparing texts is slow.
 _MOST_COMPARED = 20_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prediction:
-    """An answer that has not been given: a mixture of Gaussians about one mean, per coordinate.
+    """An answer not given yet: a mixture of Gaussians about one mean, per coordinate.
 
     Attributes
     ----------
@@ -43,7 +44,7 @@ class Prediction:
     variance: Floats
 
     def cdf(self, value: ArrayLike) -> Floats:
-        """Probability of an answer below ``value``, per coordinate: the PIT value of it."""
+        """Probability of an answer below ``value``, per coordinate: its PIT value."""
         distance = np.asarray(value, dtype=np.float64) - self.mean
         floor = np.maximum(_POINT * self.variance.max(axis=0), np.finfo(np.float64).tiny)
         return np.asarray(self.share @ ndtr(distance / np.sqrt(np.maximum(self.variance, floor))))
@@ -51,10 +52,10 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """How answers lie about a truth: Gaussians of ``share`` (C,) and ``variance`` (C, d).
+    """How answers scatter about a truth: Gaussians of ``share`` (C,) and ``variance`` (C, d).
 
-    ``bias`` (d,) is their centre. Components go level by level, within these by tail step; what is
-    not known of the bias is part of every variance.
+    ``bias`` (d,) is their centre. Components are ordered by level, then by tail step; each
+    variance includes that of the bias.
     """
 
     bias: Floats
@@ -65,27 +66,28 @@ class Scatter:
 def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """Predict what a worker would answer on a task, from the result alone.
 
-    The truth is taken as Gaussian with the result's mean and variance; to it come the worker's bias
-    and noise, both with what is not known of them::
+    The truth is taken as Gaussian with the result's mean and variance (before gold stretched it);
+    the worker's bias and noise are added, both with their uncertainty::
 
         a ~ Σ_k p_u(k) Σ_t tail(t) N(estimate_i + bias_u, variance_i + bias_sd_u² + v_kt delta_i)
 
     and all is stretched by what left-out answers called for. Truth and worker are taken as
-    independent: right for a task that the worker has not answered. Of one that he has, this is
-    what he would say if asked afresh; his answer held against the others' is in ``result.audit``.
+    independent, which is right for a task that the worker has not answered. For one that the worker
+    has answered, this predicts a second, independent answer; ``result.audit`` compares the answer
+    given with its leave-one-out prediction.
 
     Parameters
     ----------
     worker, task
-        Their ids; ``worker=None`` stands for someone of this crowd of whom nothing is known.
+        Their ids; ``worker=None`` is a worker of this crowd of whom nothing is known.
     """
     i = find_id(result.task_ids, task, "task")
     u = None if worker is None else find_id(result.worker_ids, worker, "worker")
-    return predicted(result.estimate[i], seen_variance(result)[i], scatter(result, u, i))
+    return predicted(result.estimate[i], result.variance_before_gold[i], scatter(result, u, i))
 
 
 def predicted(centre: Floats, variance: Floats, noise: Scatter) -> Prediction:
-    """Put noise about a Gaussian truth with this centre and variance (d,)."""
+    """Add noise to a Gaussian truth with this centre and variance (d,)."""
     total = noise.variance + variance
     mean = centre + noise.bias
     bounds = np.array([mean, mean])
@@ -105,7 +107,7 @@ def predicted(centre: Floats, variance: Floats, noise: Scatter) -> Prediction:
 
 
 def scatter(result: Result, worker: int | None, task: int) -> Scatter:
-    """How the worker at this place, or an unknown one, scatters on the task at that place."""
+    """How a worker, by number, or an unknown one scatters on a task, by number."""
     d = result.estimate.shape[1]
     shares = np.ones(1)
     if result.levels.size:
@@ -121,56 +123,41 @@ def scatter(result: Result, worker: int | None, task: int) -> Scatter:
     bias, doubt = np.zeros(d), np.zeros(d)
     if worker is not None and result.worker_bias.size:
         bias, doubt = result.worker_bias[worker], result.worker_bias_sd[worker]
-    elif worker is None and result.settings.get("bias_sd"):
-        doubt = np.array(result.settings["bias_sd"])
+    elif worker is None and result.noise.bias_sd:
+        doubt = np.array(result.noise.bias_sd)
     return Scatter(
         bias=bias,
         share=np.outer(weight, shares).ravel() / weight.sum(),
-        variance=stretch_of(result) ** 2 * (per_coordinate + doubt**2),
+        variance=result.calibration.stretch**2 * (per_coordinate + doubt**2),
     )
 
 
 def level_mixture(result: Result) -> tuple[Floats, Floats]:
-    """Variances of the levels (n_levels, n_tails), tail step by tail step, and the steps' shares.
+    """Variance of each level at each tail step (n_levels, n_steps), and the shares of the steps.
 
-    Levels in a result are what answers scatter by on average, tails included.
+    Levels in a result are mean variances of answers, tails included.
     """
-    tails = result.settings.get("tails_used")
-    freedom = np.inf if tails is None else float(tails)
+    freedom = np.inf if result.noise.tails is None else result.noise.tails
     shares, steps = tail_shares(freedom), tail_steps(freedom)
     level = result.levels / float(shares @ steps)
-    # Rounding, which bounds the lowest level, bounds all.
+    # The lowest level is bounded by the rounding of answers, and so is every variance.
     return np.maximum(level[:, None] * steps, level[0]), shares
 
 
 def coordinate_factor(result: Result) -> Floats:
     """Noise variance of each coordinate as a multiple of their mean, (dimension,)."""
-    scale = np.array(result.settings.get("coordinate_scale", np.ones(result.estimate.shape[1])))
+    scale = np.array(result.noise.coordinate_scale or np.ones(result.estimate.shape[1]))
     return np.asarray(scale**2 / (scale**2).mean())
 
 
-def stretch_of(result: Result) -> float:
-    """What left-out answers show that sds have to be stretched by; never below one."""
-    audit = result.audit
-    return max(audit.stretch, 1.0) if audit is not None and audit.exact else 1.0
-
-
-def seen_variance(result: Result) -> Floats:
-    """Variance of the truths as answers show it: less what only gold could (n_tasks, d).
-
-    An error that all workers share is in the estimate and in the next answer alike.
-    """
-    return np.asarray(result.variance / float(result.settings.get("gold_stretch", 1.0)) ** 2)
-
-
 def find_id(ids: Ids, wanted: object, role: str) -> int:
-    """Place of an id, told by itself or by its text; of an unknown one, what comes near to it."""
-    same = np.flatnonzero([identity == wanted for identity in ids.tolist()])
-    texts = [] if len(same) else [str(identity) for identity in ids.tolist()]
-    if not len(same):
-        same = np.flatnonzero([text == str(wanted) for text in texts])
-    if len(same):
-        return int(same[0])
+    """Index of an id, given as it is or as text; the error for an unknown id names near ones."""
+    listed: list[object] = ids.tolist()
+    if wanted in listed:
+        return listed.index(wanted)
+    texts = [str(identity) for identity in listed]
+    if str(wanted) in texts:
+        return texts.index(str(wanted))
     near = difflib.get_close_matches(str(wanted), texts[:_MOST_COMPARED], n=20, cutoff=0.5)
     near = sorted(near, key=lambda text: (-_same_start(text, str(wanted)), text))[:3]
     hint = f"; near it are {shorten(near)}" if near else f"; there are {shorten(ids)}"
@@ -178,6 +165,6 @@ def find_id(ids: Ids, wanted: object, role: str) -> int:
 
 
 def _same_start(one: str, other: str) -> int:
-    """Number of letters that two texts begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+    """Length of the longest common prefix of two texts."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

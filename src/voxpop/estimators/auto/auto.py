@@ -18,13 +18,12 @@ from voxpop.estimators.bi.fitted import noisy_result
 from voxpop.estimators.bi.noise_fit import NoisyFit
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.inference.engine import Engine
-from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.models.noise import Noise
-from voxpop.results.audit import Audit
+from voxpop.results.calibration import Calibration
 from voxpop.results.result import Result
 
-# Endings of what the winner's settings say that the result's go on saying.
-_KEPT = ("_used", "columns", "coordinate_scale", "bias_sd")
+# What the winner's settings say that the result's go on saying.
+_KEPT = ("support_used", "weights_used", "inference_used", "columns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,25 +95,22 @@ class Auto(Estimator):
         assert audit is not None
         if whole and not chosen.is_plain:
             audit = result.audit or audit
-        hedge = contest.hedge(audit, winner.result.settings["tails_used"])
+        hedge = contest.hedge(audit, winner.result.noise.tails)
         result = hedge.apply(answers, result)
         if whole and chosen.is_plain:
-            result = _stretch(result, audit)
+            stretch = Calibration(stretch=max(audit.stretch, 1.0))
+            result = replace(result.calibrated(stretch), audit=audit)
         settings = plain_settings(self) | {
             "chosen": winner.name,
             "reason": reason,
-            "fallback": hedge.name if hedge.share else None,
-            "fallback_share": hedge.share,
             "contest": contest.table(),
             "contest_answers_used": part.n_edges,
-            **{k: v for k, v in result.settings.items() if k.endswith(_KEPT)},
+            **{k: v for k, v in result.settings.items() if k in _KEPT},
         }
         sentence = f"chose {winner.name}: {reason}"
         if hedge.share:
-            sentence += (
-                f"; moved {hedge.share:.0%} of the way to the {hedge.name}, which left-out answers "
-                "show to be needed"
-            )
+            moved = result.calibration.summary()
+            sentence += f"; {moved}, which left-out answers show to be needed"
         result = replace(result, settings=settings, notes=(sentence, *result.notes))
         return widen_by_gold(lambda a: hedge.apply(a, fit(a, on_sweep)), answers, result)
 
@@ -140,13 +136,6 @@ class Auto(Estimator):
         reason = "no task has answers enough to hold any against the others"
         settings = plain_settings(self) | {"chosen": "mean", "reason": reason}
         return replace(result, settings=settings, notes=(f"took the mean: {reason}",))
-
-
-def _stretch(result: Result, audit: Audit) -> Result:
-    """Stretch the intervals of the paper's BI by what left-out answers call for."""
-    found = Posterior(result.estimate, result.variance, result.quantile)
-    wider = stretched(found, max(audit.stretch, 1.0) ** 2 * result.variance)
-    return replace(result, variance=wider.variance, quantile=wider.quantile, audit=audit)
 
 
 def neighbourhood(answers: Answers, limit: int) -> Answers:

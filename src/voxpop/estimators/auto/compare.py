@@ -27,9 +27,9 @@ from voxpop.estimators.bi.initialise import starting_levels
 from voxpop.estimators.bi.noise_fit import NoisyFit
 from voxpop.estimators.leave_one_out import others_mean, others_median
 from voxpop.inference.engine import Engine
-from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.models.noise import Noise, tail_variance
 from voxpop.results.audit import Audit
+from voxpop.results.calibration import Calibration
 from voxpop.results.result import Result
 
 Mask = NDArray[np.bool_]
@@ -82,20 +82,11 @@ class Hedge:
     share: float
 
     def apply(self, answers: Answers, result: Result) -> Result:
-        """Mix the two posteriors: mean, variance, quantiles stretched to that variance (M39)."""
+        """Mix the posteriors of the model and of the simple method (M39)."""
         if not self.share:
             return result
         simple = (Average() if self.name == "mean" else Median()).fit(answers)
-        mean = (1 - self.share) * result.estimate + self.share * simple.estimate
-        variance = (1 - self.share) * (result.variance + (result.estimate - mean) ** 2)
-        variance += self.share * (simple.variance + (simple.estimate - mean) ** 2)
-        mixed = stretched(Posterior(result.estimate, result.variance, result.quantile), variance)
-        return replace(
-            result,
-            estimate=mean,
-            variance=variance,
-            quantile=mixed.quantile + (mean - result.estimate)[:, :, None],
-        )
+        return result.calibrated(Calibration(shrinkage=self.share, towards=self.name), simple)
 
 
 @dataclass(eq=False)
@@ -124,7 +115,7 @@ class Contest:
         self.plain, self.levels = start.plain, start.levels
         flat, drawn = Noise(bounds=self.bounds), Noise(truths="learn", bounds=self.bounds)
         reference = self._fit(flat, "auto")
-        self._scale = np.array(reference.settings["coordinate_scale"])
+        self._scale = np.array(reference.noise.coordinate_scale)
         self._weight = self._weigh(reference)
         self._others = {"mean": others_mean(self.answers), "median": others_median(self.answers)}
         self._simple = min((self._plain(truth) for truth in self._others.values()), key=np.sum)

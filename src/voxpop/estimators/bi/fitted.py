@@ -15,7 +15,9 @@ from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.models.model import Model
 from voxpop.models.noise import tail_variance
+from voxpop.models.noise_facts import NoiseFacts
 from voxpop.results.audit import Audit as AnswerAudit
+from voxpop.results.calibration import Calibration
 from voxpop.results.result import Result, Trace
 
 
@@ -37,21 +39,26 @@ class Fitted:
     scale: Floats
     on_grid: bool
 
-    def facts(self) -> dict[str, Any]:
-        """What was learned, as JSON can hold it."""
-        learned = self.learned
+    def settings(self) -> dict[str, Any]:
+        """The noise levels and how they were learned, as JSON can hold it."""
         return {
-            "weights_used": np.exp(learned.log_weights).tolist(),
+            "weights_used": np.exp(self.learned.log_weights).tolist(),
             "support_used": (self.levels * float((self.scale**2).mean())).tolist(),
-            "tails_used": None if np.isinf(learned.freedom) else learned.freedom,
-            "difficulty_shares": np.exp(learned.log_class).tolist(),
-            "bias_sd": (np.sqrt(learned.bias_variance) * self.scale).tolist()
-            if learned.bias_variance.size
-            else [],
-            "bias_exponent": learned.exponent if learned.bias_variance.size else None,
-            "coordinate_scale": self.scale.tolist(),
             "learning_sweeps": self.learning_sweeps,
         }
+
+    def noise(self) -> NoiseFacts:
+        """What was learned beside the levels."""
+        learned = self.learned
+        biased, hard = bool(learned.bias_variance.size), len(learned.log_class) > 1
+        bias_sd = np.sqrt(learned.bias_variance) * self.scale if biased else np.empty(0)
+        return NoiseFacts(
+            tails=None if np.isinf(learned.freedom) else learned.freedom,
+            bias_sd=tuple(bias_sd.tolist()),
+            bias_exponent=learned.exponent if biased else None,
+            difficulty_shares=tuple(np.exp(learned.log_class).tolist()) if hard else (),
+            coordinate_scale=tuple(self.scale.tolist()),
+        )
 
 
 def noisy_result(
@@ -76,18 +83,20 @@ def noisy_result(
             log_density=found.audit.log_density,
             exact=True,
         )
-    stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
     result = make_result(
         answers,
-        settings | found.facts(),
-        stretched(found.posterior, stretch**2 * found.posterior.variance),
+        settings | found.settings(),
+        found.posterior,
         worker_noise(found.level_posterior, model, between=found.on_grid),
         found.trace,
         audit=audit,
     )
-    return replace(
+    result = replace(
         result,
         worker_bias=found.bias,
         worker_bias_sd=np.sqrt(found.bias_variance),
         task_difficulty=found.difficulty,
+        noise=found.noise(),
     )
+    stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
+    return result.calibrated(Calibration(stretch=stretch))

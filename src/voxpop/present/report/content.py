@@ -17,7 +17,6 @@ from voxpop.data.answers import Answers
 from voxpop.estimators.base import weighted_means
 from voxpop.results.answer_weights import answer_weights
 from voxpop.results.diagnosis import Diagnosis
-from voxpop.results.prediction import stretch_of
 from voxpop.results.result import Result
 
 # Nobody reads more answers of one task than this; those of the heaviest workers are shown.
@@ -148,7 +147,7 @@ def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> d
     off = None
     audit = result.audit
     if audit is not None and audit.predicted.shape == answers.value.shape:
-        sd = stretch_of(result) * audit.predicted_sd[edges]
+        sd = result.calibration.stretch * audit.predicted_sd[edges]
         away = answers.value[edges] - audit.predicted[edges]
         ratio = np.divide(away, sd, out=np.zeros_like(away), where=sd > 0)
         one = ratio[:, 0] if answers.dimension == 1 else np.sqrt((ratio**2).mean(axis=1))

@@ -85,10 +85,10 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
     if not usable.any():
         return np.nan, np.nan
     mean, predicted = others_mean(answers), audit.predicted
-    moved = float(result.settings.get("fallback_share") or 0.0)
-    if moved:
-        simple = others_median(answers) if result.settings["fallback"] == "median" else mean
-        predicted = predicted + moved * (simple - audit.truth)
+    calibration = result.calibration
+    if calibration.shrinkage:
+        simple = others_median(answers) if calibration.towards == "median" else mean
+        predicted = predicted - audit.truth + calibration.shrink(audit.truth, simple)
 
     def median_distance(to: Floats) -> float:
         return float(np.median(np.sqrt(((answers.value - to)[usable] ** 2).mean(axis=1))))
@@ -108,11 +108,11 @@ def _model(result: Result) -> Card:
         summary = ESTIMATORS[method].summary if method in ESTIMATORS else ""
         return Card(title="Model", figure=method, text=_sentence(summary))
     text = _sentence(str(settings["reason"]))
-    if settings.get("fallback_share"):
-        share = f"{100 * settings['fallback_share']:.0f} %"
+    if result.calibration.shrinkage:
+        share = f"{100 * result.calibration.shrinkage:.0f} %"
         text += (
-            f" The estimates were moved {share} of the way to the {settings['fallback']}, because "
-            "that predicts left-out answers better."
+            f" The estimates were shrunk {share} of the way towards the "
+            f"{result.calibration.towards}, because that predicts left-out answers better."
         )
     return Card(title="Model", figure=str(settings["chosen"]), text=text)
 

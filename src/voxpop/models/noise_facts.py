@@ -1,0 +1,30 @@
+"""Noise facts: what a fit learned of a crowd's noise beside the noise level of each worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseFacts:
+    """What a fit learned of the noise; None or empty where the noise model has no such part.
+
+    Attributes
+    ----------
+    tails
+        Degrees of freedom of Student-t noise; None where noise is Gaussian.
+    bias_sd
+        Standard deviation of the biases of workers of middle noise, by coordinate.
+    bias_exponent
+        Power of a worker's noise variance that the variance of the bias grows with.
+    difficulty_shares
+        Share of the tasks in each class of difficulty, easiest first.
+    coordinate_scale
+        Noise sd of each coordinate, as a multiple of their geometric mean.
+    """
+
+    tails: float | None = None
+    bias_sd: tuple[float, ...] = ()
+    bias_exponent: float | None = None
+    difficulty_shares: tuple[float, ...] = ()
+    coordinate_scale: tuple[float, ...] = ()

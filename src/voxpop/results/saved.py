@@ -1,0 +1,172 @@
+"""Saved results: a result as two tables and a JSON file in a directory, and back."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxpop.data.tables import (
+    id_kind,
+    make_folder,
+    matrix,
+    open_table,
+    replacing,
+    restore_ids,
+    write_table,
+)
+from voxpop.errors import DataError, require
+from voxpop.models.noise_facts import NoiseFacts
+from voxpop.results.audit import Audit
+from voxpop.results.calibration import Calibration, GoldCheck
+from voxpop.results.result import Result, Trace
+from voxpop.results.tables import BOUNDS, estimate_column, level_columns, suffixes
+
+_FORMATS = ("csv", "parquet")
+
+
+def save(result: Result, directory: str | Path, format: str) -> Path:
+    """Write a result; see :meth:`voxpop.Result.save`."""
+    require(format in _FORMATS, f"format must be one of {_FORMATS}, got {format!r}")
+    folder = Path(directory)
+    make_folder(folder)
+    write_table(result.task_columns(), folder / f"tasks.{format}")
+    write_table(result.worker_columns(), folder / f"workers.{format}")
+    facts = {
+        "format": format,
+        "id_kinds": {"task": id_kind(result.task_ids), "worker": id_kind(result.worker_ids)},
+        "has_bias": bool(result.worker_bias.size),
+        "has_difficulty": bool(result.task_difficulty.size),
+        **_facts(result),
+    }
+    with replacing(folder / "result.json") as temporary:
+        temporary.write_text(json.dumps(facts, indent=2) + "\n")
+    # An earlier result in the other format would stand there as if it belonged to this one.
+    for other in set(_FORMATS) - {format}:
+        for name in ("tasks", "workers"):
+            (folder / f"{name}.{other}").unlink(missing_ok=True)
+    return folder
+
+
+def load(directory: str | Path) -> Result:
+    """Read what :func:`save` wrote."""
+    folder = Path(directory)
+    path = folder / "result.json"
+    if not path.exists():
+        raise DataError(f"{folder}: has no result.json; expected a directory that save() wrote")
+    try:
+        facts = json.loads(path.read_text())
+        names = tuple(facts["value_names"])
+        levels = np.array(facts["levels"])
+        table_format = facts["format"]
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{path}: is not a result that save() wrote") from None
+    tasks = open_table(folder / f"tasks.{table_format}")
+    workers = open_table(folder / f"workers.{table_format}")
+
+    if "calibration" not in facts:
+        _move_settings(facts)
+    gold = facts["calibration"].pop("gold")
+    calibration = Calibration(**facts["calibration"], gold=gold and GoldCheck(**gold))
+    of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
+    variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
+    biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
+    return Result(
+        task_ids=restore_ids(tasks.ids("task")[1], facts["id_kinds"]["task"]),
+        worker_ids=restore_ids(workers.ids("worker")[1], facts["id_kinds"]["worker"]),
+        value_names=names,
+        task_answers=tasks.numbers("n_answers").astype(np.int64),
+        worker_answers=workers.numbers("n_answers").astype(np.int64),
+        estimate=matrix(tasks, [*map(estimate_column, names)]),
+        variance=variance,
+        quantile=np.stack(
+            [matrix(tasks, [bound + suffix for bound in BOUNDS]) for suffix in of], axis=1
+        ),
+        worker_variance=workers.numbers("variance"),
+        worker_interval=matrix(workers, ["variance_lower_95", "variance_upper_95"]),
+        worker_weight=workers.numbers("weight"),
+        levels=levels,
+        level_weights=np.array(facts["level_weights"]),
+        worker_posterior=matrix(workers, posterior) if posterior else none,
+        worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
+        worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
+        task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
+        audit=audit and Audit.from_dict(audit),
+        calibration=calibration,
+        noise=NoiseFacts(**_tuples(facts["noise"])),
+        trace=Trace(**_tuples(facts["trace"])),
+        settings=facts["settings"],
+        notes=tuple(facts["notes"]),
+        _variance_before_gold=variance / calibration.gold_stretch**2 if gold else None,
+    )
+
+
+def _move_settings(facts: dict[str, Any]) -> None:
+    """Move what versions up to 0.1 kept among the settings to where it is now."""
+    settings, audit = facts["settings"], facts.get("audit") or {}
+    gold = {"n_tasks": "gold_hidden", "coverage_95": "gold_coverage_95", "stretch": "gold_stretch"}
+    hidden = {new: settings.pop(old) for new, old in gold.items() if old in settings}
+    facts["calibration"] = {
+        "stretch": max(audit["stretch"], 1.0) if audit.get("exact") else 1.0,
+        "shrinkage": settings.pop("fallback_share", 0.0),
+        "towards": settings.pop("fallback", None),
+        "gold": hidden or None,
+    }
+    learned = {part.name: part.name for part in fields(NoiseFacts)} | {"tails": "tails_used"}
+    facts["noise"] = {new: settings.pop(old) for new, old in learned.items() if old in settings}
+
+
+def to_dict(result: Result) -> dict[str, Any]:
+    """Everything in one document of plain lists."""
+    return {
+        "tasks": _records(result.task_columns()),
+        "workers": _records(result.worker_columns()),
+        **_facts(result),
+    }
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    """What the tables do not hold."""
+    return {
+        "value_names": list(result.value_names),
+        "levels": result.levels.tolist(),
+        "level_weights": result.level_weights.tolist(),
+        "audit": result.audit and result.audit.to_dict(),
+        "settings": dict(result.settings),
+        "notes": list(result.notes),
+        "calibration": asdict(result.calibration),
+        "noise": asdict(result.noise, dict_factory=_plain),
+        "trace": asdict(result.trace, dict_factory=_plain),
+        "versions": versions(),
+    }
+
+
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a record as JSON has them."""
+    return {name: list(item) if isinstance(item, tuple) else item for name, item in items}
+
+
+def _tuples(facts: dict[str, Any]) -> dict[str, Any]:
+    """Undo :func:`_plain`."""
+    return {name: tuple(item) if isinstance(item, list) else item for name, item in facts.items()}
+
+
+def _records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    plain = {
+        name: [item if isinstance(item, int | float | str) else str(item) for item in column]
+        for name, column in ((name, np.asarray(c).tolist()) for name, c in columns.items())
+    }
+    return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part in a result."""
+    packages = ("voxpop", "numpy", "scipy", "pandas", "duckdb", "narwhals")
+    found = {"python": platform.python_version()}
+    return found | {name: metadata.version(name) for name in packages}
