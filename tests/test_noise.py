@@ -13,10 +13,12 @@ from scipy.stats import truncnorm
 
 from tests.conftest import make_crowd, random_tree
 from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_regular
-from voxpop.estimators.bi.em_steps import FREEDOMS, make_grid
-from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.inference.engine import Engine
-from voxpop.models.noise import tail_shares
+from voxpop.models.noise import NoiseParameters, tail_shares
+from voxpop.models.noise.component import StartingPoint
+from voxpop.models.noise.tails import FREEDOMS
 
 Floats = NDArray[np.float64]
 
@@ -51,10 +53,15 @@ def crowd(
     return answers, truth[tasks], bias[workers], multiple[tasks]
 
 
+def fit_levels(answers: Answers, noise: Noise, support: tuple[float, ...]) -> NoiseFitted:
+    data = prepare(answers, np.ones(answers.dimension))
+    return NoiseFit(data, noise, Engine(), support).fit(1e-7, 200, 1e-7)
+
+
 def test_without_anything_on_it_is_bi() -> None:
     answers = make_crowd(0, dimension=1, n_tasks=40).answers
     support = (10.0, 100.0, 1000.0)
-    ours = NoisyFit(answers, Noise(), Engine(accuracy=1e-7), support).run(1e-6, 100, None)
+    ours = fit_levels(answers, Noise(), support)
     plain = BI(support=support, inference="integrate").fit(answers)
     sd = plain.sd
     np.testing.assert_allclose(ours.posterior.estimate / sd, plain.estimate / sd, atol=1e-4)
@@ -68,9 +75,9 @@ def test_left_out_predictions_are_refits_on_trees(seed: int) -> None:
     support = (10.0, 1000.0)
 
     def fit(part: Answers) -> tuple[Floats, Floats]:
-        found = NoisyFit(part, Noise(), Engine(accuracy=1e-7), support).run(1e-7, 200, None)
-        assert found.audit is not None
-        return found.audit.truth_mean, found.posterior.estimate
+        found = fit_levels(part, Noise(), support)
+        assert found.predicted is not None
+        return found.predicted.truth_mean, found.posterior.estimate
 
     truth, _ = fit(answers)
     checked = 0
@@ -90,7 +97,7 @@ def test_bounds_cut_the_posterior() -> None:
     value = np.array([-1.0, 0.5, 2.0, 99.0, 103.0, 104.0, 50.0, 52.0, 54.0])
     task, worker = np.repeat([0, 1, 2], 3), np.tile([0, 1, 2], 3)
     answers = Answers.from_arrays(task, worker, value)
-    found = NoisyFit(answers, Noise(bounds=(0.0, 100.0)), Engine(), (9.0,)).run(1e-6, 50, None)
+    found = fit_levels(answers, Noise(bounds=(0.0, 100.0)), (9.0,))
     sd = np.sqrt(3.0)
     for i, mean in enumerate(value.reshape(3, 3).mean(axis=1)):
         cut = truncnorm((0 - mean) / sd, (100 - mean) / sd, loc=mean, scale=sd)
@@ -171,7 +178,7 @@ def test_one_level_for_all_is_recovered() -> None:
     np.testing.assert_allclose(np.sqrt(found.worker_variance), 3.0, rtol=0.08)
 
 
-def test_truths_drawn_to_the_usual_are_better_where_answers_are_few() -> None:
+def test_estimates_pulled_to_the_average_are_better_where_answers_are_few() -> None:
     rng = np.random.default_rng(5)
     task, worker = np.repeat(np.arange(300), 2), np.tile(np.arange(60), 10)
     truth = rng.normal(50, 3, 300)
@@ -240,11 +247,14 @@ def test_units_names_and_rows_do_not_matter_with_everything_on() -> None:
 
 
 def test_the_grid_holds_what_it_should() -> None:
+    start = StartingPoint(np.array([1.0, 2.5, 6.25]), np.log(np.full(3, 1 / 3)), np.zeros((1, 1)))
     for freedom in (*FREEDOMS[::12].tolist(), np.inf):
         assert tail_shares(freedom).sum() == pytest.approx(1.0)
-        grid = make_grid((1.0, 2.5, 6.25), freedom, 5)
-        np.testing.assert_allclose(grid.mixing.sum(axis=2), 1.0)
-        assert grid.variance.min() >= 1.0 - 1e-6
+        noise = Noise(tails=freedom, difficulty=True)
+        variance, mixing = NoiseParameters.initial(noise, start).grid()
+        np.testing.assert_allclose(mixing.sum(axis=2), 1.0)
+        assert mixing.shape == (5, 3, len(variance))
+        assert variance.min() >= 1.0 - 1e-6
 
 
 @pytest.mark.parametrize(

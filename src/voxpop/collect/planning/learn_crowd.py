@@ -10,9 +10,10 @@ from scipy.special import softmax
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators import BI
-from voxpop.estimators.leave_one_out import others_mean
+from voxpop.estimators.leave_one_out import jackknife_error, leave_one_out_means
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
+from voxpop.models.noise.levels import learn_shares
 from voxpop.models.theory import oracle_mse, oracle_variance, oracle_variances
 
 # Levels of the grid are a factor 2.5 apart, as BI learns them, and reach so far past its ends:
@@ -65,12 +66,8 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
     """Learn the workers' noise levels and weights from a pilot.
 
     Starts from the levels that ``BI(support="auto")`` finds. BI needs its weights to tell workers
-    apart, and stops when they hardly move; a plan needs them to count workers, so here they are
-    taken to the end::
-
-        π_k ← (Σ_u b_u(k) + 1/K) / (m + 1),   b_u(k) ∝ π_k L_u(k)                          (M21)
-
-    with the likelihoods L_u(k) from the messages, renewed by a sweep after every 100 steps.
+    apart, and stops when they hardly move; a plan needs them to count workers, so here EM (M21)
+    runs to its end, with messages updated by a sweep after every 100 steps.
     """
     found = BI(accuracy=_ACCURACY).fit(answers)
     low, high = found.levels[0] / _MARGIN, found.levels[-1] * _MARGIN
@@ -78,22 +75,16 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
     model = Model(support=np.geomspace(low, high, n_levels).tolist(), dimension=answers.dimension)
     backend = Engine(accuracy=_ACCURACY).open(answers, model)
     weights = np.array(model.weights)
-    count = weights * answers.n_workers
     for sweep in range(_MOST_SWEEPS):
         sums, _ = backend.to_workers(0.0)
-        log_likelihood = sums * backend.quantum
-        likelihood = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
         before = weights
-        for _ in range(_STEPS):
-            belief = likelihood * weights
-            belief /= belief.sum(axis=1, keepdims=True)
-            count = np.sort(belief, axis=0).sum(axis=0)  # sorted: the same in any row order
-            weights = (count + 1.0 / n_levels) / (answers.n_workers + 1.0)
-        weights = np.maximum(weights, _LEAST_WEIGHT)
+        shares = learn_shares(np.asarray(sums * backend.quantum), np.log(before), _STEPS)
+        weights = np.maximum(np.exp(shares.log_weights), _LEAST_WEIGHT)
         backend.to_tasks(sums, np.log(weights))
-        # The first messages know nothing of each other: two more before the weights may rest.
+        # The first messages do not depend on each other: two more before EM may stop.
         if sweep > 2 and np.abs(weights - before).max() < _SETTLED:
             break
+    count = shares.n_workers
     kept = count >= _FEWEST_WORKERS
     learned = model.with_levels(model.levels[kept].tolist(), weights[kept].tolist())
     # What a worker is worth at a task: as his answers to the other tasks have it.
@@ -121,20 +112,15 @@ def trust_in_weights(answers: Answers, weight: Floats) -> float:
     usable = (answers.task_degree[answers.task] >= _FEWEST_ANSWERS) & ~answers.is_gold[answers.task]
     if not usable.any():
         return 0.5
-    plain = others_mean(answers)[usable]
-    move = others_mean(answers, weight)[usable] - plain
+    plain = leave_one_out_means(answers)[usable]
+    move = leave_one_out_means(answers, weight)[usable] - plain
     gain = ((answers.value[usable] - plain) * move).sum(axis=1)
     size = (move**2).sum(axis=1)
-    error, freedom = 0.0, np.inf
-    for owner in (answers.task[usable], answers.worker[usable]):
-        present = np.bincount(owner) > 0
-        n = int(present.sum())
-        rest = size.sum() - np.bincount(owner, size)[present]
-        if n < 2 or rest.min() <= 0:
-            return 0.5
-        without = (gain.sum() - np.bincount(owner, gain)[present]) / rest
-        error = max(error, float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())))
-        freedom = min(freedom, n - 1.0)
+    owners = (answers.task[usable], answers.worker[usable])
+    error = jackknife_error(gain, size, owners)
+    if not np.isfinite(error):
+        return 0.5
+    freedom = min(len(np.unique(owner)) for owner in owners) - 1.0
     apart = (_SHARES - gain.sum() / size.sum()) / max(error, 1e-6)
     likelihood = softmax(-0.5 * (freedom + 1.0) * np.log1p(apart**2 / freedom))
     return float(likelihood @ _SHARES)
@@ -151,7 +137,7 @@ def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) 
     return float(np.std(drawn) / np.sqrt(oracle_variance(crowd.model, per_task, 1.0)))
 
 
-def luck(
+def rmse_sampling_sd(
     model: Model, per_task: float, n_tasks: int, n_workers: int, rng: np.random.Generator
 ) -> float:
     """Relative standard deviation of the RMSE from one campaign to the next.

@@ -8,7 +8,7 @@ import numpy as np
 
 from voxpop.collect.planning.density import predict_error
 from voxpop.collect.planning.frontier import NAMES, Criterion, Option, Plan, Prices
-from voxpop.collect.planning.learn_crowd import LearnedCrowd, luck, pilot_error
+from voxpop.collect.planning.learn_crowd import LearnedCrowd, pilot_error, rmse_sampling_sd
 from voxpop.errors import ConfigError, require
 from voxpop.models.model import Model
 from voxpop.models.theory import oracle_mse
@@ -157,7 +157,7 @@ class _Search:
                 cost=cost,
                 prediction=prediction,
                 crowd_error=self._crowd_error(int(per_task)),
-                luck=luck(
+                luck=rmse_sampling_sd(
                     self._model,
                     per_task,
                     self._n_tasks,

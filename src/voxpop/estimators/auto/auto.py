@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
-import numpy as np
-
 from voxpop.data.answers import Answers
-from voxpop.estimators.auto.compare import Contest, usable_answers
-from voxpop.estimators.base import Estimator, OnSweep, plain_settings, sum_by_task
+from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
+from voxpop.estimators.auto.candidates import compare
+from voxpop.estimators.auto.choose import Choice, choose
+from voxpop.estimators.auto.compare import Candidate, ModelComparison
+from voxpop.estimators.auto.shrinkage import find_shrinkage
+from voxpop.estimators.auto.subset import neighbourhood, usable_answers
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average
 from voxpop.estimators.bi.bi import BI, Support
-from voxpop.estimators.bi.fitted import noisy_result
-from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernels.posterior import Posterior, stretched
@@ -22,6 +26,8 @@ from voxpop.models.noise import Noise
 from voxpop.results.audit import Audit
 from voxpop.results.result import Result
 
+# Error of an integral that is good enough for a comparison.
+_COMPARED_ACCURACY = 1e-4
 # Endings of what the winner's settings say that the result's go on saying.
 _KEPT = ("_used", "columns", "coordinate_scale", "bias_sd")
 
@@ -79,66 +85,101 @@ class Auto(Estimator):
         part = neighbourhood(answers, self.contest_answers // answers.dimension)
         usable = usable_answers(part)
         if not usable.any():
-            return self._without_contest(answers, on_sweep)
-        engine = Engine(backend=self.backend, accuracy=1e-4, threads=self.threads)
-        whole = part is answers
-        contest = Contest(part, usable, self.bounds, engine, on_sweep, is_part=not whole)
-        winner, reason = contest.decide()
+            return self._without_comparison(answers, on_sweep)
+        engine = Engine(backend=self.backend, accuracy=_COMPARED_ACCURACY, threads=self.threads)
+        comparison = compare(
+            part, usable, self.bounds, engine, on_sweep, is_part=part is not answers
+        )
+        choice = choose(comparison)
+        refitted = self._refit(answers, comparison, choice.candidate, on_sweep)
+        return self._calibrate(answers, comparison, choice, refitted)
+
+    def _refit(
+        self,
+        answers: Answers,
+        comparison: ModelComparison,
+        winner: Candidate,
+        on_sweep: OnSweep | None,
+    ) -> Refitted:
+        """Fit the winner to all answers."""
         chosen = self._bi(winner.noise, winner.support)
-        fit = chosen.fit if whole else self._follow(chosen, contest, part, on_sweep)
-        # In several coordinates the contest has units of its own, and so have its levels.
-        if whole and chosen.is_plain and answers.dimension == 1:
-            result = chosen.fit_levels(answers, contest.plain, on_sweep)
-        else:
-            result = fit(answers, on_sweep)
+        again = partial(chosen.fit, on_sweep=on_sweep)
         audit = winner.result.audit
         assert audit is not None
-        if whole and not chosen.is_plain:
-            audit = result.audit or audit
-        hedge = contest.hedge(audit, winner.result.settings["tails_used"])
-        result = hedge.apply(answers, result)
-        if whole and chosen.is_plain:
+        if chosen.is_plain and not comparison.is_part:
+            # In several coordinates the comparison has units of its own, and so have its levels.
+            if answers.dimension > 1:
+                return Refitted(again(answers), audit, again, stretch=True)
+            result = chosen.fit_levels(answers, comparison.start.plain, on_sweep)
+            return Refitted(result, audit, again, stretch=True)
+        is_part, levels = comparison.is_part, comparison.start.levels
+        min_answers = MIN_ANSWERS if is_part else 1
+        fit = NoiseFit(
+            comparison.data, winner.noise, comparison.engine, winner.support, min_answers
+        )
+        known = fit.fit(
+            self.tol, self.max_iter, self.accuracy, on_sweep, levels=levels, warn=not is_part
+        )
+        if not comparison.is_part:
+            result = known.result(plain_settings(chosen))
+            return Refitted(result, result.audit or audit, again)
+        engine = Engine(backend=self.backend, accuracy=self.accuracy, threads=self.threads)
+        of_part = known.result({}).audit
+
+        def fit_all(answers: Answers) -> Result:
+            data = prepare(answers, known.scale)
+            whole = NoiseFit(data, chosen.noise, engine, chosen.support)
+            found = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
+            return found.result(plain_settings(chosen), of_part)
+
+        return Refitted(fit_all(answers), audit, fit_all)
+
+    def _calibrate(
+        self, answers: Answers, comparison: ModelComparison, choice: Choice, refitted: Refitted
+    ) -> Result:
+        """Shrink the estimates, stretch the intervals, and say what was chosen and why."""
+        winner, audit = choice.candidate, refitted.audit
+        shrinkage = find_shrinkage(comparison, audit, winner.result.settings["tails_used"])
+        result = shrinkage.apply(answers, refitted.result)
+        if refitted.stretch:
             result = _stretch(result, audit)
         settings = plain_settings(self) | {
             "chosen": winner.name,
-            "reason": reason,
-            "fallback": hedge.name if hedge.share else None,
-            "fallback_share": hedge.share,
-            "contest": contest.table(),
-            "contest_answers_used": part.n_edges,
+            "reason": choice.reason,
+            "fallback": shrinkage.towards if shrinkage.share else None,
+            "fallback_share": shrinkage.share,
+            "contest": comparison.table(),
+            "contest_answers_used": comparison.data.answers.n_edges,
             **{k: v for k, v in result.settings.items() if k.endswith(_KEPT)},
         }
-        sentence = f"chose {winner.name}: {reason}"
-        if hedge.share:
+        sentence = f"chose {winner.name}: {choice.reason}"
+        if shrinkage.share:
             sentence += (
-                f"; moved {hedge.share:.0%} of the way to the {hedge.name}, which left-out answers "
-                "show to be needed"
+                f"; moved {shrinkage.share:.0%} of the way to the {shrinkage.towards}, which "
+                "left-out answers show to be needed"
             )
         result = replace(result, settings=settings, notes=(sentence, *result.notes))
-        return widen_by_gold(lambda a: hedge.apply(a, fit(a, on_sweep)), answers, result)
+        return widen_by_gold(lambda a: shrinkage.apply(a, refitted.again(a)), answers, result)
 
-    def _follow(
-        self, chosen: BI, contest: Contest, part: Answers, on_sweep: OnSweep | None
-    ) -> Callable[[Answers, OnSweep | None], Result]:
-        """Learn the winner's parameters on the part; return what fits all answers by them."""
-        engine = Engine(backend=self.backend, accuracy=self.accuracy, threads=self.threads)
-        learning = NoisyFit(part, chosen.noise, engine, chosen.support, fewest=contest.fewest)
-        known = learning.run(self.tol, self.max_iter, on_sweep, levels=contest.levels, warn=False)
-        audit = noisy_result(part, {}, known).audit
-
-        def fit(answers: Answers, on_sweep: OnSweep | None) -> Result:
-            fitting = NoisyFit(answers, chosen.noise, engine, chosen.support, scale=known.scale)
-            found = fitting.follow(known, self.tol, self.max_iter, on_sweep)
-            return noisy_result(answers, plain_settings(chosen), found, audit)
-
-        return fit
-
-    def _without_contest(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
-        """Without a second answer to any task there is nothing to compare: the mean it is."""
+    def _without_comparison(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
+        """Without a second answer to any task there is nothing to compare: take the mean."""
         result = Average().fit(answers, on_sweep)
-        reason = "no task has answers enough to hold any against the others"
+        reason = "no task has enough answers to compare any with the others"
         settings = plain_settings(self) | {"chosen": "mean", "reason": reason}
         return replace(result, settings=settings, notes=(f"took the mean: {reason}",))
+
+
+@dataclass(frozen=True, eq=False)
+class Refitted:
+    """The winner fitted to all answers: the result, its audit, and how to fit other answers alike.
+
+    The intervals of the paper's BI, which has no audit of its own, are still to be stretched.
+    """
+
+    result: Result
+    audit: Audit
+    again: Callable[[Answers], Result]
+    stretch: bool = False
 
 
 def _stretch(result: Result, audit: Audit) -> Result:
@@ -146,44 +187,3 @@ def _stretch(result: Result, audit: Audit) -> Result:
     found = Posterior(result.estimate, result.variance, result.quantile)
     wider = stretched(found, max(audit.stretch, 1.0) ** 2 * result.variance)
     return replace(result, variance=wider.variance, quantile=wider.quantile, audit=audit)
-
-
-def neighbourhood(answers: Answers, limit: int) -> Answers:
-    """A connected part of at most about ``limit`` answers: tasks whose workers hang together.
-
-    Tasks are taken breadth first from the task whose workers have the most answers, so that
-    workers inside keep all of theirs; a random choice of tasks would leave them with one each.
-    Where there is a choice, tasks are shuffled as they stand when sorted by their answers: neither
-    names, nor rows, nor units decide it, and no task has the advantage.
-    """
-    if answers.n_edges <= limit:
-        return answers
-    taken = np.zeros(answers.n_tasks, dtype=bool)
-    seen = np.zeros(answers.n_workers, dtype=bool)
-    activity = sum_by_task(answers, answers.worker_degree[answers.worker].astype(float)[:, None])
-    first = answers.task_ptr[:-1]
-    low, high = (f.reduceat(answers.value[:, 0], first) for f in (np.minimum, np.maximum))
-    rank = np.empty(answers.n_tasks, dtype=np.int64)
-    rank[np.lexsort((high, low))] = np.random.default_rng(0).permutation(len(rank))
-    start = int(np.lexsort((rank, -activity[:, 0] / answers.task_degree))[0])
-    frontier, budget = np.array([start]), limit
-    task_of = answers.task[answers.by_worker]
-    while len(frontier) and budget > 0:
-        kept = frontier[np.cumsum(answers.task_degree[frontier]) <= budget]
-        taken[kept] = True
-        budget -= int(answers.task_degree[kept].sum())
-        if len(kept) < len(frontier):
-            break
-        edges = np.flatnonzero(np.isin(answers.task, kept))
-        workers = np.unique(answers.worker[edges])
-        workers = workers[~seen[workers]]
-        seen[workers] = True
-        spans = [
-            task_of[answers.worker_ptr[u] : answers.worker_ptr[u + 1]] for u in workers.tolist()
-        ]
-        reached = np.unique(np.concatenate(spans)) if spans else np.empty(0, dtype=np.int64)
-        reached = reached[~taken[reached]]
-        frontier = reached[np.argsort(rank[reached])]
-    if not taken.any():
-        taken[start] = True
-    return answers.part(taken)

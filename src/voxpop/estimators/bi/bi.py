@@ -22,8 +22,8 @@ from voxpop.estimators.base import (
     repeat,
     worker_noise,
 )
-from voxpop.estimators.bi.fitted import noisy_result
-from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
@@ -145,9 +145,11 @@ class BI(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         if not self.is_plain:
-            fit = NoisyFit(answers, self.noise, self._engine(), self.support)
-            found = fit.run(self.tol, self.max_iter, on_sweep)
-            return noisy_result(answers, plain_settings(self), found)
+            # Levels that are given are in the users' units.
+            scale = None if isinstance(self.support, str) else np.ones(answers.dimension)
+            fit = NoiseFit(prepare(answers, scale), self.noise, self._engine(), self.support)
+            found = fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep)
+            return found.result(plain_settings(self))
         return self.fit_levels(answers, self._choose_model(answers, on_sweep), on_sweep)
 
     def fit_levels(

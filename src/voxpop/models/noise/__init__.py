@@ -1,97 +1,172 @@
-"""Noise: what answers do beside scattering about the truth at each worker's own level."""
+"""Noise: what answers do beside scattering about the truth, as components that can be combined."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Literal
+from textwrap import indent
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-from scipy.special import chdtrc
 
-from voxpop.arrays import Floats
-from voxpop.errors import require
+from voxpop.arrays import Floats, Index
+from voxpop.models.noise.bias import Bias
+from voxpop.models.noise.bounds import Bounds
+from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
+from voxpop.models.noise.difficulty import Difficulty
+from voxpop.models.noise.levels import Levels
+from voxpop.models.noise.tails import Tails, tail_shares, tail_steps, tail_variance
+from voxpop.models.noise.truths import Truths
 
-# Variances of the mixture are this factor apart, as the learned levels are.
-STEP = 2.5
-# Student-t noise is a Gaussian whose variance is drawn anew for each answer; multiples further off
-# than these steps are so rare that leaving them out changes no estimate (below 1e-3 for 2 degrees).
-TAIL_STEPS = np.arange(-2, 7)
+__all__ = ["COMPONENTS", "Noise", "NoiseParameters", "tail_shares", "tail_steps", "tail_variance"]
+
+C = TypeVar("C", bound=Component)
+
+
+def _option(component: type[Component]) -> Any:
+    return field(default=component.off, metadata={"component": component})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Which departures from the paper's Gaussian noise to allow for, each learned when on.
+    """Which departures from the paper's Gaussian noise to allow for, each learned when on."""
 
-    Parameters
-    ----------
-    tails
-        Degrees of freedom of Student-t noise, infinite for Gaussian; ``"learn"`` chooses them from
-        the answers. Heavy tails keep slips and outliers from moving an estimate.
-    bias
-        Every worker may be off by a constant in each coordinate. How far biases spread, and
-        whether noisy workers are also the biased ones, is learned.
-    difficulty
-        Some tasks are harder for everybody: their noise variance is a multiple of what it is
-        elsewhere. How common which multiple is, is learned.
-    truths
-        ``"flat"``: every truth is as likely as any other. ``"learn"``: truths have a distribution,
-        learned from the answers, and estimates from few or noisy answers are drawn towards it.
-    bounds
-        Lowest and highest value a truth can have, the same for all coordinates; None if any.
-    """
-
-    tails: float | Literal["learn"] = np.inf
-    bias: bool = False
-    difficulty: bool = False
-    truths: Literal["flat", "learn"] = "flat"
-    bounds: tuple[float, float] | None = None
+    # The registry of components: whatever enumerates them enumerates these fields.
+    tails: float | Literal["learn"] = _option(Tails)
+    bias: bool = _option(Bias)
+    difficulty: bool = _option(Difficulty)
+    truths: Literal["flat", "learn"] = _option(Truths)
+    bounds: tuple[float, float] | None = _option(Bounds)
 
     def __post_init__(self) -> None:
-        require(
-            self.tails == "learn" or (isinstance(self.tails, float | int) and self.tails >= 1),
-            f"tails must be 'learn' or degrees of freedom of at least 1, got {self.tails!r}",
-        )
-        require(
-            self.truths in ("flat", "learn"),
-            f"truths must be 'flat' or 'learn', got {self.truths!r}",
-        )
-        if self.bounds is not None:
-            low, high = (float(bound) for bound in self.bounds)
-            require(low < high, f"bounds must be a lower and a higher number, got {self.bounds}")
-            object.__setattr__(self, "bounds", (low, high))
+        for component in COMPONENTS:
+            value = component.check(getattr(self, component.name))
+            object.__setattr__(self, component.name, value)
 
     @property
     def is_plain(self) -> bool:
         """Tell whether this is the paper's noise, and nothing else."""
         return self == Noise()
 
+    @property
+    def learned(self) -> tuple[type[Component], ...]:
+        """The components that are learned from the answers."""
+        return tuple(c for c in LEARNABLE.values() if getattr(self, c.name) == c.learned)
+
+    def learning(self, *names: str) -> Noise:
+        """Return the same noise with some more components learned."""
+        chosen: dict[str, Any] = {name: LEARNABLE[name].learned for name in names}
+        return replace(self, **chosen)
+
     def summary(self) -> str:
         """Name what is on, in a few words."""
-        parts = []
-        if self.tails == "learn" or np.isfinite(float(self.tails)):
-            parts.append("heavy tails")
-        parts += ["worker bias"] * self.bias + ["task difficulty"] * self.difficulty
-        parts += ["learned truths"] * (self.truths == "learn")
-        parts += [f"truths in {self.bounds}"] * (self.bounds is not None)
-        return ", ".join(parts) or "Gaussian noise"
+        parts = (component.summary(getattr(self, component.name)) for component in COMPONENTS)
+        return ", ".join(filter(None, parts)) or "Gaussian noise"
 
 
-@lru_cache(maxsize=256)  # more than there are degrees of freedom to learn among
-def tail_shares(freedom: float) -> Floats:
-    """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M25)."""
-    if not np.isfinite(freedom):
-        return np.ones(1)
-    edges = STEP ** (TAIL_STEPS[:-1] + 0.5)
-    below = np.concatenate([[0.0], chdtrc(freedom, freedom / edges), [1.0]])
-    return np.diff(below)
+COMPONENTS: tuple[type[Component], ...] = tuple(f.metadata["component"] for f in fields(Noise))
+LEARNABLE = {c.name: c for c in COMPONENTS if c.learned is not None}
+Noise.__doc__ = f"{Noise.__doc__}\n\nParameters\n----------\n" + "\n".join(
+    f"{component.name}\n{indent(component.about, '    ')}" for component in COMPONENTS
+)
 
 
-def tail_steps(freedom: float) -> Floats:
-    """Multiples of the level's variance that :func:`tail_shares` are the shares of."""
-    return np.asarray(STEP ** TAIL_STEPS.astype(float)) if np.isfinite(freedom) else np.ones(1)
+@dataclass(frozen=True, eq=False)
+class NoiseParameters:
+    """The parameters of a noise model: its levels, and every component as learned so far."""
+
+    parts: tuple[Component, ...]
+
+    @classmethod
+    def initial(cls, noise: Noise, start: StartingPoint) -> NoiseParameters:
+        """Parameters to start from."""
+        levels = Levels(start.levels, start.log_weights, float(start.levels[0]))
+        return cls((levels, *(c.initial(getattr(noise, c.name), start) for c in COMPONENTS)))
+
+    def __getitem__(self, kind: type[C]) -> C:
+        """Return one of the components."""
+        return next(part for part in self.parts if isinstance(part, kind))
+
+    def replace(self, new: Component) -> NoiseParameters:
+        """Put a component in the place of the one of its kind."""
+        return NoiseParameters(
+            tuple(new if type(part) is type(new) else part for part in self.parts)
+        )
+
+    def learn_from_workers(self, evidence: WorkerEvidence) -> NoiseParameters:
+        """EM steps from what messages say of the workers."""
+        return NoiseParameters(tuple(p.learn_from_workers(evidence, self) for p in self.parts))
+
+    def learn_from_counts(self, counts: Any) -> NoiseParameters:
+        """EM steps from what was counted in a sweep."""
+        return NoiseParameters(tuple(p.learn_from_counts(counts, self) for p in self.parts))
+
+    def distance(self, other: NoiseParameters) -> float:
+        """Largest change of a share or of the logarithm of a size."""
+        return max(a.distance(b) for a, b in zip(self.parts, other.parts, strict=True))
+
+    def facts(self, scale: Floats) -> dict[str, Any]:
+        """What was learned, as JSON can hold it."""
+        return {name: fact for part in self.parts for name, fact in part.facts(scale).items()}
+
+    def grid(self) -> tuple[Floats, Floats]:
+        """Lay levels, classes and steps of answers out over one grid of variances (M28).
+
+        Returns the variances (G,) and the share of each in an answer to a task of a class at a
+        level, (C, K, G). No variance is below the lowest level: rounding, which bounds that, bounds
+        all.
+        """
+        where, variance = self._layout()
+        shares = self._answer_steps()[1]
+        mixing = np.zeros((*where.shape[:2], len(variance)))
+        rows = np.indices(where.shape)
+        np.add.at(mixing, (rows[0], rows[1], where), shares)
+        return variance, mixing
+
+    def expected_steps(self, pairs: Floats, part: Component) -> Floats:
+        """Answers expected at each of a component's steps, from those at each place of the grid.
+
+        ``pairs`` (C, K, G) counts the latter.
+        """
+        where, _ = self._layout()
+        mixing = self.grid()[1]
+        per_share = np.divide(pairs, mixing, out=np.zeros_like(pairs), where=mixing > 0)
+        counts = np.take_along_axis(per_share, where, axis=2).sum(axis=(0, 1))
+        counts = counts * self._answer_steps()[1]
+        shape = [len(p.answer_steps()[1]) for p in self.parts]
+        others = tuple(axis for axis, p in enumerate(self.parts) if p is not part)
+        return np.asarray(counts.reshape(shape).sum(axis=others))
+
+    @property
+    def answer_variance(self) -> float:
+        """Variance of an answer as a multiple of its level, on average over its steps."""
+        steps, shares = self._answer_steps()
+        return float(shares @ STEP ** steps.astype(float))
+
+    @property
+    def lowest_step(self) -> int:
+        """The step furthest below its level that the variance of an answer may be."""
+        return int(self._answer_steps()[0].min() + self[Difficulty].steps.min())
+
+    def _answer_steps(self) -> tuple[Index, Floats]:
+        """Steps of an answer's variance and their shares, of all components together."""
+        steps, shares = np.zeros(1, dtype=np.int64), np.ones(1)
+        for part in self.parts:
+            more, share = part.answer_steps()
+            steps, shares = np.add.outer(steps, more).ravel(), np.outer(shares, share).ravel()
+        return steps, shares
+
+    def _layout(self) -> tuple[Index, Floats]:
+        steps = np.add.outer(self[Difficulty].steps, self._answer_steps()[0])
+        return _layout(tuple(self[Levels].variance.tolist()), tuple(map(tuple, steps.tolist())))
 
 
-def tail_variance(freedom: float) -> float:
-    """Variance of Student-t noise as a multiple of its level."""
-    return float(tail_shares(freedom) @ tail_steps(freedom))
+@lru_cache(maxsize=64)
+def _layout(levels: tuple[float, ...], steps: tuple[tuple[int, ...], ...]) -> tuple[Index, Floats]:
+    """Place in the grid of every class, level and step (C, K, S), and the grid's variances."""
+    log_level = np.log(np.array(levels))
+    log_variance = log_level[:, None] + np.array(steps)[:, None, :] * np.log(STEP)
+    # Levels a step apart share their variances; rounding makes them equal.
+    rounded = np.round(np.maximum(log_variance, log_level[0]), 6)
+    grid, where = np.unique(rounded, return_inverse=True)
+    return where.reshape(rounded.shape), np.exp(grid)

@@ -10,7 +10,7 @@ from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators import ESTIMATORS
 from voxpop.estimators.base import sum_by_task
-from voxpop.estimators.leave_one_out import others_mean, others_median
+from voxpop.estimators.leave_one_out import leave_one_out_means, leave_one_out_medians
 from voxpop.results.diagnosis import Diagnosis
 from voxpop.results.explanation import number_text
 from voxpop.results.result import Result
@@ -90,10 +90,10 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
     usable = (answers.task_degree[answers.task] > 1) & ~answers.is_gold[answers.task]
     if not usable.any():
         return np.nan, np.nan
-    mean, predicted = others_mean(answers), audit.predicted
+    mean, predicted = leave_one_out_means(answers), audit.predicted
     moved = float(result.settings.get("fallback_share") or 0.0)
     if moved:
-        simple = others_median(answers) if result.settings["fallback"] == "median" else mean
+        simple = leave_one_out_medians(answers) if result.settings["fallback"] == "median" else mean
         predicted = predicted + moved * (simple - audit.truth)
 
     def middle(of: Floats) -> float:

@@ -1,0 +1,101 @@
+"""What every component of a noise model offers: its option, its density, its EM step, its words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from voxpop.arrays import Floats, Index
+
+if TYPE_CHECKING:
+    from voxpop.inference.mixture_messages import Counts as ExpectedCounts
+    from voxpop.models.noise import NoiseParameters
+
+STEP = 2.5
+"""Variances of the mixture are this factor apart, as the learned levels are."""
+
+
+class StartingPoint(NamedTuple):
+    """What parameters start from: levels (K,), their log weights, and the tasks' means (n, d)."""
+
+    levels: Floats
+    log_weights: Floats
+    task_means: Floats
+
+
+class WorkerEvidence(NamedTuple):
+    """What the last sweep says of the workers to learn from, in the order of these workers.
+
+    ``log_level`` (m,) is a worker's expected log level, less the average. ``bias_precision`` and
+    ``bias_pull`` (m, d) are precision and precision times mean of all messages about his bias.
+    """
+
+    log_level: Floats
+    bias_precision: Floats
+    bias_pull: Floats
+
+
+class Component:
+    """One part of a noise model, with its parameters as learned so far; learning makes a new one.
+
+    Every noise model has all components: one that is switched off changes no density. A new one
+    is a file like those beside this one and a line in :class:`voxpop.models.noise.Noise`.
+    """
+
+    name: ClassVar[str]
+    """Field of :class:`voxpop.Noise`, and its word on the command line."""
+    about: ClassVar[str]
+    """What the field of :class:`voxpop.Noise` means."""
+    words: ClassVar[str]
+    """What the component adds, in the name of a model."""
+    off: ClassVar[object] = False
+    """Value of the field that leaves the component out."""
+    learned: ClassVar[object] = True
+    """Value that has it learned from the answers; None for a component without parameters."""
+    compared_with: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Other components beside which a comparison of models tries this one, where workers differ."""
+    compared_alike: ClassVar[bool] = False
+    """Whether a comparison also tries it where workers are alike in noise."""
+    refines_alike: ClassVar[bool] = False
+    """Whether it is tried once more if workers alike turn out to predict best."""
+
+    @classmethod
+    def check(cls, value: Any) -> Any:
+        """Refuse a value of the field that makes no sense, or return it in its normal form."""
+        return value
+
+    @classmethod
+    def summary(cls, value: object) -> str:
+        """Say what a value of the field switches on; nothing if that is nothing."""
+        return "" if value == cls.off else cls.words
+
+    @classmethod
+    def initial(cls, value: Any, start: StartingPoint) -> Self:
+        """Parameters to start from, under a value of the field."""
+        raise NotImplementedError
+
+    def answer_steps(self) -> tuple[Index, Floats]:
+        """Steps that the variance of an answer is above its level, and their shares, both (S,)."""
+        return np.zeros(1, dtype=np.int64), np.ones(1)
+
+    def learn_from_workers(self, evidence: WorkerEvidence, now: NoiseParameters) -> Self:
+        """EM step from what messages say of the workers, before a sweep."""
+        return self
+
+    def learn_from_counts(self, counts: ExpectedCounts, now: NoiseParameters) -> Self:
+        """EM step from what was counted in a sweep."""
+        return self
+
+    def distance(self, other: Self) -> float:
+        """Largest change of a share or of the logarithm of a size, for the stopping rule."""
+        return 0.0
+
+    def facts(self, scale: Floats) -> dict[str, Any]:
+        """What was learned, as JSON can hold it; ``scale`` (d,) is the unit of each coordinate."""
+        return {}
+
+
+def largest(change: Floats) -> float:
+    """Largest size of a number in an array that may be empty."""
+    return float(np.abs(change).max(initial=0.0))

@@ -1,0 +1,73 @@
+"""Difficulty: some tasks are harder for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from voxpop.arrays import Floats, Index
+from voxpop.models.noise.component import STEP, Component, StartingPoint, largest
+
+if TYPE_CHECKING:
+    from voxpop.inference.mixture_messages import Counts as ExpectedCounts
+    from voxpop.models.noise import NoiseParameters
+
+# Harder and easier tasks: noise variance times 1/39, 1/6.25, 1, 6.25, 39.
+_STEPS = np.arange(-4, 5, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Difficulty(Component):
+    """Log share (C,) of each class of difficulty."""
+
+    name: ClassVar[str] = "difficulty"
+    about: ClassVar[str] = (
+        "Some tasks are harder for everybody: their noise variance is a multiple of what it is\n"
+        "elsewhere. How common each multiple is, is learned."
+    )
+    words: ClassVar[str] = "task difficulty"
+    compared_with: ClassVar[tuple[tuple[str, ...], ...]] = (("bias",),)
+    # A mean of workers who are alike may still be surer on some tasks than on others.
+    refines_alike: ClassVar[bool] = True
+
+    log_share: Floats
+
+    @classmethod
+    def initial(cls, value: Any, start: StartingPoint) -> Difficulty:
+        """All classes alike."""
+        n_classes = len(_STEPS) if value else 1
+        return cls(np.full(n_classes, -np.log(n_classes)))
+
+    @property
+    def is_on(self) -> bool:
+        """Tell whether tasks differ."""
+        return len(self.log_share) > 1
+
+    @property
+    def steps(self) -> Index:
+        """Steps (C,) that the noise variance of each class is above the usual."""
+        return _STEPS if self.is_on else np.zeros(1, dtype=np.int64)
+
+    def multiples(self, classes: Floats) -> tuple[Floats, float]:
+        """Noise variance of each task over that of the usual one, (n,), and of that one.
+
+        ``classes`` (n, C) is the posterior of each task's class.
+        """
+        log_multiple = classes @ self.steps * np.log(STEP)
+        usual = float(np.sort(log_multiple).mean())
+        return np.exp(log_multiple - usual), float(np.exp(usual))
+
+    def learn_from_counts(self, counts: ExpectedCounts, now: NoiseParameters) -> Difficulty:
+        """Shares of the classes, with a pseudo-count of one task of unknown class (M33)."""
+        shares = counts.classes + 1.0 / len(counts.classes)
+        return Difficulty(np.log(shares / shares.sum())) if self.is_on else self
+
+    def distance(self, other: Difficulty) -> float:
+        """Largest change of a share."""
+        return largest(np.exp(self.log_share) - np.exp(other.log_share))
+
+    def facts(self, scale: Floats) -> dict[str, Any]:
+        """Shares of the classes."""
+        return {"difficulty_shares": np.exp(self.log_share).tolist()}
