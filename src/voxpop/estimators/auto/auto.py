@@ -8,7 +8,6 @@ from functools import partial
 from typing import ClassVar
 
 from voxpop.data.answers import Answers
-from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.candidates import compare
 from voxpop.estimators.auto.choose import Choice, choose
 from voxpop.estimators.auto.compare import Candidate, ModelComparison
@@ -101,7 +100,7 @@ class Auto(Estimator):
         winner: Candidate,
         on_sweep: OnSweep | None,
     ) -> Refitted:
-        """Fit the winner to all answers."""
+        """Fit the winner to all answers, from where its comparison stopped."""
         chosen = self._bi(winner.noise, winner.support)
         again = partial(chosen.fit, on_sweep=on_sweep)
         audit = winner.result.audit
@@ -112,13 +111,8 @@ class Auto(Estimator):
                 return Refitted(again(answers), audit, again, stretch=True)
             result = chosen.fit_levels(answers, comparison.start.plain, on_sweep)
             return Refitted(result, audit, again, stretch=True)
-        is_part, levels = comparison.is_part, comparison.start.levels
-        min_answers = MIN_ANSWERS if is_part else 1
-        fit = NoiseFit(
-            comparison.data, winner.noise, comparison.engine, winner.support, min_answers
-        )
-        known = fit.fit(
-            self.tol, self.max_iter, self.accuracy, on_sweep, levels=levels, warn=not is_part
+        known = winner.fit.fit(
+            self.tol, self.max_iter, self.accuracy, on_sweep, warn=not comparison.is_part
         )
         if not comparison.is_part:
             result = known.result(plain_settings(chosen))
@@ -126,13 +120,13 @@ class Auto(Estimator):
         engine = Engine(backend=self.backend, accuracy=self.accuracy, threads=self.threads)
         of_part = known.result({}).audit
 
-        def fit_all(answers: Answers) -> Result:
+        def fit(answers: Answers) -> Result:
             data = prepare(answers, known.scale)
             whole = NoiseFit(data, chosen.noise, engine, chosen.support)
             found = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
             return found.result(plain_settings(chosen), of_part)
 
-        return Refitted(fit_all(answers), audit, fit_all)
+        return Refitted(fit(answers), audit, fit)
 
     def _calibrate(
         self, answers: Answers, comparison: ModelComparison, choice: Choice, refitted: Refitted
