@@ -76,8 +76,8 @@ def test_left_out_predictions_are_refits_on_trees(seed: int) -> None:
 
     def fit(part: Answers) -> tuple[Floats, Floats]:
         found = fit_levels(part, Noise(), support)
-        assert found.predicted is not None
-        return found.predicted.truth_mean, found.posterior.estimate
+        assert found.audit is not None
+        return found.audit.truth, found.posterior.estimate
 
     truth, _ = fit(answers)
     checked = 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from voxpop.data.answers import Answers
-from voxpop.estimators.auto.candidates import compare
-from voxpop.estimators.auto.choose import Choice, choose
+from voxpop.estimators.auto.choose import Choice, choose, squared_error
 from voxpop.estimators.auto.compare import Candidate, ModelComparison
 from voxpop.estimators.auto.shrinkage import find_shrinkage
-from voxpop.estimators.auto.subset import neighbourhood, usable_answers
+from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average
 from voxpop.estimators.bi.bi import BI, Support
@@ -21,7 +20,7 @@ from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernels.posterior import Posterior, stretched
-from voxpop.models.noise import Noise
+from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.results.audit import Audit
 from voxpop.results.result import Result
 
@@ -85,13 +84,40 @@ class Auto(Estimator):
         usable = usable_answers(part)
         if not usable.any():
             return self._without_comparison(answers, on_sweep)
-        engine = Engine(backend=self.backend, accuracy=_COMPARED_ACCURACY, threads=self.threads)
-        comparison = compare(
-            part, usable, self.bounds, engine, on_sweep, is_part=part is not answers
-        )
+        comparison = self._compare(part, usable, part is not answers, on_sweep)
         choice = choose(comparison)
         refitted = self._refit(answers, comparison, choice.candidate, on_sweep)
         return self._calibrate(answers, comparison, choice, refitted)
+
+    def _compare(
+        self, answers: Answers, usable: Mask, is_part: bool, on_sweep: OnSweep | None
+    ) -> ModelComparison:
+        """Fit the noise models worth comparing to the same answers, and score their predictions.
+
+        Whether truths have a distribution worth knowing is decided first, for all that follow, and
+        once more for the winner alone.
+        """
+        engine = Engine(backend=self.backend, accuracy=_COMPARED_ACCURACY, threads=self.threads)
+        comparison = ModelComparison(prepare(answers), usable, engine, is_part, on_sweep)
+        flat = Noise(bounds=self.bounds)
+        comparison.enter(flat, "auto")
+        comparison.enter(flat.learning("truths"), "auto")
+        base = min(comparison.candidates, key=squared_error).noise
+        comparison.enter(flat, "common")
+        for component in COMPONENTS:
+            if component.compared_alike:
+                comparison.enter(base.learning(component.name), "common")
+        richer = [base.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
+        for noise in sorted(richer, key=lambda noise: len(noise.learned)):
+            comparison.enter(noise, "auto")
+        if choose(comparison).candidate.support == "common":
+            for component in COMPONENTS:
+                if component.refines_alike:
+                    comparison.enter(flat.learning(component.name), "common")
+        winner = choose(comparison).candidate
+        truths: Literal["flat", "learn"] = "flat" if winner.noise.truths == "learn" else "learn"
+        comparison.enter(replace(winner.noise, truths=truths), winner.support)
+        return comparison
 
     def _refit(
         self,

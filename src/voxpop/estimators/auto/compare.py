@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
 from voxpop.arrays import Codes, Floats
-from voxpop.data.answers import Answers
 from voxpop.estimators.auto.calibration_checks import (
     MIN_ANSWERS,
     ScatterLeft,
@@ -19,12 +19,7 @@ from voxpop.estimators.auto.calibration_checks import (
 from voxpop.estimators.auto.subset import Mask
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
-from voxpop.estimators.bi.initialise import (
-    PreparedAnswers,
-    StartingLevels,
-    prepare,
-    starting_levels,
-)
+from voxpop.estimators.bi.initialise import PreparedAnswers, StartingLevels, starting_levels
 from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
@@ -80,40 +75,38 @@ class SimplePredictions:
     scatter: ScatterLeft
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ModelComparison:
     """Noise models fitted to the same answers, and what it takes to compare their predictions.
 
-    ``usable`` (E,) are the answers that count, ``weight`` (usable, d) their weights, ``owners``
-    what they may have errors in common by. Of a part of a large crowd (``is_part``) only workers
-    with several answers are learned from.
+    ``usable`` (E,) are the answers that count. Of a part of a large crowd (``is_part``) only
+    workers with several answers are learned from. Enter the paper's noise first: the weights
+    (usable, d) of answers are taken from its levels.
     """
 
     data: PreparedAnswers
     usable: Mask
-    start: StartingLevels
     engine: Engine
-    on_sweep: OnSweep | None
-    is_part: bool
-    owners: list[Codes]
-    simple: SimplePredictions
-    weight: Floats
+    is_part: bool = False
+    on_sweep: OnSweep | None = None
     candidates: list[Candidate] = field(default_factory=list)
+    weight: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     def enter(self, noise: Noise, support: Support) -> None:
         """Fit a noise model and score it, unless it has been."""
         if any(c.noise == noise and c.support == support for c in self.candidates):
             return
-        fit, result = _fit(
-            self.data, noise, support, self.start, self.engine, self.on_sweep, self.is_part
-        )
-        self.score(noise, support, fit, result)
-
-    def score(self, noise: Noise, support: Support, fit: NoiseFit, result: Result) -> None:
-        """Score a noise model that has been fitted."""
-        audit, answers = result.audit, self.data.answers
+        fit = NoiseFit(self.data, noise, self.engine, support, self._min_answers)
+        accuracy, levels = self.engine.accuracy, self.start.levels
+        found = fit.fit(_TOL, _SWEEPS, accuracy, self.on_sweep, levels=levels, warn=False)
+        result = found.result({})
+        audit, answers, usable = result.audit, self.data.answers, self.usable
         assert audit is not None
-        residual = (answers.value - audit.predicted)[self.usable]
+        if not self.candidates:
+            log_level = result.worker_posterior @ np.log(result.levels)
+            weight = np.exp(-_WEIGHT_POWER * (log_level - log_level.min()))[answers.worker]
+            self.weight = (weight[:, None] / self.data.scale**2)[usable]
+        residual = (answers.value - audit.predicted)[usable]
         candidate = Candidate(
             name=describe(noise, support),
             noise=noise,
@@ -121,11 +114,50 @@ class ModelComparison:
             fit=fit,
             result=result,
             squared=(self.weight * residual**2).sum(axis=1),
-            plain=_plain_error(self.data, self.usable, audit.predicted),
-            scatter=scatter_left(answers, self.usable, audit.truth, self.data.scale),
-            log_density=audit.log_density[self.usable].sum(axis=1),
+            plain=self._plain_error(audit.predicted),
+            scatter=scatter_left(answers, usable, audit.truth, self.data.scale),
+            log_density=audit.log_density[usable].sum(axis=1),
         )
         self.candidates.append(candidate)
+
+    @property
+    def _min_answers(self) -> int:
+        return MIN_ANSWERS if self.is_part else 1
+
+    @cached_property
+    def start(self) -> StartingLevels:
+        """Levels that all candidates start from."""
+        return starting_levels(
+            self.data.answers, self.data.scale, self.engine, self.on_sweep, self._min_answers
+        )
+
+    @cached_property
+    def simple(self) -> SimplePredictions:
+        """Mean and median of the others as predictions, which a model must not fall behind."""
+        answers, usable, scale = self.data.answers, self.usable, self.data.scale
+        found = {"mean": leave_one_out_means(answers), "median": leave_one_out_medians(answers)}
+        scatter = [scatter_left(answers, usable, truth, scale) for truth in found.values()]
+        line = min((left.line for left in scatter), key=np.sum)
+        offset = min((left.offset for left in scatter), key=np.sum)
+        plain = min((self._plain_error(truth) for truth in found.values()), key=np.sum)
+        return SimplePredictions(found, plain, ScatterLeft(line, offset))
+
+    @cached_property
+    def owners(self) -> list[Codes]:
+        """What answers may have errors in common by: their task, and their worker.
+
+        How workers differ cannot be told from fewer than five. Where some truths are known, so
+        that no average of theirs is taken for true, it is these workers alone that matter.
+        """
+        answers = self.data.answers
+        task, worker = answers.task[self.usable], answers.worker[self.usable]
+        few = len(np.unique(worker)) < MIN_ANSWERS
+        return [task] if few and answers.is_gold.any() else [task, worker]
+
+    def _plain_error(self, predicted: Floats) -> Floats:
+        """Squared error of predicting each answer, all workers alike."""
+        residual = ((self.data.answers.value - predicted) / self.data.scale)[self.usable]
+        return np.asarray((residual**2).sum(axis=1))
 
     def by_worker(self, per_answer: Floats) -> Floats:
         """Sum over the usable answers of each worker who has any."""
@@ -166,86 +198,7 @@ class ModelComparison:
         ]
 
 
-def start_comparison(
-    answers: Answers,
-    usable: Mask,
-    bounds: tuple[float, float] | None,
-    engine: Engine,
-    on_sweep: OnSweep | None,
-    is_part: bool,
-) -> ModelComparison:
-    """Work out what the candidates share, and enter the first: workers who differ in noise."""
-    data = prepare(answers)
-    start = starting_levels(answers, data.scale, engine, on_sweep, _min_answers(is_part))
-    noise = Noise(bounds=bounds)
-    fit, result = _fit(data, noise, "auto", start, engine, on_sweep, is_part)
-    log_level = result.worker_posterior @ np.log(result.levels)
-    weight = np.exp(-_WEIGHT_POWER * (log_level - log_level.min()))[answers.worker]
-    comparison = ModelComparison(
-        data=data,
-        usable=usable,
-        start=start,
-        engine=engine,
-        on_sweep=on_sweep,
-        is_part=is_part,
-        owners=_owners(answers, usable),
-        simple=_simple_predictions(data, usable),
-        weight=np.asarray(weight[:, None] / data.scale**2)[usable],
-    )
-    comparison.score(noise, "auto", fit, result)
-    return comparison
-
-
 def describe(noise: Noise, support: Support) -> str:
     """Name a noise model in words fit for a sentence."""
     levels = "workers alike" if support == "common" else "workers differ in noise"
     return ", ".join([levels, *(component.words for component in noise.learned)])
-
-
-def _min_answers(is_part: bool) -> int:
-    return MIN_ANSWERS if is_part else 1
-
-
-def _fit(
-    data: PreparedAnswers,
-    noise: Noise,
-    support: Support,
-    start: StartingLevels,
-    engine: Engine,
-    on_sweep: OnSweep | None,
-    is_part: bool,
-) -> tuple[NoiseFit, Result]:
-    fit = NoiseFit(data, noise, engine, support, _min_answers(is_part))
-    found = fit.fit(_TOL, _SWEEPS, engine.accuracy, on_sweep, levels=start.levels, warn=False)
-    return fit, found.result({})
-
-
-def _plain_error(data: PreparedAnswers, usable: Mask, predicted: Floats) -> Floats:
-    """Squared error of predicting each answer, all workers alike."""
-    residual = ((data.answers.value - predicted) / data.scale)[usable]
-    return np.asarray((residual**2).sum(axis=1))
-
-
-def _simple_predictions(data: PreparedAnswers, usable: Mask) -> SimplePredictions:
-    answers = data.answers
-    predicted = {"mean": leave_one_out_means(answers), "median": leave_one_out_medians(answers)}
-    scatter = [scatter_left(answers, usable, truth, data.scale) for truth in predicted.values()]
-    return SimplePredictions(
-        predicted,
-        min((_plain_error(data, usable, truth) for truth in predicted.values()), key=np.sum),
-        ScatterLeft(
-            min((found.line for found in scatter), key=np.sum),
-            min((found.offset for found in scatter), key=np.sum),
-        ),
-    )
-
-
-def _owners(answers: Answers, usable: Mask) -> list[Codes]:
-    """What answers may have errors in common by: their task, and their worker.
-
-    How workers differ cannot be told from fewer than five. Where some truths are known, so that no
-    average of theirs is taken for true, it is these workers alone that matter.
-    """
-    task, worker = answers.task[usable], answers.worker[usable]
-    few = len(np.unique(worker)) < MIN_ANSWERS
-    return [task] if few and answers.is_gold.any() else [task, worker]

@@ -17,7 +17,6 @@ from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernels.mixture import Grid
 from voxpop.inference.kernels.posterior import Posterior, stretched
-from voxpop.inference.mixture_messages import Audit as PredictedAnswers
 from voxpop.inference.mixture_messages import Beliefs as WorkerBeliefs
 from voxpop.inference.mixture_messages import Integrals as MixtureMessages
 from voxpop.inference.mixture_messages import Law as SweepParameters
@@ -61,14 +60,14 @@ class NoiseFitted:
     usual_difficulty: float
     bias: Floats
     bias_variance: Floats
-    predicted: PredictedAnswers | None
+    audit: Audit | None
     trace: Trace
     learning_sweeps: int
     scale: Floats
     on_grid: bool
 
     def result(self, settings: dict[str, Any], of_part: Audit | None = None) -> Result:
-        """Make a result; where no answers were predicted, with the audit of a part of them."""
+        """Make a result; where there is no audit, with that of a part of the answers."""
         levels = self.parameters[Levels]
         # What an answer scatters by: steps above its level included, on average over coordinates.
         spread = self.parameters.answer_variance * float((self.scale**2).mean())
@@ -77,19 +76,9 @@ class NoiseFitted:
             support=levels.variance * factor,  # type: ignore[arg-type]
             weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
         )
-        audit = None if of_part is None else Audit.from_dict(of_part.to_dict())
-        if self.predicted is not None:
-            audit = Audit.of(
-                self.answers.value,
-                self.answers.task,
-                self.answers.task_degree[self.answers.task] > 1,
-                pit=self.predicted.pit,
-                predicted=self.predicted.truth_mean + self.predicted.bias,
-                predicted_sd=np.sqrt(self.predicted.variance),
-                truth=self.predicted.truth_mean,
-                log_density=self.predicted.log_density,
-                exact=True,
-            )
+        audit = self.audit
+        if audit is None and of_part is not None:
+            audit = Audit.from_dict(of_part.to_dict())
         facts = self.parameters.facts(self.scale) | {
             "coordinate_scale": self.scale.tolist(),
             "learning_sweeps": self.learning_sweeps,
@@ -172,6 +161,7 @@ class NoiseFit:
             _, counts = self._messages.sweep(
                 _sweep_parameters(parameters, _LEARNING_ACCURACY), beliefs, damping, _BIAS_DAMPING
             )
+            assert counts is not None
             parameters = parameters.learn_from_counts(counts)
             self._n_learned += 1
             # The first messages do not depend on each other: a few more before EM may stop.
@@ -246,8 +236,8 @@ class NoiseFit:
         trace = repeat(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
         if on_sweep is not None:
             on_sweep("estimates", 1, np.inf, tol)
-        predicts = answers.value.size <= MOST_KEPT
-        return self._fitted(parameters, trace, known.learning_sweeps, accuracy, predicts)
+        audited = answers.value.size <= MOST_KEPT
+        return self._fitted(parameters, trace, known.learning_sweeps, accuracy, audited)
 
     def _start(self, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
         """Parameters to start from, and empty messages."""
@@ -279,6 +269,7 @@ class NoiseFit:
             posterior = shares.posterior
             parameters = parameters.replace(levels)
         evidence = WorkerEvidence(
+            levels.variance,
             _relative_level(levels, posterior),
             *(sums[informative] for sums in self._bias_sums(parameters)),
         )
@@ -330,7 +321,7 @@ class NoiseFit:
         trace: Trace,
         learning_sweeps: int,
         accuracy: float,
-        predicts: bool = True,
+        audited: bool = True,
     ) -> NoiseFitted:
         """Posterior of the truths and of the workers, in the users' units."""
         answers, scale, origin = self._data.answers, self._data.scale, self._data.origin
@@ -361,23 +352,28 @@ class NoiseFit:
             usual_difficulty=usual,
             bias=none if bias is None else bias.mean * scale,
             bias_variance=none if bias is None else scale**2 / bias.precision,
-            predicted=self._predict(given, beliefs) if predicts else None,
+            audit=self._audit(given, beliefs) if audited else None,
             trace=trace,
             learning_sweeps=learning_sweeps,
             scale=scale,
             on_grid=self._on_grid,
         )
 
-    def _predict(self, given: SweepParameters, beliefs: WorkerBeliefs) -> PredictedAnswers:
+    def _audit(self, given: SweepParameters, beliefs: WorkerBeliefs) -> Audit:
         """Predict every answer from the others."""
-        found, scale = self._messages.audit(given, beliefs), self._data.scale
-        return PredictedAnswers(
-            found.log_density - np.log(scale),
-            found.pit,
-            found.truth_mean * scale + self._data.origin[self._data.answers.task],
-            found.truth_variance * scale**2,
-            found.bias * scale,
-            found.variance * scale**2,
+        answers, scale = self._data.answers, self._data.scale
+        found = self._messages.audit(given, beliefs)
+        truth = found.truth_mean * scale + self._data.origin[answers.task]
+        return Audit.of(
+            answers.value,
+            answers.task,
+            answers.task_degree[answers.task] > 1,
+            pit=found.pit,
+            predicted=truth + found.bias * scale,
+            predicted_sd=np.sqrt(found.variance) * scale,
+            truth=truth,
+            log_density=found.log_density - np.log(scale),
+            exact=True,
         )
 
 

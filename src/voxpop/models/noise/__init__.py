@@ -12,7 +12,13 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.bounds import Bounds
-from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
+from voxpop.models.noise.component import (
+    STEP,
+    Component,
+    ExpectedCounts,
+    StartingPoint,
+    WorkerEvidence,
+)
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.levels import Levels
 from voxpop.models.noise.tails import Tails, tail_shares, tail_steps, tail_variance
@@ -95,11 +101,18 @@ class NoiseParameters:
 
     def learn_from_workers(self, evidence: WorkerEvidence) -> NoiseParameters:
         """EM steps from what messages say of the workers."""
-        return NoiseParameters(tuple(p.learn_from_workers(evidence, self) for p in self.parts))
+        return NoiseParameters(tuple(part.learn_from_workers(evidence) for part in self.parts))
 
-    def learn_from_counts(self, counts: Any) -> NoiseParameters:
+    def learn_from_counts(self, counts: ExpectedCounts) -> NoiseParameters:
         """EM steps from what was counted in a sweep."""
-        return NoiseParameters(tuple(p.learn_from_counts(counts, self) for p in self.parts))
+        steps = self._expected_steps(counts.pairs)
+        axes = range(steps.ndim)
+        return NoiseParameters(
+            tuple(
+                part.learn_from_counts(counts, steps.sum(axis=tuple(a for a in axes if a != own)))
+                for own, part in enumerate(self.parts)
+            )
+        )
 
     def distance(self, other: NoiseParameters) -> float:
         """Largest change of a share or of the logarithm of a size."""
@@ -123,19 +136,14 @@ class NoiseParameters:
         np.add.at(mixing, (rows[0], rows[1], where), shares)
         return variance, mixing
 
-    def expected_steps(self, pairs: Floats, part: Component) -> Floats:
-        """Answers expected at each of a component's steps, from those at each place of the grid.
-
-        ``pairs`` (C, K, G) counts the latter.
-        """
+    def _expected_steps(self, pairs: Floats) -> Floats:
+        """Answers expected at each step, an axis a component, from those (C, K, G) on the grid."""
         where, _ = self._layout()
         mixing = self.grid()[1]
         per_share = np.divide(pairs, mixing, out=np.zeros_like(pairs), where=mixing > 0)
         counts = np.take_along_axis(per_share, where, axis=2).sum(axis=(0, 1))
         counts = counts * self._answer_steps()[1]
-        shape = [len(p.answer_steps()[1]) for p in self.parts]
-        others = tuple(axis for axis, p in enumerate(self.parts) if p is not part)
-        return np.asarray(counts.reshape(shape).sum(axis=others))
+        return np.asarray(counts.reshape([len(p.answer_steps()[1]) for p in self.parts]))
 
     @property
     def answer_variance(self) -> float:

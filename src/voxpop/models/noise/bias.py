@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,6 @@ from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats
 from voxpop.models.noise.component import Component, StartingPoint, WorkerEvidence, largest
-from voxpop.models.noise.levels import Levels
-
-if TYPE_CHECKING:
-    from voxpop.models.noise import NoiseParameters
 
 _EXPONENTS = np.linspace(0.0, 1.0, 11)
 _EM_STEPS = 5
@@ -45,14 +41,14 @@ class Bias(Component):
     A worker whose log level is z above the average has exp(``exponent`` z) times as much.
     """
 
-    name: ClassVar[str] = "bias"
-    about: ClassVar[str] = (
+    name = "bias"
+    about = (
         "Every worker may be off by a constant in each coordinate. How far biases spread, and\n"
         "whether noisy workers are also the biased ones, is learned."
     )
-    words: ClassVar[str] = "worker bias"
-    compared_with: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
-    compared_alike: ClassVar[bool] = True
+    words = "worker bias"
+    compared_with = ((),)
+    compared_alike = True
 
     variance: Floats
     exponent: float = 0.5
@@ -105,7 +101,7 @@ class Bias(Component):
             bias - shift, precision + prior, shift, np.where(free, variance, 0.0)[part]
         )
 
-    def learn_from_workers(self, evidence: WorkerEvidence, now: NoiseParameters) -> Bias:
+    def learn_from_workers(self, evidence: WorkerEvidence) -> Bias:
         """Spread of the biases, and how it goes with noise, from the messages about them (M37).
 
         With the messages' mean b and variance e, b_u ~ N(c, omega² exp(exponent z_u) + e_u): for
@@ -115,8 +111,7 @@ class Bias(Component):
         known = evidence.bias_precision > 0
         if not self.is_on or not known.any():
             return self
-        levels = now[Levels].variance
-        floor = _LEAST_SPREAD * levels[0]
+        floor = _LEAST_SPREAD * evidence.levels[0]
         variance = 1.0 / np.where(known, evidence.bias_precision, 1.0)
         mean = evidence.bias_pull * variance
         count = np.maximum(known.sum(axis=0), 1)
@@ -131,7 +126,7 @@ class Bias(Component):
             shrunk = wide * weight
             second = np.where(known, (shrunk * (mean - centre)) ** 2 + wide * (1.0 - shrunk), 0.0)
             spread = (second / wider).sum(axis=1, keepdims=True) / count
-            spread = np.clip(spread, floor, levels[-1])
+            spread = np.clip(spread, floor, evidence.levels[-1])
         total = spread * wider + variance
         terms = np.where(known, np.log(total) + (mean - centre) ** 2 / total, 0.0)
         # Sorted: the same in any order of workers.

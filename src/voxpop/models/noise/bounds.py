@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from voxpop.models.noise.component import Component, StartingPoint
 class Bounds(Component):
     """A range that truths are known to lie in, in the users' units: there is nothing to learn."""
 
-    name: ClassVar[str] = "bounds"
-    about: ClassVar[str] = (
-        "Lowest and highest value a truth can have, the same for all coordinates; None if any."
-    )
-    off: ClassVar[object] = None
-    learned: ClassVar[object] = None
+    name = "bounds"
+    about = "Lowest and highest value a truth can have, the same for all coordinates; None if any."
+    off = None
+    learned = None
 
     @classmethod
     def check(cls, value: Any) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from voxpop.arrays import Floats, Index
 
 if TYPE_CHECKING:
-    from voxpop.inference.mixture_messages import Counts as ExpectedCounts
-    from voxpop.models.noise import NoiseParameters
+    from voxpop.inference.mixture_messages import Counts
+
+ExpectedCounts: TypeAlias = "Counts"
 
 STEP = 2.5
 """Variances of the mixture are this factor apart, as the learned levels are."""
@@ -25,12 +26,14 @@ class StartingPoint(NamedTuple):
 
 
 class WorkerEvidence(NamedTuple):
-    """What the last sweep says of the workers to learn from, in the order of these workers.
+    """What the last sweep says of the workers to learn from.
 
-    ``log_level`` (m,) is a worker's expected log level, less the average. ``bias_precision`` and
-    ``bias_pull`` (m, d) are precision and precision times mean of all messages about his bias.
+    ``levels`` (K,) are those that they may have, ``log_level`` (m,) each one's expected log level,
+    less the average. ``bias_precision`` and ``bias_pull`` (m, d) are precision, and precision times
+    mean, of all messages about his bias.
     """
 
+    levels: Floats
     log_level: Floats
     bias_precision: Floats
     bias_pull: Floats
@@ -79,12 +82,12 @@ class Component:
         """Steps that the variance of an answer is above its level, and their shares, both (S,)."""
         return np.zeros(1, dtype=np.int64), np.ones(1)
 
-    def learn_from_workers(self, evidence: WorkerEvidence, now: NoiseParameters) -> Self:
+    def learn_from_workers(self, evidence: WorkerEvidence) -> Self:
         """EM step from what messages say of the workers, before a sweep."""
         return self
 
-    def learn_from_counts(self, counts: ExpectedCounts, now: NoiseParameters) -> Self:
-        """EM step from what was counted in a sweep."""
+    def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Self:
+        """EM step from what a sweep counted; ``steps`` (S,) are answers at each answer step."""
         return self
 
     def distance(self, other: Self) -> float:

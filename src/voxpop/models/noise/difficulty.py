@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.models.noise.component import STEP, Component, StartingPoint, largest
-
-if TYPE_CHECKING:
-    from voxpop.inference.mixture_messages import Counts as ExpectedCounts
-    from voxpop.models.noise import NoiseParameters
+from voxpop.models.noise.component import STEP, Component, ExpectedCounts, StartingPoint, largest
 
 # Harder and easier tasks: noise variance times 1/39, 1/6.25, 1, 6.25, 39.
 _STEPS = np.arange(-4, 5, 2)
@@ -22,15 +18,15 @@ _STEPS = np.arange(-4, 5, 2)
 class Difficulty(Component):
     """Log share (C,) of each class of difficulty."""
 
-    name: ClassVar[str] = "difficulty"
-    about: ClassVar[str] = (
+    name = "difficulty"
+    about = (
         "Some tasks are harder for everybody: their noise variance is a multiple of what it is\n"
         "elsewhere. How common each multiple is, is learned."
     )
-    words: ClassVar[str] = "task difficulty"
-    compared_with: ClassVar[tuple[tuple[str, ...], ...]] = (("bias",),)
+    words = "task difficulty"
+    compared_with = (("bias",),)
     # A mean of workers who are alike may still be surer on some tasks than on others.
-    refines_alike: ClassVar[bool] = True
+    refines_alike = True
 
     log_share: Floats
 
@@ -59,7 +55,7 @@ class Difficulty(Component):
         usual = float(np.sort(log_multiple).mean())
         return np.exp(log_multiple - usual), float(np.exp(usual))
 
-    def learn_from_counts(self, counts: ExpectedCounts, now: NoiseParameters) -> Difficulty:
+    def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Difficulty:
         """Shares of the classes, with a pseudo-count of one task of unknown class (M33)."""
         shares = counts.classes + 1.0 / len(counts.classes)
         return Difficulty(np.log(shares / shares.sum())) if self.is_on else self

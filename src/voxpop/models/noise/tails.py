@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import chdtrc
 
 from voxpop.arrays import Floats, Index
 from voxpop.errors import require
-from voxpop.models.noise.component import STEP, Component, StartingPoint
-
-if TYPE_CHECKING:
-    from voxpop.inference.mixture_messages import Counts as ExpectedCounts
-    from voxpop.models.noise import NoiseParameters
+from voxpop.models.noise.component import STEP, Component, ExpectedCounts, StartingPoint
 
 # Student-t noise is a Gaussian whose variance is drawn anew for each answer; multiples further off
 # than these steps are so rare that leaving them out changes no estimate (below 1e-3 for 2 degrees).
@@ -51,15 +47,15 @@ def tail_variance(freedom: float) -> float:
 class Tails(Component):
     """Degrees of freedom of the noise, infinite for Gaussian."""
 
-    name: ClassVar[str] = "tails"
-    about: ClassVar[str] = (
+    name = "tails"
+    about = (
         "Degrees of freedom of Student-t noise, infinite for Gaussian; ``'learn'`` chooses them\n"
         "from the answers. Heavy tails keep slips and outliers from moving an estimate."
     )
-    words: ClassVar[str] = "heavy tails"
-    off: ClassVar[object] = np.inf
-    learned: ClassVar[object] = "learn"
-    compared_with: ClassVar[tuple[tuple[str, ...], ...]] = ((), ("bias",))
+    words = "heavy tails"
+    off = np.inf
+    learned = "learn"
+    compared_with = ((), ("bias",))
 
     freedom: float
     is_learned: bool = False
@@ -83,11 +79,10 @@ class Tails(Component):
         heavy = np.isfinite(self.freedom)
         return _STEPS if heavy else super().answer_steps()[0], tail_shares(self.freedom)
 
-    def learn_from_counts(self, counts: ExpectedCounts, now: NoiseParameters) -> Tails:
+    def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Tails:
         """Take the degrees of freedom that make the steps seen in the answers most likely (M34)."""
         if not self.is_learned:
             return self
-        steps = now.expected_steps(counts.pairs, self)
         likelihood = [steps @ np.log(np.maximum(tail_shares(f), 1e-12)) for f in FREEDOMS.tolist()]
         old = int(np.argmin(np.abs(np.log(FREEDOMS / self.freedom))))
         new = old + _EM_STEPS * (int(np.argmax(likelihood)) - old)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.errors import require
-from voxpop.models.noise.component import Component, StartingPoint, largest
-
-if TYPE_CHECKING:
-    from voxpop.inference.mixture_messages import Counts as ExpectedCounts
-    from voxpop.models.noise import NoiseParameters
+from voxpop.models.noise.component import Component, ExpectedCounts, StartingPoint, largest
 
 # Variances of the prior, narrow to wide, as multiples of the variance of the tasks' means.
 _VARIANCES = 4.0 ** np.arange(-3, 2)
@@ -26,15 +22,15 @@ class Truths(Component):
     ``mean`` is (d,), ``variance`` and ``weight`` are (d, H).
     """
 
-    name: ClassVar[str] = "truths"
-    about: ClassVar[str] = (
+    name = "truths"
+    about = (
         "``'flat'``: every truth is as likely as any other. ``'learn'``: truths have a\n"
         "distribution, learned from the answers, and estimates from few or noisy answers are\n"
         "pulled towards its mean."
     )
-    words: ClassVar[str] = "estimates pulled towards the overall average"
-    off: ClassVar[object] = "flat"
-    learned: ClassVar[object] = "learn"
+    words = "estimates pulled towards the overall average"
+    off = "flat"
+    learned = "learn"
 
     mean: Floats
     variance: Floats
@@ -65,7 +61,7 @@ class Truths(Component):
         """Move the prior by ``shift`` (d,), as when that is taken off all workers' biases."""
         return self if self.is_flat else replace(self, mean=self.mean + shift)
 
-    def learn_from_counts(self, counts: ExpectedCounts, now: NoiseParameters) -> Truths:
+    def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Truths:
         """Mean and shares of the mixture, with a pseudo-count of one truth (M35)."""
         if self.is_flat:
             return self
