@@ -174,4 +174,4 @@ def test_biases_settle_where_workers_are_alike_in_noise() -> None:
     assert ours.level_posterior.shape[1] == 1
     assert ours.trace.converged
     assert ours.trace.n_sweeps > 3
-    assert np.corrcoef(ours.bias[:, 0], bias[:, 0])[0, 1] > 0.95
+    assert np.corrcoef(ours.columns["worker_bias"][:, 0], bias[:, 0])[0, 1] > 0.95

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_r
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.inference.engine import Engine
-from voxpop.models.noise import NoiseParameters, tail_shares
+from voxpop.models.noise import COMPONENTS, LEARNABLE, NoiseParameters, tail_shares
 from voxpop.models.noise.component import StartingPoint
 from voxpop.models.noise.tails import FREEDOMS
 
@@ -255,6 +256,34 @@ def test_the_grid_holds_what_it_should() -> None:
         np.testing.assert_allclose(mixing.sum(axis=2), 1.0)
         assert mixing.shape == (5, 3, len(variance))
         assert variance.min() >= 1.0 - 1e-6
+
+
+def test_every_component_can_be_switched_on_and_is_told_of() -> None:
+    """By its name, in words of its own, on the command line and in the guide."""
+    assert Noise().summary() == "Gaussian noise"
+    everything = Noise(bounds=(0, 1)).learning(*LEARNABLE)
+    assert everything.learned == tuple(LEARNABLE.values())
+    assert len(set(everything.summary().split(", "))) >= len(COMPONENTS)
+    guide, commands = (
+        (Path(__file__).parent.parent / "docs" / page).read_text()
+        for page in ("guide.md", "commands.md")
+    )
+    assert f"`{','.join(LEARNABLE)}`" in commands
+    for component in COMPONENTS:
+        assert f"\n{component.name}\n    {component.about[:20]}" in (Noise.__doc__ or "")
+        assert f"| `{component.name}=" in guide
+        for beside in component.compared_with:
+            assert component in Noise().learning(component.name, *beside).learned
+
+
+def test_a_component_sees_its_own_steps_among_those_of_others() -> None:
+    """Answers counted on the grid are told apart by the steps that led there."""
+    start = StartingPoint(np.array([1.0, 2.5]), np.log(np.full(2, 0.5)), np.zeros((1, 1)))
+    parameters = NoiseParameters.initial(Noise(tails=3.0, difficulty=True), start)
+    pairs = 100.0 * parameters.grid()[1]
+    steps = parameters._expected_steps(pairs)
+    assert steps.size == len(tail_shares(3.0))
+    np.testing.assert_allclose(steps.ravel(), 1000.0 * tail_shares(3.0))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Auto: compare noise models by how well they predict left-out answers, and take what is shown."""
+"""Auto: compare noise models by leave-one-out prediction, choose one, refit it and calibrate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from voxpop.results.result import Result
 
 # Error of an integral that is good enough for a comparison.
 _COMPARED_ACCURACY = 1e-4
-# Endings of what the winner's settings say that the result's go on saying.
+# Endings of the winner's settings that the result keeps.
 _KEPT = ("_used", "columns", "coordinate_scale", "bias_sd")
 
 
@@ -34,22 +34,22 @@ _KEPT = ("_used", "columns", "coordinate_scale", "bias_sd")
 class Auto(Estimator):
     """Fit several noise models, and keep the one that the answers themselves show to be best.
 
-    Each candidate predicts every answer from the others. Out go those that predict worse, in
-    squared error, than the best by more than chance (over workers and tasks, all comparisons taken
-    together), or worse than mean or median once all workers count alike: agreement is then no sign
-    of being right. Of the rest the highest log density wins, or the simplest that chance cannot
-    tell from it. At last the winner is held against the plain mean and the median: where one of
-    those would have improved its predictions, the estimates go that far towards it (M38)-(M39).
+    Each candidate predicts every answer from the others. It is rejected if its squared error is
+    significantly above that of the best (over workers and tasks, for all comparisons together), or
+    above that of the mean or median once all workers count alike: agreement is then no sign of
+    being right. The simplest of the rest whose log density is not significantly below the highest
+    is kept. Its estimates are shrunk towards the mean or median, as far as that significantly
+    improves its predictions (M38)-(M39).
 
     Parameters
     ----------
     bounds
         Lowest and highest value a truth can have.
     contest_answers
-        With more answers than this, times coordinates, the contest is held on a part of the tasks,
-        and a richer model has to be worth it. The winner takes over what it learned there: on all
-        answers only the shares of the levels and the spread of biases are learned on, and messages
-        settle to half a per cent, which moves no estimate by a hundredth of its sd.
+        With more answers than this, times coordinates, models are compared on a part of the tasks,
+        and a richer model has to be worth its cost. The winner takes over what it learned there: on
+        all answers only the shares of the levels and the spread of biases are learned further, and
+        messages settle to half a per cent, which moves no estimate by a hundredth of its sd.
     max_iter, tol, accuracy, backend, threads
         As in :class:`BI`.
     """
@@ -62,7 +62,7 @@ class Auto(Estimator):
     backend: str = "auto"
     threads: int = 1
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "compares noise models on left-out answers, takes what is shown best"
+    summary: ClassVar[str] = "compares noise models by leave-one-out prediction and keeps the best"
 
     def __post_init__(self) -> None:
         self._bi(Noise(bounds=self.bounds), "auto")

@@ -50,16 +50,19 @@ _IMPOSSIBLE = -1e12
 
 @dataclass(frozen=True, eq=False)
 class NoiseFitted:
-    """What a fit under a noise model found, in the users' units."""
+    """What a fit under a noise model found, in the users' units.
+
+    ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
+    and on average over the coordinates. ``columns`` are what components say of tasks and workers,
+    by their field of :class:`Result`.
+    """
 
     answers: Answers
     posterior: Posterior
     level_posterior: Floats
     parameters: NoiseParameters
-    difficulty: Floats
-    usual_difficulty: float
-    bias: Floats
-    bias_variance: Floats
+    answer_variance: float
+    columns: dict[str, Floats]
     audit: Audit | None
     trace: Trace
     learning_sweeps: int
@@ -69,11 +72,8 @@ class NoiseFitted:
     def result(self, settings: dict[str, Any], of_part: Audit | None = None) -> Result:
         """Make a result; where there is no audit, with that of a part of the answers."""
         levels = self.parameters[Levels]
-        # What an answer scatters by: steps above its level included, on average over coordinates.
-        spread = self.parameters.answer_variance * float((self.scale**2).mean())
-        factor = spread * self.usual_difficulty
         model = Model(
-            support=levels.variance * factor,  # type: ignore[arg-type]
+            support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
             weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
         )
         audit = self.audit
@@ -92,12 +92,7 @@ class NoiseFitted:
             self.trace,
             audit=audit,
         )
-        return replace(
-            result,
-            worker_bias=self.bias,
-            worker_bias_sd=np.sqrt(self.bias_variance),
-            task_difficulty=self.difficulty,
-        )
+        return replace(result, **self.columns)  # type: ignore[arg-type]
 
 
 class NoiseFit:
@@ -341,17 +336,15 @@ class NoiseFit:
             np.where(gold, 0.0, found.variance * scale**2),
             np.where(gold[:, :, None], estimate[:, :, None], quantile),
         )
-        difficulty, usual = parameters[Difficulty].multiples(classes)
-        none = np.empty((0, 0))
+        difficulty = parameters[Difficulty]
+        variance = parameters.answer_variance * float((scale**2).mean())
         return NoiseFitted(
             answers=answers,
             posterior=posterior,
             level_posterior=softmax(beliefs.log_level, axis=1),
             parameters=parameters,
-            difficulty=difficulty if self._noise.difficulty else np.empty(0),
-            usual_difficulty=usual,
-            bias=none if bias is None else bias.mean * scale,
-            bias_variance=none if bias is None else scale**2 / bias.precision,
+            answer_variance=variance * difficulty.usual(classes),
+            columns=difficulty.columns(classes) | (bias.columns(scale) if bias else {}),
             audit=self._audit(given, beliefs) if audited else None,
             trace=trace,
             learning_sweeps=learning_sweeps,

@@ -33,6 +33,11 @@ class BiasPosterior:
     shift: Floats
     shift_variance: Floats
 
+    def columns(self, scale: Floats) -> dict[str, Floats]:
+        """What a result says of the workers; ``scale`` (d,) is the unit of each coordinate."""
+        sd = scale / np.sqrt(self.precision)
+        return {"worker_bias": self.mean * scale, "worker_bias_sd": sd}
+
 
 @dataclass(frozen=True, eq=False)
 class Bias(Component):

@@ -46,14 +46,17 @@ class Difficulty(Component):
         """Steps (C,) that the noise variance of each class is above the usual."""
         return _STEPS if self.is_on else np.zeros(1, dtype=np.int64)
 
-    def multiples(self, classes: Floats) -> tuple[Floats, float]:
-        """Noise variance of each task over that of the usual one, (n,), and of that one.
+    def usual(self, classes: Floats) -> float:
+        """Noise variance of the usual task, from the posterior (n, C) of each task's class."""
+        return float(np.exp(np.sort(self._log_multiple(classes)).mean()))
 
-        ``classes`` (n, C) is the posterior of each task's class.
-        """
-        log_multiple = classes @ self.steps * np.log(STEP)
-        usual = float(np.sort(log_multiple).mean())
-        return np.exp(log_multiple - usual), float(np.exp(usual))
+    def columns(self, classes: Floats) -> dict[str, Floats]:
+        """What a result says of the tasks: noise variance over that of the usual task."""
+        multiple = np.exp(self._log_multiple(classes)) / self.usual(classes)
+        return {"task_difficulty": multiple} if self.is_on else {}
+
+    def _log_multiple(self, classes: Floats) -> Floats:
+        return np.asarray(classes @ self.steps * np.log(STEP))
 
     def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Difficulty:
         """Shares of the classes, with a pseudo-count of one task of unknown class (M33)."""

@@ -25,7 +25,7 @@ _EM_STEPS = 4
 
 @lru_cache(maxsize=256)  # more than there are degrees of freedom to learn among
 def tail_shares(freedom: float) -> Floats:
-    """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M25)."""
+    """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M28)."""
     if not np.isfinite(freedom):
         return np.ones(1)
     edges = STEP ** (_STEPS[:-1] + 0.5)
