@@ -99,6 +99,19 @@ def test_all_tasks_speaking_one_by_one_say_what_they_say_together() -> None:
     assert messages[0][1] == messages[1][1]
 
 
+@pytest.mark.parametrize("noise", [Noise(), Noise(bias=True), Noise(tails="learn", truths="learn")])
+def test_a_fit_goes_on_from_where_it_stopped(noise: Noise) -> None:
+    """A rough fit made finer takes few more sweeps, and comes to what a fine one comes to."""
+    answers = crowd(13, bias_sd=3.0)[0]
+    fit = NoiseFit(prepare(answers), noise, ENGINE, "auto")
+    rough = fit.fit(5e-3, 12, 1e-4, warn=False)
+    ours = fit.fit(1e-6, 300, 1e-6, warn=False)
+    fine = NoiseFit(prepare(answers), noise, ENGINE, "auto").fit(1e-6, 300, 1e-6, warn=False)
+    away = (ours.posterior.estimate - fine.posterior.estimate) / np.sqrt(fine.posterior.variance)
+    assert np.abs(away).max() < 0.05
+    assert ours.learning_sweeps - rough.learning_sweeps < 0.8 * fine.learning_sweeps
+
+
 def large(answers: Answers) -> Result:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -135,7 +135,7 @@ class Auto(Estimator):
             # In several coordinates the comparison has units of its own, and so have its levels.
             if answers.dimension > 1:
                 return Refitted(again(answers), audit, again, stretch=True)
-            result = chosen.fit_levels(answers, comparison.start.plain, on_sweep)
+            result = chosen.fit_levels(answers, comparison.start[0], on_sweep)
             return Refitted(result, audit, again, stretch=True)
         known = winner.fit.fit(
             self.tol, self.max_iter, self.accuracy, on_sweep, warn=not comparison.is_part

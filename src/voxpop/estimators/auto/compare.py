@@ -19,8 +19,9 @@ from voxpop.estimators.auto.calibration_checks import (
 from voxpop.estimators.auto.subset import Mask
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
-from voxpop.estimators.bi.initialise import PreparedAnswers, StartingLevels, starting_levels
+from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
 from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_levels import ChosenModel
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
     leave_one_out_medians,
@@ -97,7 +98,7 @@ class ModelComparison:
         if any(c.noise == noise and c.support == support for c in self.candidates):
             return
         fit = NoiseFit(self.data, noise, self.engine, support, self._min_answers)
-        accuracy, levels = self.engine.accuracy, self.start.levels
+        accuracy, levels = self.engine.accuracy, self.start[1]
         found = fit.fit(_TOL, _SWEEPS, accuracy, self.on_sweep, levels=levels, warn=False)
         result = found.result({})
         audit, answers, usable = result.audit, self.data.answers, self.usable
@@ -125,8 +126,8 @@ class ModelComparison:
         return MIN_ANSWERS if self.is_part else 1
 
     @cached_property
-    def start(self) -> StartingLevels:
-        """Levels that all candidates start from."""
+    def start(self) -> tuple[ChosenModel, Floats]:
+        """The levels of the paper's noise, and those that all candidates start from."""
         return starting_levels(
             self.data.answers, self.data.scale, self.engine, self.on_sweep, self._min_answers
         )

@@ -23,7 +23,6 @@ def neighbourhood(answers: Answers, limit: int) -> Answers:
     if answers.n_edges <= limit:
         return answers
     taken = np.zeros(answers.n_tasks, dtype=bool)
-    seen = np.zeros(answers.n_workers, dtype=bool)
     activity = sum_by_task(answers, answers.worker_degree[answers.worker].astype(float)[:, None])
     first = answers.task_ptr[:-1]
     low, high = (f.reduceat(answers.value[:, 0], first) for f in (np.minimum, np.maximum))
@@ -31,21 +30,15 @@ def neighbourhood(answers: Answers, limit: int) -> Answers:
     rank[np.lexsort((high, low))] = np.random.default_rng(0).permutation(len(rank))
     start = int(np.lexsort((rank, -activity[:, 0] / answers.task_degree))[0])
     frontier, budget = np.array([start]), limit
-    task_of = answers.task[answers.by_worker]
     while len(frontier) and budget > 0:
         kept = frontier[np.cumsum(answers.task_degree[frontier]) <= budget]
         taken[kept] = True
         budget -= int(answers.task_degree[kept].sum())
         if len(kept) < len(frontier):
             break
-        edges = np.flatnonzero(np.isin(answers.task, kept))
-        workers = np.unique(answers.worker[edges])
-        workers = workers[~seen[workers]]
-        seen[workers] = True
-        spans = [
-            task_of[answers.worker_ptr[u] : answers.worker_ptr[u + 1]] for u in workers.tolist()
-        ]
-        reached = np.unique(np.concatenate(spans)) if spans else np.empty(0, dtype=np.int64)
+        known = np.zeros(answers.n_workers, dtype=bool)
+        known[answers.worker[taken[answers.task]]] = True
+        reached = np.unique(answers.task[known[answers.worker]])
         reached = reached[~taken[reached]]
         frontier = reached[np.argsort(rank[reached])]
     if not taken.any():

@@ -65,27 +65,16 @@ def prepare(answers: Answers, scale: Floats | None = None) -> PreparedAnswers:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class StartingLevels:
-    """Levels of the paper's noise, and ``levels`` that any noise model can start from.
-
-    Both are in units of :func:`coordinate_scale`.
-    """
-
-    plain: ChosenModel
-    levels: Floats
-
-
 def starting_levels(
     answers: Answers,
     scale: Floats,
     engine: Engine,
     on_sweep: OnSweep | None = None,
     min_answers: int = 1,
-) -> StartingLevels:
-    """Learn the levels of the paper's noise, and go a little beyond them.
+) -> tuple[ChosenModel, Floats]:
+    """Learn the levels of the paper's noise, and levels that any noise model can start from.
 
-    ``min_answers`` is as in :func:`learn_support`.
+    Both are in units of ``scale`` (d,); ``min_answers`` is as in :func:`learn_support`.
     """
     scaled = replace(answers, value=answers.value / scale)
     base = Model(support=(1.0,), dimension=answers.dimension)
@@ -95,7 +84,7 @@ def starting_levels(
     lowest = max(found[0] / STEP**_MORE_BELOW, min(low, found[0]))
     highest = min(found[-1] * STEP**_MORE_ABOVE, max(high, found[-1]))
     n_levels = max(2, round(np.log(highest / lowest) / np.log(STEP)) + 1)
-    return StartingLevels(plain, np.asarray(lowest * STEP ** np.arange(n_levels)))
+    return plain, np.asarray(lowest * STEP ** np.arange(n_levels))
 
 
 def coordinate_scale(answers: Answers) -> Floats:

@@ -240,7 +240,7 @@ class NoiseFit:
         if not isinstance(self._support, str):
             levels = Model(support=self._support).levels  # type: ignore[arg-type]
         elif levels is None:
-            levels = starting_levels(data.answers, data.scale, self._engine, on_sweep).levels
+            levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)[1]
         log_weights = np.full(len(levels), -np.log(len(levels)))
         start = StartingPoint(levels, log_weights, data.task_means)
         parameters = NoiseParameters.initial(self._noise, start)

@@ -115,8 +115,9 @@ class NoiseParameters:
         )
 
     def distance(self, other: NoiseParameters) -> float:
-        """Largest change of a share or of the logarithm of a size."""
-        return max(a.distance(b) for a, b in zip(self.parts, other.parts, strict=True))
+        """Largest change of a share or of the logarithm of a size, for the stopping rule."""
+        here, there = (np.concatenate([p.position() for p in x.parts]) for x in (self, other))
+        return float(np.abs(here - there).max())
 
     def facts(self, scale: Floats) -> dict[str, Any]:
         """What was learned, as JSON can hold it."""

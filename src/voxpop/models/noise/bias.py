@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats
-from voxpop.models.noise.component import Component, StartingPoint, WorkerEvidence, largest
+from voxpop.models.noise.component import Component, StartingPoint, WorkerEvidence
 
 _EXPONENTS = np.linspace(0.0, 1.0, 11)
 _EM_STEPS = 5
@@ -143,10 +143,9 @@ class Bias(Component):
             exponent=float(share @ _EXPONENTS),
         )
 
-    def distance(self, other: Bias) -> float:
-        """Largest change of the exponent or of the logarithm of a spread."""
-        spread = largest(np.log(self.variance / other.variance))
-        return max(spread, abs(self.exponent - other.exponent))
+    def position(self) -> Floats:
+        """The exponent, and the logarithm of the spread."""
+        return np.append(np.log(self.variance), self.exponent)
 
     def facts(self, scale: Floats) -> dict[str, Any]:
         """Sd of the biases in each coordinate, and how it grows with a worker's noise."""

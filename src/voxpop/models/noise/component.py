@@ -90,15 +90,10 @@ class Component:
         """EM step from what a sweep counted; ``steps`` (S,) are answers at each answer step."""
         return self
 
-    def distance(self, other: Self) -> float:
-        """Largest change of a share or of the logarithm of a size, for the stopping rule."""
-        return 0.0
+    def position(self) -> Floats:
+        """Shares and logarithms of sizes: EM stops when none of them changes by much."""
+        return np.empty(0)
 
     def facts(self, scale: Floats) -> dict[str, Any]:
         """What was learned, as JSON can hold it; ``scale`` (d,) is the unit of each coordinate."""
         return {}
-
-
-def largest(change: Floats) -> float:
-    """Largest size of a number in an array that may be empty."""
-    return float(np.abs(change).max(initial=0.0))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.models.noise.component import STEP, Component, ExpectedCounts, StartingPoint, largest
+from voxpop.models.noise.component import STEP, Component, ExpectedCounts, StartingPoint
 
 # Harder and easier tasks: noise variance times 1/39, 1/6.25, 1, 6.25, 39.
 _STEPS = np.arange(-4, 5, 2)
@@ -63,9 +63,9 @@ class Difficulty(Component):
         shares = counts.classes + 1.0 / len(counts.classes)
         return Difficulty(np.log(shares / shares.sum())) if self.is_on else self
 
-    def distance(self, other: Difficulty) -> float:
-        """Largest change of a share."""
-        return largest(np.exp(self.log_share) - np.exp(other.log_share))
+    def position(self) -> Floats:
+        """Shares of the classes."""
+        return np.exp(self.log_share)
 
     def facts(self, scale: Floats) -> dict[str, Any]:
         """Shares of the classes."""

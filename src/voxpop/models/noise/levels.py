@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.models.noise.component import STEP, Component, largest
+from voxpop.models.noise.component import STEP, Component
 
 
 class Shares(NamedTuple):
@@ -78,10 +78,9 @@ class Levels(Component):
         log_weights = log_weights - np.log(np.exp(log_weights).sum())
         return replace(self, variance=self.variance[kept], log_weights=log_weights)
 
-    def distance(self, other: Levels) -> float:
-        """Largest change of a share or of the logarithm of a level."""
-        shares = np.exp(self.log_weights) - np.exp(other.log_weights)
-        return max(largest(shares), largest(np.log(self.variance / other.variance)))
+    def position(self) -> Floats:
+        """Shares, and logarithms of the levels."""
+        return np.concatenate([np.exp(self.log_weights), np.log(self.variance)])
 
     def facts(self, scale: Floats) -> dict[str, Any]:
         """Levels and shares; a level is the variance on average over the coordinates."""

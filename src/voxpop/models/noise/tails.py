@@ -88,10 +88,9 @@ class Tails(Component):
         new = old + _EM_STEPS * (int(np.argmax(likelihood)) - old)
         return Tails(float(FREEDOMS[np.clip(new, 0, len(FREEDOMS) - 1)]), True)
 
-    def distance(self, other: Tails) -> float:
-        """A tenth of the change of the logarithm: tails differ little in what they do."""
-        old, new = (min(tails.freedom, _MOST_FREEDOM) for tails in (self, other))
-        return 0.1 * abs(float(np.log(old / new)))
+    def position(self) -> Floats:
+        """A tenth of the logarithm: tails of similar degrees of freedom differ little."""
+        return np.array([0.1 * np.log(min(self.freedom, _MOST_FREEDOM))])
 
     def facts(self, scale: Floats) -> dict[str, Any]:
         """Degrees of freedom, None for Gaussian noise."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.errors import require
-from voxpop.models.noise.component import Component, ExpectedCounts, StartingPoint, largest
+from voxpop.models.noise.component import Component, ExpectedCounts, StartingPoint
 
 # Variances of the prior, narrow to wide, as multiples of the variance of the tasks' means.
 _VARIANCES = 4.0 ** np.arange(-3, 2)
@@ -69,6 +69,6 @@ class Truths(Component):
         weight /= weight.sum(axis=1, keepdims=True)
         return replace(self, mean=counts.truth_pull / counts.truth_precision, weight=weight)
 
-    def distance(self, other: Truths) -> float:
-        """Largest change of a share."""
-        return largest(self.weight - other.weight)
+    def position(self) -> Floats:
+        """Shares of the mixture."""
+        return self.weight.ravel()
