@@ -187,7 +187,6 @@ class NoiseFit:
             on_sweep=on_sweep,
             warn=warn,
         )
-        self._parameters = parameters
         return self._fitted(parameters, trace, self._n_learned, accuracy)
 
     def fit_from_subset(
@@ -276,7 +275,7 @@ class NoiseFit:
         """Sum up the messages to each worker; with bias, set the zero of all biases."""
         levels, bias = parameters[Levels], parameters[Bias]
         if self._common:
-            log_level = self._certain_level()
+            log_level = _certain_level(self._common_likelihood(), len(self._informative))
         else:
             log_level = self._messages.level_sums() + levels.log_weights
         precision, pull = self._bias_sums(parameters)
@@ -297,19 +296,6 @@ class NoiseFit:
         """Log likelihood of all answers under each level; sorted, so that no order shows."""
         return np.asarray(np.sort(self._messages.level_sums(), axis=0).sum(axis=0))
 
-    def _certain_level(self) -> Floats:
-        """One level for all workers, held for certain after the first messages, (m, K).
-
-        A belief would differ from answer to answer, by what the answer itself says of it; and one
-        answer to a task of great size can say more than all others together.
-        """
-        likelihood = self._common_likelihood()
-        certain = np.zeros_like(likelihood)
-        if likelihood.any():
-            certain[:] = _IMPOSSIBLE
-            certain[np.argmax(likelihood)] = 0.0
-        return np.broadcast_to(certain, (self._data.answers.n_workers, len(certain)))
-
     def _fitted(
         self,
         parameters: NoiseParameters,
@@ -321,7 +307,8 @@ class NoiseFit:
         """Posterior of the truths and of the workers, in the users' units."""
         answers, scale, origin = self._data.answers, self._data.scale, self._data.origin
         given = _sweep_parameters(parameters, accuracy)
-        beliefs, _, bias = self._beliefs(parameters)
+        # Beliefs may move the zero of the biases, and the prior with it: a later fit goes on there.
+        beliefs, self._parameters, bias = self._beliefs(parameters)
         found, classes = self._messages.posterior(given, beliefs, PROBABILITIES)
         gold = answers.is_gold[:, None]
         if bias is not None:
@@ -379,6 +366,19 @@ def _sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepPara
         TruthPrior(truths.mean, truths.variance, truths.weight),
         accuracy,
     )
+
+
+def _certain_level(likelihood: Floats, n_workers: int) -> Floats:
+    """Hold the likeliest level for certain, for all workers, after the first messages (m, K).
+
+    A belief would differ from answer to answer, by what the answer itself says of it; and one
+    answer to a task of great size can say more than all others together.
+    """
+    certain = np.zeros_like(likelihood)
+    if likelihood.any():
+        certain[:] = _IMPOSSIBLE
+        certain[np.argmax(likelihood)] = 0.0
+    return np.broadcast_to(certain, (n_workers, len(certain)))
 
 
 def _relative_level(levels: Levels, posterior: Floats) -> Floats:

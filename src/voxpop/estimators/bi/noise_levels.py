@@ -13,19 +13,18 @@ from voxpop.estimators.baselines.averages import medians, variance_within_tasks
 from voxpop.estimators.baselines.nbi import NBI
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
-from voxpop.models.noise.levels import learn_shares
+from voxpop.models.noise.component import STEP
+from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
 
-# Levels a factor 10 apart find the range that the workers use, then levels a factor 2.5 apart
+# Levels a factor 10 apart find the range that the workers use, then levels a STEP of 2.5 apart
 # (1.6 in sd) fill it: a worker between two levels loses a few per cent of efficiency at most.
-_COARSE, _FINE = 10.0, 2.5
+_COARSE = 10.0
 _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
 # Weights need no more digits than this of the messages, and cost half as much with them. It is the
 # same whatever the accuracy asked for, and so are the levels.
 _LEARNING_ACCURACY = 1e-5
 # The weights are settled when none moves by more than this in a sweep.
 _SETTLED = 2e-3
-# A level that fewer than this many workers use, in expectation, is left out.
-_FEWEST_WORKERS = 0.02
 # Far below the noise of those beside them, workers look the same at every level. The lowest
 # level worth having is one that somebody's answers prefer to the next by this much, in nats.
 _PREFERENCE = 1.0
@@ -78,14 +77,10 @@ def learn_support(
     # Half a coarse step more on either side: the truth may lie between two levels. Between levels
     # far apart that are used (one wild answer is enough) nothing is filled in.
     margin = np.sqrt(_COARSE) * (1 + 1e-9)
-    candidates = np.array(_grid(low, high, _FINE))
+    candidates = np.array(_grid(low, high, STEP))
     near = np.abs(np.log(candidates[:, None] / coarse.levels)).min(axis=1) <= np.log(margin)
     fine, n_fine = learn(candidates[near].tolist(), _FINE_SWEEPS)
-    shown = ", ".join(
-        f"{level:.3g} ({weight:.0%})"
-        for level, weight in zip(fine.support, fine.weights or (), strict=True)
-        if weight >= 0.005
-    )
+    shown = shares_text(fine.levels, np.array(fine.weights))
     note = f"noise levels learned from the answers, with the share of workers: {shown}"
     return ChosenModel(fine, (note,), n_coarse + n_fine)
 
@@ -138,7 +133,7 @@ def _learn_weights(
     preferred = np.flatnonzero((likelihood[:, :-1] - likelihood[:, 1:] > _PREFERENCE).any(axis=0))
     lowest = preferred[0] if len(preferred) else n_levels - 1
     lowest = min(lowest, int(count.argmax()))
-    kept = np.flatnonzero((count >= _FEWEST_WORKERS) & (np.arange(n_levels) >= lowest))
+    kept = np.flatnonzero((count >= FEWEST_WORKERS) & (np.arange(n_levels) >= lowest))
     learned = model.with_levels(model.levels[kept].tolist(), np.exp(log_weights)[kept].tolist())
     return learned, trace.n_sweeps
 
@@ -163,7 +158,7 @@ def level_bounds(answers: Answers, min_answers: int = 1) -> tuple[float, float]:
     # A median of few answers is noisy itself, so the best workers may be far better than they
     # look against it; but nobody is better than the rounding of the answers.
     low = max(min(nearest, scale) * 1e-3, _rounding(answers), high * 1e-36)
-    return low, max(high, low * _FINE)
+    return low, max(high, low * STEP)
 
 
 def _scale(answers: Answers) -> float:

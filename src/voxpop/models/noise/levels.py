@@ -10,6 +10,9 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.models.noise.component import STEP, Component
 
+# A level that fewer than this many workers use, in expectation, is left out.
+FEWEST_WORKERS = 0.02
+
 
 class Shares(NamedTuple):
     """Result of EM on the shares of the levels: log weights (K,), workers at each, posteriors."""
@@ -38,6 +41,12 @@ def learn_shares(log_likelihood: Floats, log_weights: Floats, n_steps: int = 1) 
         count = np.sort(posterior, axis=0).sum(axis=0)  # sorted: the same in any order of workers
         weights = (count + 1.0 / n_levels) / (m + 1.0)
     return Shares(np.log(weights), count, posterior)
+
+
+def shares_text(sizes: Floats, shares: Floats) -> str:
+    """Name levels and the share of workers at each, leaving out those that hardly anybody has."""
+    named = zip(sizes, shares, strict=True)
+    return ", ".join(f"{size:.3g} ({share:.0%})" for size, share in named if share >= 0.005)
 
 
 @dataclass(frozen=True, eq=False)
