@@ -20,8 +20,8 @@ import numpy as np
 
 import voxpop as vp
 from benchmarks.workloads import ROOT, WORKLOADS, parse, print_head, print_table
-from voxpop.estimators.bi.fitted import Fitted
-from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.inference.engine import Engine, native_is_installed
 from voxpop.inference.mixture_messages import Integrals
 from voxpop.models.noise import Noise
@@ -48,7 +48,7 @@ def clocked(method: Callable[..., object], name: str, times: Times) -> Callable[
     return run
 
 
-def fit(answers: vp.Answers, backend: str, times: Times) -> Fitted:
+def fit(answers: vp.Answers, backend: str, times: Times) -> NoiseFitted:
     """Fit once, a few sweeps long."""
     noise = Noise(tails="learn", bias=True)
     methods = {
@@ -59,7 +59,8 @@ def fit(answers: vp.Answers, backend: str, times: Times) -> Fitted:
     with patch.multiple(Integrals, **methods), warnings.catch_warnings():
         # So few sweeps converge nowhere.
         warnings.simplefilter("ignore")
-        found = NoisyFit(answers, noise, Engine(backend=backend), "auto").run(1e-5, SWEEPS, None)
+        fitting = NoiseFit(prepare(answers), noise, Engine(backend=backend), "auto")
+        found = fitting.fit(1e-5, SWEEPS, 1e-9)
     key = f"fit of {2 * SWEEPS} sweeps"
     times[key] = min(times.get(key, np.inf), time.process_time() - start)
     return found

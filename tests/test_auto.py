@@ -27,9 +27,9 @@ from voxpop import (
     assign_regular,
     simulate,
 )
-from voxpop.estimators.auto.auto import neighbourhood
-from voxpop.estimators.auto.calibration_checks import judge
-from voxpop.estimators.leave_one_out import others_mean, others_median
+from voxpop.estimators.auto.calibration_checks import scatter_left
+from voxpop.estimators.auto.subset import neighbourhood
+from voxpop.estimators.leave_one_out import leave_one_out_means, leave_one_out_medians
 from voxpop.inference.engine import native_is_installed
 
 Floats = NDArray[np.float64]
@@ -155,11 +155,11 @@ def test_judges_have_a_zero_and_a_scale_of_their_own(seed: int) -> None:
     own = offset[answers.worker] + factor[answers.worker] * answers.value[:, 0]
     other = replace(answers, value=own[:, None])
     found = [
-        judge(a, np.ones(a.n_edges, dtype=bool), truth[a.task], np.ones(1))
+        scatter_left(a, np.ones(a.n_edges, dtype=bool), truth[a.task], np.ones(1))
         for a in (answers, other)
     ]
     np.testing.assert_allclose(found[0].line, found[1].line, rtol=1e-9)
-    shifted = judge(answers, np.ones(500, dtype=bool), truth[answers.task] + 1e3, np.ones(1))
+    shifted = scatter_left(answers, np.ones(500, dtype=bool), truth[answers.task] + 1e3, np.ones(1))
     np.testing.assert_allclose(shifted.offset, found[0].offset, rtol=1e-9)
     assert (found[0].line < answers.worker_degree).all()
 
@@ -222,7 +222,7 @@ def test_nothing_non_finite_comes_out(case: str) -> None:
 
 def test_others_are_what_is_left() -> None:
     answers = crowd(1, n_tasks=20, per_worker=6, dimension=2)[0]
-    mean, median = others_mean(answers), others_median(answers)
+    mean, median = leave_one_out_means(answers), leave_one_out_medians(answers)
     for edge in range(answers.n_edges):
         same = (answers.task == answers.task[edge]) & (np.arange(answers.n_edges) != edge)
         np.testing.assert_allclose(mean[edge], answers.value[same].mean(axis=0))

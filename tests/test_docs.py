@@ -19,7 +19,7 @@ from voxpop.cli import main
 from voxpop.inference.engine import native_is_installed
 from voxpop.paper import experiments
 from voxpop.paper.demo import compare, demo_crowd, demo_methods
-from voxpop.paper.experiments import Effort
+from voxpop.paper.experiments.runner import Effort
 
 ROOT = Path(__file__).parent.parent
 ONE_INSTANCE = Effort(name="one", instances=1, heavy=1, draws=1, resamples=2, n_tasks=60)

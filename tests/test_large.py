@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from tests.test_noise import crowd
 from voxpop import BI, Answers, Auto, ConvergenceWarning, Noise, Result
 from voxpop.estimators import plug_in
-from voxpop.estimators.auto.auto import neighbourhood
+from voxpop.estimators.auto.subset import neighbourhood
 from voxpop.estimators.bi import noise_fit
-from voxpop.estimators.bi.fitted import Fitted
-from voxpop.estimators.bi.noise_fit import NoisyFit
-from voxpop.estimators.bi.noise_levels import level_bounds, telling_workers
+from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_levels import informative_workers, level_bounds
 from voxpop.inference.engine import Engine, native_is_installed
 
 Floats = NDArray[np.float64]
@@ -27,13 +27,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def follow(answers: Answers, noise: Noise, limit: int, support: str = "auto") -> Fitted:
-    part = neighbourhood(answers, limit)
-    known = NoisyFit(part, noise, ENGINE, support, fewest=5).run(1e-6, 300, None, warn=False)
-    return NoisyFit(answers, noise, ENGINE, support, scale=known.scale).follow(known, 1e-6, 300)
+def follow(answers: Answers, noise: Noise, limit: int, support: str = "auto") -> NoiseFitted:
+    part = prepare(neighbourhood(answers, limit))
+    known = NoiseFit(part, noise, ENGINE, support, 5).fit(1e-6, 300, 1e-6, warn=False)
+    whole = NoiseFit(prepare(answers, known.scale), noise, ENGINE, support)
+    return whole.fit_from_subset(known, 1e-6, 300)
 
 
-def mse(fitted: Fitted, truth: Floats) -> float:
+def mse(fitted: NoiseFitted, truth: Floats) -> float:
     return float(np.mean((fitted.posterior.estimate - truth) ** 2))
 
 
@@ -59,7 +60,7 @@ def test_what_a_part_teaches_serves_all(
     """
     answers, truth, _, _ = crowd(5, n_tasks=720, **drawn)  # type: ignore[arg-type]
     ours = follow(answers, noise, answers.n_edges // 6, support)
-    whole = NoisyFit(answers, noise, ENGINE, support).run(1e-6, 300, None, warn=False)
+    whole = NoiseFit(prepare(answers), noise, ENGINE, support).fit(1e-6, 300, 1e-6, warn=False)
     away = (ours.posterior.estimate - whole.posterior.estimate) / np.sqrt(whole.posterior.variance)
     assert np.sqrt(np.mean(away**2)) < 0.3
     assert mse(ours, truth) < 1.06 * mse(whole, truth)
@@ -81,20 +82,35 @@ def test_it_stops_where_a_sweep_of_all_changes_little(
 
 def test_all_tasks_speaking_one_by_one_say_what_they_say_together() -> None:
     answers = crowd(7, n_tasks=60, dimension=2)[0]
-    learned = NoisyFit(answers, Noise(), ENGINE, "auto").run(1e-3, 20, None, warn=False).learned
+    data = prepare(answers)
+    learned = NoiseFit(data, Noise(), ENGINE, "auto").fit(1e-3, 20, 1e-6, warn=False).parameters
+    given = noise_fit._sweep_parameters(learned, 1e-6)
     messages = []
     for cuts in (1, 3):
-        fit = NoisyFit(answers, Noise(), ENGINE, "auto")
-        integrals = fit._integrals
-        integrals.start(len(learned.levels), 1)
-        beliefs, _ = fit._believe(learned)
+        fit = NoiseFit(data, Noise(), ENGINE, "auto")
+        fit._reset(learned)
+        integrals = fit._messages
+        beliefs, _, _ = fit._beliefs(learned)
         changes = []
         for cut in range(cuts):
             among = np.arange(answers.n_tasks) % cuts == cut if cuts > 1 else None
-            changes.append(integrals.sweep(learned.law(1e-6), beliefs, 0.0, 0.0, among)[0])
+            changes.append(integrals.sweep(given, beliefs, 0.0, 0.0, among)[0])
         messages.append((integrals.message, max(changes)))
     np.testing.assert_array_equal(messages[0][0], messages[1][0])
     assert messages[0][1] == messages[1][1]
+
+
+@pytest.mark.parametrize("noise", [Noise(), Noise(bias=True), Noise(tails="learn", truths="learn")])
+def test_a_fit_goes_on_from_where_it_stopped(noise: Noise) -> None:
+    """A rough fit made finer takes few more sweeps, and comes to what a fine one comes to."""
+    answers = crowd(13, bias_sd=3.0)[0]
+    fit = NoiseFit(prepare(answers), noise, ENGINE, "auto")
+    rough = fit.fit(5e-3, 12, 1e-4, warn=False)
+    ours = fit.fit(1e-6, 300, 1e-6, warn=False)
+    fine = NoiseFit(prepare(answers), noise, ENGINE, "auto").fit(1e-6, 300, 1e-6, warn=False)
+    away = (ours.posterior.estimate - fine.posterior.estimate) / np.sqrt(fine.posterior.variance)
+    assert np.abs(away).max() < 0.05
+    assert ours.learning_sweeps - rough.learning_sweeps < 0.8 * fine.learning_sweeps
 
 
 def large(answers: Answers) -> Result:
@@ -145,9 +161,9 @@ def test_who_has_one_answer_tells_nothing_of_how_workers_differ() -> None:
     centre = np.array([np.median(core.value[core.task == i]) for i in range(60)])
     value = np.r_[core.value[:, 0], centre[task[core.n_edges :]] + rng.normal(0, 4, 2000)]
     both = Answers.from_arrays(task, worker, value)
-    assert telling_workers(both, 5).sum() == core.n_workers
+    assert informative_workers(both, 5).sum() == core.n_workers
     assert level_bounds(both, 5)[0] > 1e3 * level_bounds(both)[0]
-    assert telling_workers(both, 10**6).all()
+    assert informative_workers(both, 10**6).all()
 
 
 @pytest.mark.parametrize("dimension", [1, 2])
@@ -171,7 +187,7 @@ def test_biases_settle_where_workers_are_alike_in_noise() -> None:
     """One level leaves nothing to say of levels; it goes on until the biases rest, too."""
     answers, _, bias, _ = crowd(12, n_tasks=300, bias_sd=8.0)
     ours = follow(answers, Noise(bias=True), 600, "common")
-    assert len(ours.levels) == 1
+    assert ours.level_posterior.shape[1] == 1
     assert ours.trace.converged
     assert ours.trace.n_sweeps > 3
-    assert np.corrcoef(ours.bias[:, 0], bias[:, 0])[0, 1] > 0.95
+    assert np.corrcoef(ours.columns["worker_bias"][:, 0], bias[:, 0])[0, 1] > 0.95

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voxpop.inference.kernels.mixture import Block, Grid, Heard, Prediction
+from voxpop.inference.kernels.mixture import Block, Grid, Heard
+from voxpop.results.prediction import Prediction
 
 from voxpop.arrays import Floats
 from voxpop.inference.engine import Engine, native_is_installed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,13 @@ from scipy.stats import truncnorm
 
 from tests.conftest import make_crowd, random_tree
 from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_regular
-from voxpop.estimators.bi.em_steps import FREEDOMS, make_grid
-from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.inference.engine import Engine
-from voxpop.models.noise import tail_shares
+from voxpop.models.noise import COMPONENTS, LEARNABLE, NoiseParameters
+from voxpop.models.noise.tails import tail_shares
+from voxpop.models.noise.component import StartingPoint
+from voxpop.models.noise.tails import FREEDOMS
 
 Floats = NDArray[np.float64]
 
@@ -51,10 +55,15 @@ def crowd(
     return answers, truth[tasks], bias[workers], multiple[tasks]
 
 
+def fit_levels(answers: Answers, noise: Noise, support: tuple[float, ...]) -> NoiseFitted:
+    data = prepare(answers, np.ones(answers.dimension))
+    return NoiseFit(data, noise, Engine(), support).fit(1e-7, 200, 1e-7)
+
+
 def test_without_anything_on_it_is_bi() -> None:
     answers = make_crowd(0, dimension=1, n_tasks=40).answers
     support = (10.0, 100.0, 1000.0)
-    ours = NoisyFit(answers, Noise(), Engine(accuracy=1e-7), support).run(1e-6, 100, None)
+    ours = fit_levels(answers, Noise(), support)
     plain = BI(support=support, inference="integrate").fit(answers)
     sd = plain.sd
     np.testing.assert_allclose(ours.posterior.estimate / sd, plain.estimate / sd, atol=1e-4)
@@ -68,9 +77,9 @@ def test_left_out_predictions_are_refits_on_trees(seed: int) -> None:
     support = (10.0, 1000.0)
 
     def fit(part: Answers) -> tuple[Floats, Floats]:
-        found = NoisyFit(part, Noise(), Engine(accuracy=1e-7), support).run(1e-7, 200, None)
+        found = fit_levels(part, Noise(), support)
         assert found.audit is not None
-        return found.audit.truth_mean, found.posterior.estimate
+        return found.audit.truth, found.posterior.estimate
 
     truth, _ = fit(answers)
     checked = 0
@@ -90,7 +99,7 @@ def test_bounds_cut_the_posterior() -> None:
     value = np.array([-1.0, 0.5, 2.0, 99.0, 103.0, 104.0, 50.0, 52.0, 54.0])
     task, worker = np.repeat([0, 1, 2], 3), np.tile([0, 1, 2], 3)
     answers = Answers.from_arrays(task, worker, value)
-    found = NoisyFit(answers, Noise(bounds=(0.0, 100.0)), Engine(), (9.0,)).run(1e-6, 50, None)
+    found = fit_levels(answers, Noise(bounds=(0.0, 100.0)), (9.0,))
     sd = np.sqrt(3.0)
     for i, mean in enumerate(value.reshape(3, 3).mean(axis=1)):
         cut = truncnorm((0 - mean) / sd, (100 - mean) / sd, loc=mean, scale=sd)
@@ -172,7 +181,7 @@ def test_one_level_for_all_is_recovered() -> None:
     np.testing.assert_allclose(np.sqrt(found.worker_variance), 3.0, rtol=0.08)
 
 
-def test_truths_drawn_to_the_usual_are_better_where_answers_are_few() -> None:
+def test_estimates_pulled_to_the_average_are_better_where_answers_are_few() -> None:
     rng = np.random.default_rng(5)
     task, worker = np.repeat(np.arange(300), 2), np.tile(np.arange(60), 10)
     truth = rng.normal(50, 3, 300)
@@ -242,11 +251,42 @@ def test_units_names_and_rows_do_not_matter_with_everything_on() -> None:
 
 
 def test_the_grid_holds_what_it_should() -> None:
+    start = StartingPoint(np.array([1.0, 2.5, 6.25]), np.log(np.full(3, 1 / 3)), np.zeros((1, 1)))
     for freedom in (*FREEDOMS[::12].tolist(), np.inf):
         assert tail_shares(freedom).sum() == pytest.approx(1.0)
-        grid = make_grid((1.0, 2.5, 6.25), freedom, 5)
-        np.testing.assert_allclose(grid.mixing.sum(axis=2), 1.0)
-        assert grid.variance.min() >= 1.0 - 1e-6
+        noise = Noise(tails=freedom, difficulty=True)
+        variance, mixing = NoiseParameters.initial(noise, start).grid()
+        np.testing.assert_allclose(mixing.sum(axis=2), 1.0)
+        assert mixing.shape == (5, 3, len(variance))
+        assert variance.min() >= 1.0 - 1e-6
+
+
+def test_every_component_can_be_switched_on_and_is_told_of() -> None:
+    """By its name, in words of its own, on the command line and in the guide."""
+    assert Noise().summary() == "Gaussian noise"
+    everything = Noise(bounds=(0, 1)).learning(*LEARNABLE)
+    assert everything.learned == tuple(LEARNABLE.values())
+    assert len(set(everything.summary().split(", "))) >= len(COMPONENTS)
+    guide, commands = (
+        (Path(__file__).parent.parent / "docs" / page).read_text()
+        for page in ("guide.md", "commands.md")
+    )
+    assert f"`{','.join(LEARNABLE)}`" in commands
+    for component in COMPONENTS:
+        assert f"\n{component.name}\n    {component.about[:20]}" in (Noise.__doc__ or "")
+        assert f"| `{component.name}=" in guide
+        for beside in component.compared_with:
+            assert component in Noise().learning(component.name, *beside).learned
+
+
+def test_a_component_sees_its_own_steps_among_those_of_others() -> None:
+    """Answers counted on the grid are told apart by the steps that led there."""
+    start = StartingPoint(np.array([1.0, 2.5]), np.log(np.full(2, 0.5)), np.zeros((1, 1)))
+    parameters = NoiseParameters.initial(Noise(tails=3.0, difficulty=True), start)
+    pairs = 100.0 * parameters.grid()[1]
+    steps = parameters._expected_steps(pairs)
+    assert steps.size == len(tail_shares(3.0))
+    np.testing.assert_allclose(steps.ravel(), 1000.0 * tail_shares(3.0))
 
 
 @pytest.mark.parametrize(

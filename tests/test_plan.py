@@ -34,7 +34,7 @@ from voxpop import (
     simulate,
 )
 from voxpop.cli import main
-from voxpop.collect.planning.learn_crowd import luck, pilot_error
+from voxpop.collect.planning.learn_crowd import pilot_error, rmse_sampling_sd
 
 CROWD = Model(support=(10, 100, 1000))
 
@@ -216,10 +216,10 @@ def test_luck_is_what_campaigns_differ_by() -> None:
     rng = np.random.default_rng(0)
     measured = measure_error(model, rng, n_tasks=300, per_task=3, per_worker=20, crowds=40)
     assert measured.spread is not None
-    expected = luck(model, 3, 300, 45, rng)
+    expected = rmse_sampling_sd(model, 3, 300, 45, rng)
     assert measured.spread / (2 * measured.mse) == pytest.approx(expected, rel=0.4)
-    assert luck(model, 3, 300, 4500, rng) < expected
-    assert luck(model, 3, 30_000, 45, rng) < expected
+    assert rmse_sampling_sd(model, 3, 300, 4500, rng) < expected
+    assert rmse_sampling_sd(model, 3, 30_000, 45, rng) < expected
 
 
 def test_the_docs_example_runs() -> None:

@@ -78,7 +78,7 @@ def aggregate(
     if no_report:
         report.unlink(missing_ok=True)  # that of an earlier result
     else:
-        from voxpop.present.report import write_report
+        from voxpop.present.report.page import write_report
 
         write_report(table, result, report, truth=true, title=common.source_name(answers))
     names = f"tasks.{file_format}, workers.{file_format}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from voxpop.data.answers import Answers
     from voxpop.data.objects import Objects
-    from voxpop.estimators import Estimator
+    from voxpop.estimators.base import Estimator
     from voxpop.results.result import Result
 
 Function = Callable[..., Any]
@@ -83,11 +83,14 @@ def _levels(context: click.Context, parameter: click.Parameter, text: str | None
 
 def _noise(_: click.Context, __: click.Parameter, text: str | None) -> set[str] | None:
     """Parse ``tails,bias``."""
-    known = {"tails", "bias", "difficulty", "truths"}
-    parts = set(text.split(",")) if text else set()
-    if not parts <= known:
-        raise click.BadParameter(f"expected some of {','.join(sorted(known))}, got {text!r}")
-    return parts if text else None
+    if not text:
+        return None
+    from voxpop.models.noise import LEARNABLE
+
+    parts = set(text.split(","))
+    if not parts <= set(LEARNABLE):
+        raise click.BadParameter(f"expected some of {','.join(sorted(LEARNABLE))}, got {text!r}")
+    return parts
 
 
 def _together(*options: Decorator) -> Decorator:
@@ -230,7 +233,7 @@ def stated_levels(support: tuple[float, ...] | str | None) -> tuple[float, ...] 
 
 def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     """Make the estimator from what :func:`take_answers` leaves of :data:`estimator_options`."""
-    from voxpop.estimators import make_estimator
+    from voxpop.estimators.registry import make_estimator
     from voxpop.models.noise import Noise
 
     given = {name: item for name, item in settings.items() if item is not None}
@@ -238,14 +241,7 @@ def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     if bounds is not None and len(bounds) != 2:
         raise ConfigError(f"bounds must be a lowest and a highest number, got {len(bounds)}")
     if parts is not None or (bounds is not None and method != "auto"):
-        on = parts or set()
-        given["noise"] = Noise(
-            tails="learn" if "tails" in on else float("inf"),
-            bias="bias" in on,
-            difficulty="difficulty" in on,
-            truths="learn" if "truths" in on else "flat",
-            bounds=bounds,
-        )
+        given["noise"] = Noise(bounds=bounds).learning(*(parts or ()))
     elif bounds is not None:
         given["bounds"] = bounds
     return make_estimator(method, given)

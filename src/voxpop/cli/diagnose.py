@@ -39,7 +39,7 @@ def diagnose(
     from voxpop.present.terminal import show_diagnosis
     from voxpop.results.agreement import agreement
     from voxpop.results.diagnosis import diagnose as find_flags
-    from voxpop.results.diagnosis import effect_of_removing
+    from voxpop.results.diagnosis.removing import effect_of_removing
 
     read = common.take_answers(settings)
     estimator = common.build_estimator(method, settings)

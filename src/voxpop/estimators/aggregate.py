@@ -33,7 +33,7 @@ def aggregate(
         ``duplicates``, ``format``, ``question``, ``missing``, ``objects``, ``looked``, ``query``.
         ``Answers`` take none of them.
     """
-    from voxpop.estimators import make_estimator  # which imports this module
+    from voxpop.estimators.registry import make_estimator
 
     estimator = make_estimator(method) if isinstance(method, str) else method
     if not isinstance(estimator, Estimator) or isinstance(estimator, type):

@@ -7,14 +7,13 @@ from scipy.special import ndtr
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.estimators.leave_one_out import NO_WEIGHT, weighted_left_out
 from voxpop.results.audit import Audit
 
 # Beyond this many numbers only the summary of the audit is kept.
 MOST_KEPT = 4_000_000
 # Tasks per block, which bounds the memory.
 _TASKS_AT_ONCE = 50_000
-# A share of a task's weight that is zero but for rounding.
-NO_WEIGHT = 1e-9
 
 
 def plug_in_audit(
@@ -36,17 +35,9 @@ def plug_in_audit(
         ptr = answers.task_ptr[first : first + _TASKS_AT_ONCE + 1]
         here = slice(ptr[0], ptr[-1])
         task, worker, value = answers.task[here], answers.worker[here], answers.value[here]
-        start, local = ptr[:-1] - ptr[0], task - first
         weight = (least / np.maximum(variance, least))[worker]
-        origin = value[start][local]
-        pull = weight[:, None] * (value - origin)
-        total = np.add.reduceat(weight, start)[local]
-        others = total - weight
-        told = (answers.task_degree[task] > 1) & (others > NO_WEIGHT * total)
-        safe = np.where(told, others, 1.0)
-        mean = (np.add.reduceat(pull, start)[local] - pull) / safe[:, None]
-        seen = np.where(told[:, None], origin + mean, origin)
-        of_truth = least / safe
+        seen, others, told = weighted_left_out(value, weight, task - first, ptr[:-1] - ptr[0])
+        of_truth = least / others
         gold = answers.is_gold[task]
         seen[gold], of_truth[gold] = estimate[task[gold]], 0.0
         usable[here], truth[here] = told | gold, seen

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a table of estimates needs none of these at run time
     from voxpop.estimators.base import OnSweep
     from voxpop.paper.demo import MethodRun
     from voxpop.results.agreement import Agreement
-    from voxpop.results.diagnosis import Diagnosis
+    from voxpop.results.diagnosis.flags import Diagnosis
     from voxpop.results.explain import Explanation
     from voxpop.results.metrics import Score
     from voxpop.results.result import Result

@@ -66,7 +66,7 @@ class Calibration:
 
     def summary(self) -> str:
         """Say how far estimates were shrunk, in a few words; nothing where they were not."""
-        return f"moved {self.shrinkage:.0%} of the way to the {self.towards}" * bool(self.shrinkage)
+        return f"shrunk {self.shrinkage:.0%} towards the {self.towards}" * bool(self.shrinkage)
 
     def then(self, other: Calibration) -> Calibration:
         """Add the parts of another calibration that do something."""

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from voxpop.arrays import Floats, Ids
 from voxpop.errors import DataError, shorten
 from voxpop.inference.kernels.posterior import mixture_quantiles
-from voxpop.models.noise import tail_shares, tail_steps
+from voxpop.models.noise.tails import tail_shares, tail_steps
 from voxpop.results.result import Result
 
 # Components have at least this share of the variance of the widest: a point has no quantiles.

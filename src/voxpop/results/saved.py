@@ -12,15 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from voxpop.data.tables import (
-    id_kind,
-    make_folder,
-    matrix,
-    open_table,
-    replacing,
-    restore_ids,
-    write_table,
-)
+from voxpop.data.ids import id_kind, restore_ids
+from voxpop.data.tables import make_folder, matrix, open_table, replacing, write_table
 from voxpop.errors import DataError, require
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.results.audit import Audit

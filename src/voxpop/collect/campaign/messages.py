@@ -28,7 +28,7 @@ from voxpop.inference.message_passing import (
     noise_unit,
     task_groups,
 )
-from voxpop.inference.message_passing import blocks as in_blocks
+from voxpop.inference.numpy_kernels import blocks as in_blocks
 from voxpop.models.model import Model
 
 # A worker's sum has room for so many messages before the quantum is chosen anew.

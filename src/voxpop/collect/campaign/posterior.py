@@ -12,7 +12,7 @@ from voxpop.arrays import Floats
 from voxpop.collect.campaign.ledger import Growing, Ledger
 from voxpop.collect.campaign.messages import Messages
 from voxpop.collect.campaign.selection import shrink_variances
-from voxpop.estimators.base import make_result, worker_noise
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result

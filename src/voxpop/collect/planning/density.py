@@ -18,7 +18,7 @@ from voxpop.arrays import Codes, Floats, Index
 from voxpop.collect.assignment.random_graphs import assign_degrees
 from voxpop.data.answers import Answers
 from voxpop.errors import require
-from voxpop.estimators import BI
+from voxpop.estimators.bi.bi import BI
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model

@@ -9,24 +9,24 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.bi.bi import BI
-from voxpop.estimators.leave_one_out import others_mean
+from voxpop.estimators.bi.noise_levels import learn_support
+from voxpop.estimators.leave_one_out import jackknife_error, leave_one_out_means
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
+from voxpop.models.noise.component import STEP
+from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
 from voxpop.models.theory import oracle_mse, oracle_variance, oracle_variances
 
-# Levels of the grid are a factor 2.5 apart, as BI learns them, and reach so far past its ends:
-# BI drops a level that its own loose weights leave empty, and EM may want it back.
-_SPACING, _MARGIN = 2.5, 2.0
+# Levels of the grid are a STEP apart, as BI learns them, and reach so far past its ends: BI drops a
+# level that its own loose weights leave empty, and EM may want it back.
+_MARGIN = 2.0
 # EM steps between two sweeps, and most sweeps. With few answers per worker EM moves by less than
 # a thousandth a step for hundreds of steps, so steps must be cheap and the rest strict.
 _STEPS, _MOST_SWEEPS, _SETTLED = 100, 40, 1e-3
 _ACCURACY = 1e-5
 # A weight that no worker supports is kept above zero, for its logarithm.
 _LEAST_WEIGHT = 1e-6
-# A level that fewer than this many workers use, in expectation, is left out.
-_FEWEST_WORKERS = 0.02
-# An answer is held against at least two others: one alone is its own mean, whatever it weighs.
+# An answer is compared with at least two others: one alone is its own mean, whatever its weight.
 _FEWEST_ANSWERS = 3
 # Shares of trust that are weighed against each other.
 _SHARES = np.linspace(0.0, 1.0, 201)
@@ -38,7 +38,7 @@ _DRAWS = 400
 class LearnedCrowd:
     """Noise levels and their weights, and how many workers of the pilot stand behind each.
 
-    ``trust``, from 0 to 1, is how far left-out answers bear out what was found of the workers: see
+    ``trust``, from 0 to 1, is how far left-out answers confirm the workers' weights: see
     :func:`trust_in_weights`.
     """
 
@@ -48,12 +48,7 @@ class LearnedCrowd:
 
     def summary(self) -> str:
         """Say in one line who was found."""
-        weights = np.array(self.model.weights)
-        shown = ", ".join(
-            f"{np.sqrt(level):.3g} ({weight:.0%})"
-            for level, weight in zip(self.model.levels, weights, strict=True)
-            if weight >= 0.005
-        )
+        shown = shares_text(np.sqrt(self.model.levels), np.array(self.model.weights))
         return f"{self.count.sum():.0f} workers in the pilot; noise sd (share): {shown}"
 
     def draw_weights(self, n: int, rng: np.random.Generator) -> Floats:
@@ -64,39 +59,31 @@ class LearnedCrowd:
 def learn_crowd(answers: Answers) -> LearnedCrowd:
     """Learn the workers' noise levels and weights from a pilot.
 
-    Starts from the levels that ``BI(support="auto")`` finds. BI needs its weights to tell workers
-    apart, and stops when they hardly move; a plan needs them to count workers, so here they are
-    taken to the end::
-
-        π_k ← (Σ_u b_u(k) + 1/K) / (m + 1),   b_u(k) ∝ π_k L_u(k)                          (M21)
-
-    with the likelihoods L_u(k) from the messages, renewed by a sweep after every 100 steps.
+    Starts from the levels of ``BI(support="auto")``. BI needs their weights to tell workers apart,
+    and stops EM early; a plan needs them to count workers, so here EM (M21) runs to its end, with
+    messages updated by a sweep after every 100 steps.
     """
-    found = BI(accuracy=_ACCURACY).fit(answers)
-    low, high = found.levels[0] / _MARGIN, found.levels[-1] * _MARGIN
-    n_levels = int(np.ceil(np.log(high / low) / np.log(_SPACING))) + 1
-    model = Model(support=np.geomspace(low, high, n_levels).tolist(), dimension=answers.dimension)
-    messages = Engine(accuracy=_ACCURACY).open(answers, model)
+    engine = Engine(accuracy=_ACCURACY)
+    base = Model(support=(1.0,), dimension=answers.dimension)
+    found = learn_support(answers, base, engine).model.levels
+    low, high = found[0] / _MARGIN, found[-1] * _MARGIN
+    n_levels = int(np.ceil(np.log(high / low) / np.log(STEP))) + 1
+    model = base.with_levels(np.geomspace(low, high, n_levels).tolist())
+    messages = engine.open(answers, model)
     weights = np.array(model.weights)
-    count = weights * answers.n_workers
     for sweep in range(_MOST_SWEEPS):
         messages.sweep()
-        log_likelihood = messages.sums * messages.quantum
-        likelihood = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
         before = weights
-        for _ in range(_STEPS):
-            belief = likelihood * weights
-            belief /= belief.sum(axis=1, keepdims=True)
-            count = np.sort(belief, axis=0).sum(axis=0)  # sorted: the same in any row order
-            weights = (count + 1.0 / n_levels) / (answers.n_workers + 1.0)
-        weights = np.maximum(weights, _LEAST_WEIGHT)
+        shares = learn_shares(np.asarray(messages.sums * messages.quantum), np.log(before), _STEPS)
+        weights = np.maximum(np.exp(shares.log_weights), _LEAST_WEIGHT)
         messages.log_weights = np.log(weights)
-        # The first messages know nothing of each other: two more before the weights may rest.
+        # The first messages do not depend on each other: two more before EM may stop.
         if sweep > 2 and np.abs(weights - before).max() < _SETTLED:
             break
-    kept = count >= _FEWEST_WORKERS
+    count = shares.n_workers
+    kept = count >= FEWEST_WORKERS
     learned = model.with_levels(model.levels[kept].tolist(), weights[kept].tolist())
-    # What a worker is worth at a task: as his answers to the other tasks have it.
+    # The weight of a worker at a task, from the answers to the other tasks.
     elsewhere = messages.sums[answers.worker] - messages.messages().sum(axis=1)
     belief = softmax(elsewhere * messages.quantum + np.log(weights), axis=1)
     trust = trust_in_weights(answers, 1.0 / (belief @ model.levels))
@@ -104,64 +91,58 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
 
 
 def trust_in_weights(answers: Answers, weight: Floats) -> float:
-    """How much of what sets workers apart is borne out by left-out answers, from 0 to 1.
+    """How far left-out answers confirm the weights of the workers, from 0 to 1.
 
-    Every answer is predicted from the others of its task: by their mean y, all workers alike, and
-    by their mean x with the weight (E,) of each, what its worker is worth by the other tasks. The
-    share of the way from y to x that predicts best, every worker a judge like every other, is ::
+    Every answer A is predicted from the others of its task: by their mean y, all workers alike, and
+    by their mean x with the weight (E,) that each worker has by the other tasks. The share of the
+    way from y to x that predicts best, with all workers weighted alike, is ::
 
         t = Σ (A - y)(x - y) / Σ (x - y)²
 
-    It is one where workers differ as found, and nought where weighing them moves the estimates
-    without taking them nearer to what the next worker says. Its standard error is that of the
-    jackknife over workers or over tasks, the larger. What is returned is the mean of what that
-    leaves possible of the share, all from 0 to 1 being as likely beforehand: a half where there is
-    nothing to hold answers against.
+    It is one where workers differ as found, and zero where weighting them moves the estimates but
+    takes them no nearer to the next worker's answer. Its standard error is that of the jackknife
+    over workers or over tasks, the larger. The posterior mean of the share is returned, under a
+    uniform prior from 0 to 1: a half where no answer can be compared with others.
     """
     usable = (answers.task_degree[answers.task] >= _FEWEST_ANSWERS) & ~answers.is_gold[answers.task]
     if not usable.any():
         return 0.5
-    plain = others_mean(answers)[usable]
-    move = others_mean(answers, weight)[usable] - plain
+    plain = leave_one_out_means(answers)[usable]
+    move = leave_one_out_means(answers, weight)[usable] - plain
     gain = ((answers.value[usable] - plain) * move).sum(axis=1)
     size = (move**2).sum(axis=1)
-    error, freedom = 0.0, np.inf
-    for owner in (answers.task[usable], answers.worker[usable]):
-        present = np.bincount(owner) > 0
-        n = int(present.sum())
-        rest = size.sum() - np.bincount(owner, size)[present]
-        if n < 2 or rest.min() <= 0:
-            return 0.5
-        without = (gain.sum() - np.bincount(owner, gain)[present]) / rest
-        error = max(error, float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())))
-        freedom = min(freedom, n - 1.0)
+    owners = (answers.task[usable], answers.worker[usable])
+    error = jackknife_error(gain, size, owners)
+    if not np.isfinite(error):
+        return 0.5
+    freedom = min(len(np.unique(owner)) for owner in owners) - 1.0
     apart = (_SHARES - gain.sum() / size.sum()) / max(error, 1e-6)
     likelihood = softmax(-0.5 * (freedom + 1.0) * np.log1p(apart**2 / freedom))
     return float(likelihood @ _SHARES)
 
 
 def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) -> float:
-    """Relative standard error that a pilot of few workers leaves in a predicted RMSE.
+    """Relative standard error of a predicted RMSE from learning the crowd in a small pilot.
 
-    From weights drawn as the pilot leaves them, and the strong oracle's RMSE under each: what the
-    share of good workers does to it, it does to BI's.
+    From weights drawn as the pilot leaves them possible, and the strong oracle's RMSE under each:
+    the share of good workers changes BI's as it changes the oracle's.
     """
     weights = crowd.draw_weights(_DRAWS, rng)
     drawn = np.sqrt(oracle_variances(crowd.model, weights, per_task, 1.0))
     return float(np.std(drawn) / np.sqrt(oracle_variance(crowd.model, per_task, 1.0)))
 
 
-def luck(
+def rmse_sampling_sd(
     model: Model, per_task: float, n_tasks: int, n_workers: int, rng: np.random.Generator
 ) -> float:
     """Relative standard deviation of the RMSE from one campaign to the next.
 
-    Of two causes: which workers came, so many of each level, and how far off their answers to so
-    many tasks happen to be. Both as the strong oracle has them::
+    It has two causes: how many workers of each level came, and how far off their answers to a
+    finite number of tasks happen to be. Both are computed for the strong oracle::
 
         Var[MSE] ≈ Var_n[f(n / m)] + (d (d + 2) E[1/W²] - (d E[1/W])²) / n_tasks,
 
-    f(π) the expected MSE under weights π, and n the multinomial numbers of m workers.
+    with f(π) the expected MSE under weights π, and n the multinomial numbers of m workers.
     """
     weights = rng.multinomial(n_workers, np.array(model.weights), _DRAWS) / n_workers
     d, mean = model.dimension, oracle_mse(model, per_task)

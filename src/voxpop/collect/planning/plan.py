@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from voxpop.collect.planning.density import PredictedError, predict_error
-from voxpop.collect.planning.learn_crowd import LearnedCrowd, luck, pilot_error
+from voxpop.collect.planning.learn_crowd import LearnedCrowd, pilot_error, rmse_sampling_sd
 from voxpop.errors import ConfigError, require
 from voxpop.models.model import Model
 from voxpop.models.theory import oracle_mse
@@ -333,7 +333,7 @@ class _PlanSearch:
             cost=self._cost(n_answers, gold),
             prediction=prediction,
             crowd_error=crowd_error,
-            luck=luck(self._model, per_task, self.n_tasks, n_workers, rng),
+            luck=rmse_sampling_sd(self._model, per_task, self.n_tasks, n_workers, rng),
         )
 
     def _rng(self, *key: int) -> np.random.Generator:

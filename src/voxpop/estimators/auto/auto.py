@@ -1,28 +1,32 @@
-"""Auto: compare noise models by how well they predict left-out answers, and take what is shown."""
+"""Auto: compare noise models by leave-one-out prediction, choose one, refit it and calibrate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
-
-import numpy as np
+from functools import partial
+from typing import ClassVar, Literal
 
 from voxpop.data.answers import Answers
-from voxpop.data.sums import sum_by_task
-from voxpop.estimators.auto.compare import Contest, usable_answers
+from voxpop.estimators.auto.choose import Choice, choose, squared_error
+from voxpop.estimators.auto.compare import Candidate, ModelComparison
+from voxpop.estimators.auto.shrinkage import find_shrinkage
+from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average
 from voxpop.estimators.bi.bi import BI, Support
-from voxpop.estimators.bi.fitted import noisy_result
-from voxpop.estimators.bi.noise_fit import NoisyFit
+from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.inference.engine import Engine
-from voxpop.models.noise import Noise
+from voxpop.models.noise import COMPONENTS, Noise
+from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration
 from voxpop.results.result import Result
 
-# What the winner's settings say that the result's go on saying.
+# Error of an integral that is good enough for a comparison.
+_COMPARED_ACCURACY = 1e-4
+# Settings of the winner that the result keeps.
 _KEPT = ("support_used", "weights_used", "inference_used", "columns")
 
 
@@ -30,22 +34,22 @@ _KEPT = ("support_used", "weights_used", "inference_used", "columns")
 class Auto(Estimator):
     """Fit several noise models, and keep the one that the answers themselves show to be best.
 
-    Each candidate predicts every answer from the others. Out go those that predict worse, in
-    squared error, than the best by more than chance (over workers and tasks, all comparisons taken
-    together), or worse than mean or median once all workers count alike: agreement is then no sign
-    of being right. Of the rest the highest log density wins, or the simplest that chance cannot
-    tell from it. At last the winner is held against the plain mean and the median: where one of
-    those would have improved its predictions, the estimates go that far towards it (M38)-(M39).
+    Each candidate predicts every answer from the others. It is rejected if its squared error is
+    significantly above that of the best (over workers and tasks, for all comparisons together), or
+    above that of the mean or median once all workers count alike: agreement is then no sign of
+    being right. The simplest of the rest whose log density is not significantly below the highest
+    is kept. Its estimates are shrunk towards the mean or median, as far as that significantly
+    improves its predictions (M38)-(M39).
 
     Parameters
     ----------
     bounds
         Lowest and highest value a truth can have.
     contest_answers
-        With more answers than this, times coordinates, the contest is held on a part of the tasks,
-        and a richer model has to be worth it. The winner takes over what it learned there: on all
-        answers only the shares of the levels and the spread of biases are learned on, and messages
-        settle to half a per cent, which moves no estimate by a hundredth of its sd.
+        With more answers than this, times coordinates, models are compared on a part of the tasks,
+        and a richer model has to be worth its cost. The winner takes over what it learned there: on
+        all answers only the shares of the levels and the spread of biases are learned further, and
+        messages settle to half a per cent, which moves no estimate by a hundredth of its sd.
     max_iter, tol, accuracy, backend, threads
         As in :class:`BI`.
     """
@@ -58,7 +62,7 @@ class Auto(Estimator):
     backend: str = "auto"
     threads: int = 1
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "compares noise models on left-out answers, takes what is shown best"
+    summary: ClassVar[str] = "compares noise models by leave-one-out prediction and keeps the best"
 
     def __post_init__(self) -> None:
         self._bi(Noise(bounds=self.bounds), "auto")
@@ -79,101 +83,117 @@ class Auto(Estimator):
         part = neighbourhood(answers, self.contest_answers // answers.dimension)
         usable = usable_answers(part)
         if not usable.any():
-            return self._without_contest(answers, on_sweep)
-        engine = Engine(backend=self.backend, accuracy=1e-4, threads=self.threads)
-        whole = part is answers
-        contest = Contest(part, usable, self.bounds, engine, on_sweep, is_part=not whole)
-        winner, reason = contest.decide()
+            return self._without_comparison(answers, on_sweep)
+        comparison = self._compare(part, usable, part is not answers, on_sweep)
+        choice = choose(comparison)
+        refitted = self._refit(answers, comparison, choice.candidate, on_sweep)
+        return self._calibrate(answers, comparison, choice, refitted)
+
+    def _compare(
+        self, answers: Answers, usable: Mask, is_part: bool, on_sweep: OnSweep | None
+    ) -> ModelComparison:
+        """Fit the noise models worth comparing to the same answers, and score their predictions.
+
+        Whether truths have a distribution worth knowing is decided first, for all that follow, and
+        once more for the winner alone.
+        """
+        engine = Engine(backend=self.backend, accuracy=_COMPARED_ACCURACY, threads=self.threads)
+        comparison = ModelComparison(prepare(answers), usable, engine, is_part, on_sweep)
+        flat = Noise(bounds=self.bounds)
+        comparison.enter(flat, "auto")
+        comparison.enter(flat.learning("truths"), "auto")
+        base = min(comparison.candidates, key=squared_error).noise
+        comparison.enter(flat, "common")
+        for component in COMPONENTS:
+            if component.compared_alike:
+                comparison.enter(base.learning(component.name), "common")
+        richer = [base.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
+        for noise in sorted(richer, key=lambda noise: len(noise.learned)):
+            comparison.enter(noise, "auto")
+        if choose(comparison).candidate.support == "common":
+            for component in COMPONENTS:
+                if component.refines_alike:
+                    comparison.enter(flat.learning(component.name), "common")
+        winner = choose(comparison).candidate
+        truths: Literal["flat", "learn"] = "flat" if winner.noise.truths == "learn" else "learn"
+        comparison.enter(replace(winner.noise, truths=truths), winner.support)
+        return comparison
+
+    def _refit(
+        self,
+        answers: Answers,
+        comparison: ModelComparison,
+        winner: Candidate,
+        on_sweep: OnSweep | None,
+    ) -> Refitted:
+        """Fit the winner to all answers, from where its comparison stopped."""
         chosen = self._bi(winner.noise, winner.support)
-        fit = chosen.fit if whole else self._follow(chosen, contest, part, on_sweep)
-        # In several coordinates the contest has units of its own, and so have its levels.
-        if whole and chosen.is_plain and answers.dimension == 1:
-            result = chosen.fit_levels(answers, contest.plain, on_sweep)
-        else:
-            result = fit(answers, on_sweep)
+        again = partial(chosen.fit, on_sweep=on_sweep)
         audit = winner.result.audit
         assert audit is not None
-        if whole and not chosen.is_plain:
-            audit = result.audit or audit
-        hedge = contest.hedge(audit, winner.result.noise.tails)
-        result = hedge.apply(answers, result)
-        if whole and chosen.is_plain:
+        if chosen.is_plain and not comparison.is_part:
+            # In several coordinates the comparison has units of its own, and so have its levels.
+            if answers.dimension > 1:
+                return Refitted(again(answers), audit, again, stretch=True)
+            result = chosen.fit_levels(answers, comparison.start[0], on_sweep)
+            return Refitted(result, audit, again, stretch=True)
+        known = winner.fit.fit(
+            self.tol, self.max_iter, self.accuracy, on_sweep, warn=not comparison.is_part
+        )
+        if not comparison.is_part:
+            result = known.result(plain_settings(chosen))
+            return Refitted(result, result.audit or audit, again)
+        engine = Engine(backend=self.backend, accuracy=self.accuracy, threads=self.threads)
+        of_part = known.result({}).audit
+
+        def fit(answers: Answers) -> Result:
+            data = prepare(answers, known.scale)
+            whole = NoiseFit(data, chosen.noise, engine, chosen.support)
+            found = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
+            return found.result(plain_settings(chosen), of_part)
+
+        return Refitted(fit(answers), audit, fit)
+
+    def _calibrate(
+        self, answers: Answers, comparison: ModelComparison, choice: Choice, refitted: Refitted
+    ) -> Result:
+        """Shrink the estimates, stretch the intervals, and say what was chosen and why."""
+        winner, audit = choice.candidate, refitted.audit
+        shrinkage = find_shrinkage(comparison, audit, winner.result.noise.tails)
+        result = shrinkage.apply(answers, refitted.result)
+        if refitted.stretch:
             stretch = Calibration(stretch=max(audit.stretch, 1.0))
             result = replace(result.calibrated(stretch), audit=audit)
         settings = plain_settings(self) | {
             "chosen": winner.name,
-            "reason": reason,
-            "contest": contest.table(),
-            "contest_answers_used": part.n_edges,
-            **{k: v for k, v in result.settings.items() if k in _KEPT},
+            "reason": choice.reason,
+            "contest": comparison.table(),
+            "contest_answers_used": comparison.data.answers.n_edges,
+            **{name: result.settings[name] for name in _KEPT if name in result.settings},
         }
-        sentence = f"chose {winner.name}: {reason}"
-        if hedge.share:
-            moved = result.calibration.summary()
-            sentence += f"; {moved}, which left-out answers show to be needed"
+        sentence = f"chose {winner.name}: {choice.reason}"
+        if shrinkage.share:
+            sentence += f"; {result.calibration.summary()}, which predicts left-out answers better"
         result = replace(result, settings=settings, notes=(sentence, *result.notes))
-        return widen_by_gold(lambda a: hedge.apply(a, fit(a, on_sweep)), answers, result)
+        return widen_by_gold(lambda a: shrinkage.apply(a, refitted.again(a)), answers, result)
 
-    def _follow(
-        self, chosen: BI, contest: Contest, part: Answers, on_sweep: OnSweep | None
-    ) -> Callable[[Answers, OnSweep | None], Result]:
-        """Learn the winner's parameters on the part; return what fits all answers by them."""
-        engine = Engine(backend=self.backend, accuracy=self.accuracy, threads=self.threads)
-        learning = NoisyFit(part, chosen.noise, engine, chosen.support, fewest=contest.fewest)
-        known = learning.run(self.tol, self.max_iter, on_sweep, levels=contest.levels, warn=False)
-        audit = noisy_result(part, {}, known).audit
-
-        def fit(answers: Answers, on_sweep: OnSweep | None) -> Result:
-            fitting = NoisyFit(answers, chosen.noise, engine, chosen.support, scale=known.scale)
-            found = fitting.follow(known, self.tol, self.max_iter, on_sweep)
-            return noisy_result(answers, plain_settings(chosen), found, audit)
-
-        return fit
-
-    def _without_contest(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
-        """Without a second answer to any task there is nothing to compare: the mean it is."""
+    def _without_comparison(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
+        """Without a second answer to any task there is nothing to compare: take the mean."""
         result = Average().fit(answers, on_sweep)
-        reason = "no task has answers enough to hold any against the others"
+        reason = "no task has enough answers to compare any with the others"
         settings = plain_settings(self) | {"chosen": "mean", "reason": reason}
         return replace(result, settings=settings, notes=(f"took the mean: {reason}",))
 
 
-def neighbourhood(answers: Answers, limit: int) -> Answers:
-    """A connected part of at most about ``limit`` answers: tasks whose workers hang together.
+@dataclass(frozen=True, eq=False)
+class Refitted:
+    """The winner fitted to all answers: the result, its audit, and how to fit other answers alike.
 
-    Tasks are taken breadth first from the task whose workers have the most answers, so that
-    workers inside keep all of theirs; a random choice of tasks would leave them with one each.
-    Where there is a choice, tasks are shuffled as they stand when sorted by their answers: neither
-    names, nor rows, nor units decide it, and no task has the advantage.
+    The intervals of the paper's BI, which has no audit of its own, are still to be stretched.
     """
-    if answers.n_edges <= limit:
-        return answers
-    taken = np.zeros(answers.n_tasks, dtype=bool)
-    seen = np.zeros(answers.n_workers, dtype=bool)
-    activity = sum_by_task(answers, answers.worker_degree[answers.worker].astype(float)[:, None])
-    first = answers.task_ptr[:-1]
-    low, high = (f.reduceat(answers.value[:, 0], first) for f in (np.minimum, np.maximum))
-    rank = np.empty(answers.n_tasks, dtype=np.int64)
-    rank[np.lexsort((high, low))] = np.random.default_rng(0).permutation(len(rank))
-    start = int(np.lexsort((rank, -activity[:, 0] / answers.task_degree))[0])
-    frontier, budget = np.array([start]), limit
-    task_of = answers.task[answers.by_worker]
-    while len(frontier) and budget > 0:
-        kept = frontier[np.cumsum(answers.task_degree[frontier]) <= budget]
-        taken[kept] = True
-        budget -= int(answers.task_degree[kept].sum())
-        if len(kept) < len(frontier):
-            break
-        edges = np.flatnonzero(np.isin(answers.task, kept))
-        workers = np.unique(answers.worker[edges])
-        workers = workers[~seen[workers]]
-        seen[workers] = True
-        spans = [
-            task_of[answers.worker_ptr[u] : answers.worker_ptr[u + 1]] for u in workers.tolist()
-        ]
-        reached = np.unique(np.concatenate(spans)) if spans else np.empty(0, dtype=np.int64)
-        reached = reached[~taken[reached]]
-        frontier = reached[np.argsort(rank[reached])]
-    if not taken.any():
-        taken[start] = True
-    return answers.part(taken)
+
+    result: Result
+    audit: Audit
+    again: Callable[[Answers], Result]
+    stretch: bool = False
+

@@ -1,8 +1,8 @@
-"""Workers as judges of truths that were found without them, whatever their habits.
+"""Calibration checks: truths found without a worker held against his answers, whatever his habits.
 
-A model that knows a worker's habits predicts his answers, whatever it makes of the truths; and who
-says little of anything is near to all that is near zero. So workers judge truths alone, each with
-an offset of his own, or with an offset and a scale.
+A model that knows a worker's habits predicts his answers, whatever it makes of the truths; and a
+worker who gives small answers to everything is near to all that is near zero. So the truths alone
+are checked, with an offset for each worker, or with an offset and a slope.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from scipy.special import stdtrit
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 
-# Three equal answers may be three equal tasks; five are a habit.
-FEWEST_TO_TELL = 5
+MIN_ANSWERS = 5
+"""Three equal answers may be three equal tasks; five are a habit."""
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
-    """What truths leave of each worker's scatter (m,); nothing for workers too little is seen of.
+class ScatterLeft:
+    """What truths leave unexplained of each worker's answers (m,); 0 for workers with too few.
 
-    ``line`` is the share that a line through his answers leaves, times their number; ``offset`` the
-    sum of squares about the truths themselves, shifted.
+    ``line`` is the share left by a straight line through his answers, times their number;
+    ``offset`` the sum of squares about the truths, shifted.
     """
 
     line: Floats
     offset: Floats
 
 
-def judge(answers: Answers, usable: NDArray[np.bool_], truth: Floats, scale: Floats) -> Judgement:
-    """Let workers judge truths (E, d) by their usable answers; ``scale`` (d,) is the unit."""
+def scatter_left(
+    answers: Answers, usable: NDArray[np.bool_], truth: Floats, scale: Floats
+) -> ScatterLeft:
+    """Hold truths (E, d) against the usable answers of each worker; ``scale`` (d,) is the unit."""
     owner, m = answers.worker[usable], answers.n_workers
     n = np.bincount(owner, minlength=m)
 
@@ -48,22 +50,22 @@ def judge(answers: Answers, usable: NDArray[np.bool_], truth: Floats, scale: Flo
     largest = max(float(np.abs(x).max()), float(np.abs(y).max())) or 1.0
     xx, xy, yy = (sums((u / largest) * (v / largest)) for u, v in ((x, x), (x, y), (y, y)))
     explained = np.divide(xy**2, xx * yy, out=np.zeros_like(xx), where=xx * yy > 0)
-    enough = n >= FEWEST_TO_TELL
-    return Judgement(
+    enough = n >= MIN_ANSWERS
+    return ScatterLeft(
         np.where(enough, n * (1.0 - explained.mean(axis=1)), 0.0),
         np.where(enough, (xx - 2.0 * xy + yy).sum(axis=1), 0.0) * largest**2,
     )
 
 
 def no_worse(ours: Floats, simple: Floats, rounding: float) -> bool:
-    """Compare errors per worker, in total and worker by worker; who has none does not count."""
+    """Compare errors in total and worker by worker, over the workers who have any."""
     present = (ours > 0) | (simple > 0)
     ours, simple = ours[present], simple[present] * (1.0 + rounding)
     return bool(ours.sum() <= simple.sum() and (ours <= simple).sum() >= 0.5 * len(ours))
 
 
-def shown_better(ours: Floats, simple: Floats, level: float) -> bool:
-    """Tell whether errors per worker are lower by more than chance has between workers."""
+def significantly_better(ours: Floats, simple: Floats, level: float) -> bool:
+    """Tell whether errors per worker are lower by more than chance explains between workers."""
     present = (ours > 0) | (simple > 0)
     gain = (simple - ours)[present]
     if len(gain) < 2:

@@ -9,15 +9,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import softmax
 
+from voxpop.arrays import WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_truth
 from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
-from voxpop.estimators.bi.fitted import noisy_result
-from voxpop.estimators.bi.noise_fit import NoisyFit
-from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
-from voxpop.estimators.iterate import iterate_until
+from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings, repeat
 from voxpop.estimators.make_result import make_result, worker_noise
+from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
@@ -138,9 +138,11 @@ class BI(Estimator):
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         if not self.is_plain:
-            fit = NoisyFit(answers, self.noise, self._engine(), self.support)
-            found = fit.run(self.tol, self.max_iter, on_sweep)
-            return noisy_result(answers, plain_settings(self), found)
+            # Levels that are given are in the users' units.
+            scale = None if isinstance(self.support, str) else np.ones(answers.dimension)
+            fit = NoiseFit(prepare(answers, scale), self.noise, self._engine(), self.support)
+            found = fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep)
+            return found.result(plain_settings(self))
         return self.fit_levels(answers, self._choose_model(answers, on_sweep), on_sweep)
 
     def fit_levels(
@@ -149,14 +151,11 @@ class BI(Estimator):
         """Aggregate the answers under the paper's noise, with levels that were chosen before."""
         model = chosen.model
         messages = self._engine().open(answers, model)
-        log_weights = model.log_weights
-
-        def sweep(damping: float) -> float:
-            return messages.sweep(damping)[0]
-
-        trace = repeat(sweep, tol=self.tol, max_iter=self.max_iter, what="BI", on_sweep=on_sweep)
+        trace = iterate_until(
+            lambda damping: messages.sweep(damping)[0], self.tol, self.max_iter, "BI", on_sweep
+        )
         moments = messages.posterior(PROBABILITIES)
-        belief = softmax(messages.sums * messages.quantum + log_weights, axis=1)
+        belief = softmax(messages.sums * messages.quantum + model.log_weights, axis=1)
         workers = worker_noise(belief, model, between=self.support == "auto")
         settings = plain_settings(self) | {
             "support_used": list(model.support),

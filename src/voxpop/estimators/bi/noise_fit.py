@@ -1,151 +1,185 @@
-"""BI under a rich noise model: learn its parameters beside the messages, then let them settle."""
+"""BI under a noise model: learn its parameters beside the messages, then let these settle."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import weighted_means, with_gold
+from voxpop.data.sums import with_gold
 from voxpop.estimators.base import OnSweep
-from voxpop.estimators.bi.em_steps import (
-    BiasBelief,
-    Learned,
-    begin,
-    believe_bias,
-    class_steps,
-    learn_bias,
-    learn_common_level,
-    learn_counts,
-    learn_shares,
-    shift_truths,
-)
-from voxpop.estimators.bi.fitted import Fitted
-from voxpop.estimators.bi.initialise import (
-    LEARNING_SWEEPS,
-    coordinate_scale,
-    crowds,
-    origins,
-    start_from,
-    starting_levels,
-)
-from voxpop.estimators.bi.noise_levels import telling_workers
 from voxpop.estimators.iterate import iterate_until
+from voxpop.estimators.make_result import make_result, worker_noise
+from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
+from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
+from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior, stretched
-from voxpop.inference.message_passing import MessagePassing, WorkerBias
+from voxpop.inference.message_passing import (
+    MessagePassing,
+    SweepParameters,
+    TruthPrior,
+    WorkerBias,
+)
 from voxpop.models.model import Model
-from voxpop.models.noise import STEP, Noise
-from voxpop.results.result import PROBABILITIES, Trace
+from voxpop.models.noise import Noise, NoiseParameters
+from voxpop.models.noise.bias import Bias, BiasPosterior
+from voxpop.models.noise.bounds import Bounds
+from voxpop.models.noise.component import StartingPoint, WorkerEvidence
+from voxpop.models.noise.difficulty import Difficulty
+from voxpop.models.noise.levels import Levels, learn_shares
+from voxpop.models.noise.truths import Truths
+from voxpop.models.noise_facts import NoiseFacts
+from voxpop.results.audit import Audit
+from voxpop.results.calibration import Calibration
+from voxpop.results.result import PROBABILITIES, Result, Trace
 
-# Learning needs no more digits than this of an integral, and the parameters no more than that.
-_LEARNING_ACCURACY = 1e-4
-_SETTLED = 5e-3
+# Most sweeps in which parameters are learned; they need no more digits than this of an integral,
+# and stop when they change by less than this.
+_LEARNING_SWEEPS, _LEARNING_ACCURACY, _SETTLED = 40, 1e-4, 5e-3
 _FIRST_SWEEPS = 4
 # Messages about biases push the answers of a task back and forth; half a step at a time settles.
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
-# Of a crowd so large that its parameters come from a part, nobody sees more digits than these.
-_LARGE_TOL, _LARGE_ACCURACY, _STILL = 5e-3, 1e-5, 0.3
+# A crowd so large that its parameters come from a part of it needs no more digits than these.
+_LARGE_TOL, _LARGE_ACCURACY = 5e-3, 1e-5
+# A task is recomputed only if a worker's belief moved by more than this share of the tolerance.
+_STALE = 0.3
 _LARGE_LEARNING, _SHARE_STEPS = 5, 5
 # Log odds against a level that no message about a single answer can outweigh.
 _IMPOSSIBLE = -1e12
 
 
-class NoisyFit:
-    """One data set and one noise model: learn, settle, sum up."""
+@dataclass(frozen=True, eq=False)
+class NoiseFitted:
+    """What a fit under a noise model found, in the users' units.
+
+    ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
+    and on average over the coordinates. ``columns`` are what components say of tasks and workers,
+    by their field of :class:`Result`.
+    """
+
+    answers: Answers
+    posterior: Posterior
+    level_posterior: Floats
+    parameters: NoiseParameters
+    answer_variance: float
+    columns: dict[str, Floats]
+    audit: Audit | None
+    trace: Trace
+    learning_sweeps: int
+    scale: Floats
+    on_grid: bool
+
+    def result(self, settings: dict[str, Any], of_part: Audit | None = None) -> Result:
+        """Make a result; where there is no audit, with that of a part of the answers."""
+        levels = self.parameters[Levels]
+        model = Model(
+            support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
+            weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
+        )
+        audit = self.audit
+        if audit is None and of_part is not None:
+            audit = Audit.from_dict(of_part.to_dict())
+        result = make_result(
+            self.answers,
+            settings | levels.settings(self.scale) | {"learning_sweeps": self.learning_sweeps},
+            self.posterior,
+            worker_noise(self.level_posterior, model, between=self.on_grid),
+            self.trace,
+            audit=audit,
+        )
+        facts = self.parameters.facts(self.scale)
+        noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
+        result = replace(result, noise=noise, **self.columns)
+        return result.calibrated(Calibration(stretch=1.0 if audit is None else max(audit.stretch, 1)))
+
+
+class NoiseFit:
+    """One data set and one noise model: the messages, and the parameters learned beside them."""
 
     def __init__(
         self,
-        answers: Answers,
+        data: PreparedAnswers,
         noise: Noise,
         engine: Engine,
         support: object,
-        scale: Floats | None = None,
-        fewest: int = 1,
+        min_answers: int = 1,
     ) -> None:
         """Take ``support`` as :class:`BI` does: "auto", "common", or levels of equal weight.
 
-        ``scale`` (d,) is the unit of each coordinate, if it is not to be found in these answers;
-        ``fewest`` answers make a worker one to learn from (:func:`telling_workers`).
+        Workers with ``min_answers`` are learned from (:func:`informative_workers`).
         """
-        self._telling = telling_workers(answers, fewest)
-        self._answers, self._noise, self._engine = answers, noise, engine
-        self._common = support == "common"
-        explicit = not isinstance(support, str)
-        self._scale = np.ones(answers.dimension) if explicit else coordinate_scale(answers)
-        self._scale = self._scale if scale is None else scale
-        self._origin = origins(answers)
-        self._scaled = replace(answers, value=answers.value / self._scale)
-        self._explicit = support if explicit else None
-        gold = np.full(self._origin.shape, np.nan) if answers.gold is None else answers.gold
-        self._relative = (answers.value - self._origin[answers.task]) / self._scale
-        self._gold = (gold - self._origin) / self._scale
-        self._messages: MessagePassing
-        self._crowd, self._anchored = crowds(answers)
+        self._data, self._noise, self._engine, self._support = data, noise, engine, support
+        self._informative = informative_workers(data.answers, min_answers)
+        self._on_grid, self._common = support == "auto", support == "common"
+        self._part, self._anchored = data.part, data.anchored
         if noise.truths == "learn":
             # Truths of one distribution tie all parts of the crowd together.
-            self._crowd = np.zeros_like(self._crowd)
-            self._anchored = np.array([self._anchored.any()])
+            self._part = np.zeros_like(data.part)
+            self._anchored = np.array([data.anchored.any()])
+        self._messages: MessagePassing
+        self._parameters: NoiseParameters | None = None
+        self._n_learned = 0
 
-    def run(
+    def fit(
         self,
         tol: float,
         max_iter: int,
-        on_sweep: OnSweep | None,
+        accuracy: float,
+        on_sweep: OnSweep | None = None,
         levels: Floats | None = None,
         warn: bool = True,
-    ) -> Fitted:
+    ) -> NoiseFitted:
         """Learn the parameters, then pass messages with these fixed until they settle.
 
-        ``levels`` are those to start from, if :func:`starting_levels` was asked before.
+        ``levels`` are those to start from, if :func:`starting_levels` was asked before. Called
+        again, it goes on from where it stopped.
         """
-        learned = self._start(levels, on_sweep)
-        self._messages = self._open(learned)
-        n_learning, n_learned = min(max_iter, LEARNING_SWEEPS), 0
-        lowest = float(learned.levels[0])
+        parameters = self._parameters or self._start(levels, on_sweep)
 
         def learn(damping: float) -> float:
-            nonlocal learned, n_learned
-            before = learned
-            beliefs, bias = self._believe(learned)
-            learned = learned if bias is None else shift_truths(learned, bias)
+            nonlocal parameters
+            before = parameters
+            beliefs, parameters, _ = self._beliefs(parameters)
             if self._common:
-                learned = learn_common_level(learned, self._common_likelihood(), lowest)
-            learned = self._learn_of_workers(learned, beliefs)
+                best = parameters[Levels].moved_to_best(self._common_likelihood())
+                parameters = parameters.replace(best)
+            parameters = self._learn_from_workers(parameters, beliefs)
             _, counts = self._messages.sweep(
                 damping,
-                parameters=learned.law(_LEARNING_ACCURACY),
-                bias=beliefs.about_bias(_BIAS_DAMPING),
+                parameters=_sweep_parameters(parameters, _LEARNING_ACCURACY),
+                bias=beliefs.bias(_BIAS_DAMPING),
                 is_counted=True,
             )
             assert counts is not None
-            learned = learn_counts(learned, self._noise, counts, self._answers.n_tasks)
-            n_learned += 1
-            # The first messages know nothing of each other: a few more before anything may rest.
-            return learned.distance(before) if n_learned > _FIRST_SWEEPS else np.inf
+            parameters = parameters.learn_from_counts(counts)
+            self._n_learned += 1
+            # The first messages do not depend on each other: a few more before EM may stop.
+            return parameters.distance(before) if self._n_learned > _FIRST_SWEEPS else np.inf
 
-        learning = iterate_until(
+        iterate_until(
             learn,
             tol=_SETTLED,
-            max_iter=n_learning,
+            max_iter=min(max_iter, _LEARNING_SWEEPS),
             what="learning the noise",
             on_sweep=on_sweep,
             dampings=(0.0, 0.3),
             warn=False,
         )
-        accuracy = max(self._engine.accuracy, _FINEST_ACCURACY)
+        accuracy = max(accuracy, _FINEST_ACCURACY)
 
         def settle(damping: float) -> float:
-            nonlocal learned
-            beliefs, bias = self._believe(learned)
-            learned = learned if bias is None else shift_truths(learned, bias)
-            about = beliefs.about_bias(max(damping, _BIAS_DAMPING))
-            return self._messages.sweep(damping, parameters=learned.law(accuracy), bias=about)[0]
+            nonlocal parameters
+            beliefs, parameters, _ = self._beliefs(parameters)
+            given = _sweep_parameters(parameters, accuracy)
+            bias = beliefs.bias(max(damping, _BIAS_DAMPING))
+            return self._messages.sweep(damping, parameters=given, bias=bias)[0]
 
         trace = iterate_until(
             settle,
@@ -155,210 +189,244 @@ class NoisyFit:
             on_sweep=on_sweep,
             warn=warn,
         )
-        return self._sum_up(learned, trace, learning.n_sweeps, accuracy)
+        return self._fitted(parameters, trace, self._n_learned, accuracy)
 
-    def follow(
-        self, part: Fitted, tol: float, max_iter: int, on_sweep: OnSweep | None = None
-    ) -> Fitted:
+    def fit_from_subset(
+        self, known: NoiseFitted, tol: float, max_iter: int, on_sweep: OnSweep | None = None
+    ) -> NoiseFitted:
         """Take over what was learned on a part of these answers, and let all messages settle.
 
-        For a few sweeps what is learned of the workers alone, which costs nothing, goes on being
-        learned. A task speaks again when a worker of its has since moved by part of the tolerance.
+        For a few sweeps, what messages to the workers tell without another integral is learned
+        on. A task is recomputed only if the belief of one of its workers has moved by a share of
+        the tolerance since (residual scheduling).
         """
-        answers, tol = self._answers, max(tol, _LARGE_TOL)
-        common = int(part.level_posterior[0].argmax()) if self._common else None
-        start = start_from(answers, self._relative, self._gold, part.learned, common, on_sweep)
-        learned = start.learned
-        self._messages = self._open(learned)
-        self._messages.resume(start.message, 1.0)
+        answers, tol = self._data.answers, max(tol, _LARGE_TOL)
+        common = int(known.level_posterior[0].argmax()) if self._common else None
+        message, parameters = initial_messages(self._data, known.parameters, common, on_sweep)
+        self._reset(parameters)
+        self._messages.resume(message, 1.0)
         accuracy = max(self._engine.accuracy, _LARGE_ACCURACY)
         moved, before, n_sweeps = np.zeros(answers.n_workers), None, 0
-        # What each worker had moved by when the task last spoke to it.
-        heard = np.full(answers.n_edges, -np.inf)
+        # How far each worker had moved when the task of an answer was last computed.
+        last = np.full(answers.n_edges, -np.inf)
 
         def settle(damping: float) -> float:
-            nonlocal learned, moved, before, n_sweeps
-            beliefs, bias = self._believe(learned)
-            learned = learned if bias is None else shift_truths(learned, bias)
+            nonlocal parameters, moved, before, n_sweeps
+            beliefs, parameters, bias = self._beliefs(parameters)
             if n_sweeps < _LARGE_LEARNING:
-                learned = self._learn_of_workers(learned, beliefs, _SHARE_STEPS)
+                parameters = self._learn_from_workers(parameters, beliefs, _SHARE_STEPS)
             step = np.inf if before is None else beliefs.distance(before)
             moved = moved if before is None else moved + step
             before = beliefs
             now = moved[answers.worker]
-            stale = np.logical_or.reduceat(now - heard > _STILL * tol, answers.task_ptr[:-1])
-            spoken = stale[answers.task]
-            heard[spoken] = now[spoken]
-            about = beliefs.about_bias(max(damping, _BIAS_DAMPING))
-            change, _ = self._messages.sweep(
-                damping, parameters=learned.law(accuracy), bias=about, tasks=stale
-            )
+            stale = np.logical_or.reduceat(now - last > _STALE * tol, answers.task_ptr[:-1])
+            renewed = stale[answers.task]
+            last[renewed] = now[renewed]
+            given = _sweep_parameters(parameters, accuracy)
+            about = beliefs.bias(max(damping, _BIAS_DAMPING))
+            change, _ = self._messages.sweep(damping, parameters=given, bias=about, tasks=stale)
             n_sweeps += 1
-            # Messages about levels say nothing of whether biases have settled.
+            # Messages about levels do not say whether biases have settled.
             return change if bias is None else max(change, float(np.max(step)))
 
         trace = iterate_until(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
         if on_sweep is not None:
             on_sweep("estimates", 1, np.inf, tol)
         audited = answers.value.size <= MOST_KEPT
-        return self._sum_up(learned, trace, part.learning_sweeps, accuracy, audited)
+        return self._fitted(parameters, trace, known.learning_sweeps, accuracy, audited)
 
-    def _open(self, learned: Learned) -> MessagePassing:
+    def _start(self, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
+        """Parameters to start from, and empty messages."""
+        data = self._data
+        if not isinstance(self._support, str):
+            levels = Model(support=self._support).levels  # type: ignore[arg-type]
+        elif levels is None:
+            levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)[1]
+        log_weights = np.full(len(levels), -np.log(len(levels)))
+        start = StartingPoint(levels, log_weights, data.task_means)
+        parameters = NoiseParameters.initial(self._noise, start)
+        self._reset(parameters)
+        return parameters
+
+    def _reset(self, parameters: NoiseParameters) -> None:
         """Lay out all messages, flat."""
-        answers, bounds = self._answers, self._noise.bounds
-        d = answers.dimension
-        return MessagePassing(
-            answers,
-            Model(support=learned.levels.tolist(), dimension=d),
-            self._scale,
+        data = self._data
+        self._messages = MessagePassing(
+            data.answers,
+            Model(
+                support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension
+            ),
+            data.scale,
             "integrate",
             _LEARNING_ACCURACY,
             self._engine.kernels(),
             learned=True,
-            n_classes=len(learned.log_class),
-            bounds=None if bounds is None else np.repeat(np.array(bounds)[:, None], d, axis=1),
-            has_bias=learned.bias_variance.size > 0,
+            n_classes=len(parameters[Difficulty].steps),
+            bounds=np.repeat(np.array(Bounds.interval(self._noise.bounds))[:, None], len(data.scale), 1),
+            has_bias=parameters[Bias].is_on,
         )
 
-    def _start(self, levels: Floats | None, on_sweep: OnSweep | None) -> Learned:
-        means = weighted_means(self._scaled, np.ones(self._answers.n_edges))
-        if self._explicit is not None:
-            model = Model(support=self._explicit)  # type: ignore[arg-type]
-            return begin(self._noise, model.levels, model.log_weights, means)
-        if levels is None:
-            levels = starting_levels(self._answers, self._engine, on_sweep).levels
-        return begin(self._noise, levels, np.full(len(levels), -np.log(len(levels))), means)
+    def _learn_from_workers(
+        self, parameters: NoiseParameters, beliefs: WorkerBeliefs, n_steps: int = 1
+    ) -> NoiseParameters:
+        """Learn what messages to the workers tell: shares of levels (M21), and components (M37)."""
+        levels, informative = parameters[Levels], self._informative
+        own = beliefs.log_level[informative]
+        posterior = softmax(own, axis=1)
+        if self._on_grid:
+            shares = learn_shares(own - levels.log_weights, levels.log_weights, n_steps)
+            levels = replace(levels, log_weights=shares.log_weights)
+            posterior = shares.posterior
+            parameters = parameters.replace(levels)
+        evidence = WorkerEvidence(
+            levels.variance,
+            _relative_level(levels, posterior),
+            *(sums[informative] for sums in self._bias_sums(parameters)),
+        )
+        return parameters.learn_from_workers(evidence)
 
-    def _learn_of_workers(self, learned: Learned, beliefs: Beliefs, steps: int = 1) -> Learned:
-        """Shares of the levels (M21) and spread of the biases (M37), from beliefs alone."""
-        own = beliefs.log_level[self._telling]
-        level = softmax(own, axis=1)
-        if not self._common and self._explicit is None:
-            said = own - learned.log_weights
-            for step in range(steps):
-                learned = learn_shares(learned, level)
-                level = softmax(said + learned.log_weights, axis=1) if step + 1 < steps else level
-        if learned.bias_variance.size:
-            precision, pull = (sums[self._telling] for sums in self._messages.bias_sums())
-            log_level = self._log_level(learned, level)
-            learned = learn_bias(learned, precision, pull, log_level, 1e-6 * learned.levels[0])
-        return learned
-
-    def _believe(self, learned: Learned) -> tuple[Beliefs, BiasBelief | None]:
-        """What the workers believe of themselves after the last sweep."""
+    def _beliefs(
+        self, parameters: NoiseParameters
+    ) -> tuple[WorkerBeliefs, NoiseParameters, BiasPosterior | None]:
+        """Sum up the messages to each worker; with bias, set the zero of all biases."""
+        levels, bias = parameters[Levels], parameters[Bias]
         messages = self._messages
         if self._common:
-            messages.log_weights = self._certain_level()
+            messages.log_weights = _certain_level(self._common_likelihood())
             log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
-            messages.log_weights = learned.log_weights
-            log_level = messages.sums * messages.quantum + learned.log_weights
-        none = np.empty((0, 0))
-        if not learned.bias_variance.size:
-            return Beliefs(log_level, none, none), None
-        precision, pull = self._messages.bias_sums()
-        bias = believe_bias(
-            learned,
-            precision,
-            pull,
-            self._log_level(learned, softmax(log_level, axis=1)),
-            self._crowd,
-            self._anchored,
-        )
-        self._messages.recentre(bias.shift)
-        return Beliefs(log_level, bias.mean, bias.precision), bias
+            messages.log_weights = levels.log_weights
+            log_level = messages.sums * messages.quantum + levels.log_weights
+        precision, pull = self._bias_sums(parameters)
+        if not bias.is_on:
+            return WorkerBeliefs(log_level, pull, precision), parameters, None
+        relative = _relative_level(levels, softmax(log_level, axis=1))
+        found = bias.posterior(precision, pull, relative, self._part, self._anchored)
+        messages.recentre(found.shift)
+        parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
+        return WorkerBeliefs(log_level, found.mean, found.precision), parameters, found
+
+    def _bias_sums(self, parameters: NoiseParameters) -> tuple[Floats, Floats]:
+        """Precision, and precision times mean, of all messages about each bias; empty without."""
+        none = np.empty((self._data.answers.n_workers, 0))
+        return self._messages.bias_sums() if parameters[Bias].is_on else (none, none)
 
     def _common_likelihood(self) -> Floats:
         """Log likelihood of all answers under each level."""
         return np.asarray(self._messages.sums.sum(axis=0) * self._messages.quantum)
 
-    def _certain_level(self) -> Floats:
-        """Log weights (K,) of one level for all workers, certain once answers have been heard.
-
-        A belief would be another one for each answer, without what the answer itself says of it;
-        and one answer to a task of great size can say more than all others together.
-        """
-        likelihood = self._common_likelihood()
-        certain = np.zeros_like(likelihood)
-        if likelihood.any():
-            certain[:] = _IMPOSSIBLE
-            certain[np.argmax(likelihood)] = 0.0
-        return certain
-
-    def _log_level(self, learned: Learned, posterior: Floats) -> Floats:
-        """Each worker's expected log level, less the average."""
-        log_level = posterior @ np.log(learned.levels)
-        return np.asarray(log_level - np.sort(log_level).mean())
-
-    def _sum_up(
+    def _fitted(
         self,
-        learned: Learned,
+        parameters: NoiseParameters,
         trace: Trace,
         learning_sweeps: int,
         accuracy: float,
         audited: bool = True,
-    ) -> Fitted:
-        answers, scale = self._answers, self._scale
-        law = learned.law(accuracy)
-        beliefs, bias = self._believe(learned)
-        about = beliefs.about_bias(0.0)
-        found, classes = self._messages.posterior_and_classes(PROBABILITIES, law, about)
-        shift = np.zeros_like(found.variance)
-        if bias is not None:
-            # All workers of a task are of one crowd; the first answer's will do.
-            shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
-            shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
-        widened = stretched(found, found.variance + shift)
-        # To the last bit, the estimate of a gold task is its truth.
+    ) -> NoiseFitted:
+        """Posterior of the truths and of the workers, in the users' units."""
+        answers, scale = self._data.answers, self._data.scale
+        given = _sweep_parameters(parameters, accuracy)
+        # Beliefs may move the zero of the biases, and the prior with it: a later fit goes on there.
+        beliefs, self._parameters, bias = self._beliefs(parameters)
+        about = beliefs.bias(0.0)
+        found, classes = self._messages.posterior_and_classes(PROBABILITIES, given, about)
         gold = answers.is_gold[:, None]
-        estimate = with_gold(answers, widened.estimate)
+        if bias is not None:
+            # All workers of a task are of one connected part: the first answer's will do.
+            shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
+            shift = np.where(gold, 0.0, shift) * scale**2
+            found = stretched(found, found.variance + shift)
+        # To the last bit, the estimate of a gold task is its truth.
+        estimate = with_gold(answers, found.estimate)
         posterior = Posterior(
             estimate,
-            np.where(gold, 0.0, widened.variance),
-            np.where(gold[:, :, None], estimate[:, :, None], widened.quantile),
+            np.where(gold, 0.0, found.variance),
+            np.where(gold[:, :, None], estimate[:, :, None], found.quantile),
         )
-        log_difficulty = classes @ class_steps(classes.shape[1]) * np.log(STEP)
-        usual = float(np.sort(log_difficulty).mean())
-        none = np.empty((0, 0))
-        return Fitted(
+        difficulty = parameters[Difficulty]
+        variance = parameters.answer_variance * float((scale**2).mean())
+        return NoiseFitted(
+            answers=answers,
             posterior=posterior,
             level_posterior=softmax(beliefs.log_level, axis=1),
-            levels=learned.levels,
-            learned=learned,
-            difficulty=np.exp(log_difficulty - usual) if self._noise.difficulty else np.empty(0),
-            usual_difficulty=float(np.exp(usual)),
-            bias=none if bias is None else bias.mean * scale,
-            bias_variance=none if bias is None else scale**2 / bias.precision,
-            audit=self._messages.predict(law, about) if audited else None,
+            parameters=parameters,
+            answer_variance=variance * difficulty.usual(classes),
+            columns=difficulty.columns(classes) | (bias.columns(scale) if bias else {}),
+            audit=self._audit(given, about) if audited else None,
             trace=trace,
             learning_sweeps=learning_sweeps,
             scale=scale,
-            on_grid=not self._common and self._explicit is None,
+            on_grid=self._on_grid,
+        )
+
+    def _audit(self, given: SweepParameters, bias: WorkerBias | None) -> Audit:
+        """Predict every answer from the others."""
+        answers, found = self._data.answers, self._messages.predict(given, bias)
+        return Audit.of(
+            answers.value,
+            answers.task,
+            answers.task_degree[answers.task] > 1,
+            pit=found.pit,
+            predicted=found.truth_mean + found.bias,
+            predicted_sd=np.sqrt(found.variance),
+            truth=found.truth_mean,
+            log_density=found.log_density,
+            exact=True,
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Beliefs:
+class WorkerBeliefs:
     """What is believed of the workers: log levels (m, K), mean and precision of the bias (m, d).
 
     Without bias the last two are empty.
     """
 
     log_level: Floats
-    bias: Floats
+    bias_mean: Floats
     bias_precision: Floats
 
-    def about_bias(self, damping: float) -> WorkerBias | None:
-        """The biases as messages hear them, and the damping of the answer."""
-        if not self.bias.size:
+    def bias(self, damping: float) -> WorkerBias | None:
+        """The biases as tasks hear of them, and the damping of what tasks answer."""
+        if not self.bias_mean.size:
             return None
-        return WorkerBias(self.bias, self.bias_precision, damping)
+        return WorkerBias(self.bias_mean, self.bias_precision, damping)
 
-    def distance(self, other: Beliefs) -> Floats:
+    def distance(self, other: WorkerBeliefs) -> Floats:
         """How far each worker's are from others: in probability, and in sds of the bias (m,)."""
         found = np.abs(softmax(self.log_level, axis=1) - softmax(other.log_level, axis=1))
-        if not self.bias.size:
+        if not self.bias_mean.size:
             return np.asarray(found.max(axis=1))
-        bias = np.abs(self.bias - other.bias) * np.sqrt(self.bias_precision)
+        bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
         sure = np.abs(np.log(self.bias_precision / other.bias_precision))
         return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
+
+
+def _sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepParameters:
+    """What a sweep takes as given."""
+    truths = parameters[Truths]
+    return SweepParameters(
+        NoiseGrid(*parameters.grid()),
+        parameters[Difficulty].log_share,
+        TruthPrior(truths.mean, truths.variance, truths.weight),
+        accuracy,
+    )
+
+
+def _certain_level(likelihood: Floats) -> Floats:
+    """Log weights (K,) that hold the likeliest level for certain, after the first messages.
+
+    A belief would differ from answer to answer, by what the answer itself says of it; and one
+    answer to a task of great size can say more than all others together.
+    """
+    certain = np.zeros_like(likelihood)
+    if likelihood.any():
+        certain[:] = _IMPOSSIBLE
+        certain[np.argmax(likelihood)] = 0.0
+    return certain
+
+
+def _relative_level(levels: Levels, posterior: Floats) -> Floats:
+    """Each worker's expected log level, less the average."""
+    log_level = posterior @ np.log(levels.variance)
+    return np.asarray(log_level - np.sort(log_level).mean())

@@ -6,34 +6,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
-from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import (
-    mean_by_worker,
-    medians,
-    squared_residual,
-    variance_within_tasks,
-    with_gold,
-)
-from voxpop.estimators.base import OnSweep
+from voxpop.estimators.base import OnSweep, repeat
+from voxpop.data.sums import mean_by_worker, squared_residual, with_gold
+from voxpop.data.sums import medians, variance_within_tasks
 from voxpop.estimators.baselines.nbi import NBI
-from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
+from voxpop.models.noise.component import STEP
+from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
 
-# Levels a factor 10 apart find the range that the workers use, then levels a factor 2.5 apart
+# Levels a factor 10 apart find the range that the workers use, then levels a STEP of 2.5 apart
 # (1.6 in sd) fill it: a worker between two levels loses a few per cent of efficiency at most.
-_COARSE, _FINE = 10.0, 2.5
+_COARSE = 10.0
 _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
 # Weights need no more digits than this of the messages, and cost half as much with them. It is the
 # same whatever the accuracy asked for, and so are the levels.
 _LEARNING_ACCURACY = 1e-5
 # The weights are settled when none moves by more than this in a sweep.
 _SETTLED = 2e-3
-# A level that fewer than this many workers use, in expectation, is left out.
-_FEWEST_WORKERS = 0.02
 # Far below the noise of those beside them, workers look the same at every level. The lowest
 # level worth having is one that somebody's answers prefer to the next by this much, in nats.
 _PREFERENCE = 1.0
@@ -68,53 +60,40 @@ def learn_support(
     engine: Engine,
     max_iter: int = _FINE_SWEEPS,
     on_sweep: OnSweep | None = None,
-    fewest: int = 1,
+    min_answers: int = 1,
 ) -> ChosenModel:
     """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21).
 
-    If anybody has, only who has ``fewest`` answers is learned from: see :func:`telling_workers`.
+    Only workers with ``min_answers`` are learned from: see :func:`informative_workers`.
     """
     engine = replace(engine, accuracy=_LEARNING_ACCURACY)
-    low, high = level_bounds(answers, fewest)
-    telling = telling_workers(answers, fewest)
-    coarse, n_coarse = _learn_weights(
-        answers,
-        base.with_levels(_grid(low, high, _COARSE)),
-        engine,
-        min(max_iter, _COARSE_SWEEPS),
-        on_sweep,
-        telling,
-    )
+    low, high = level_bounds(answers, min_answers)
+    informative = informative_workers(answers, min_answers)
+
+    def learn(levels: list[float], most: int) -> tuple[Model, int]:
+        model, n_sweeps = base.with_levels(levels), min(max_iter, most)
+        return _learn_weights(answers, model, engine, n_sweeps, on_sweep, informative)
+
+    coarse, n_coarse = learn(_grid(low, high, _COARSE), _COARSE_SWEEPS)
     # Half a coarse step more on either side: the truth may lie between two levels. Between levels
     # far apart that are used (one wild answer is enough) nothing is filled in.
     margin = np.sqrt(_COARSE) * (1 + 1e-9)
-    candidates = np.array(_grid(low, high, _FINE))
+    candidates = np.array(_grid(low, high, STEP))
     near = np.abs(np.log(candidates[:, None] / coarse.levels)).min(axis=1) <= np.log(margin)
-    fine, n_fine = _learn_weights(
-        answers,
-        base.with_levels(candidates[near].tolist()),
-        engine,
-        min(max_iter, _FINE_SWEEPS),
-        on_sweep,
-        telling,
-    )
-    shown = ", ".join(
-        f"{level:.3g} ({weight:.0%})"
-        for level, weight in zip(fine.support, fine.weights or (), strict=True)
-        if weight >= 0.005
-    )
+    fine, n_fine = learn(candidates[near].tolist(), _FINE_SWEEPS)
+    shown = shares_text(fine.levels, np.array(fine.weights))
     note = f"noise levels learned from the answers, with the share of workers: {shown}"
     return ChosenModel(fine, (note,), n_coarse + n_fine)
 
 
-def telling_workers(answers: Answers, fewest: int) -> NDArray[np.bool_]:
-    """Tell who has at least so many answers, (m,), or all where nobody has.
+def informative_workers(answers: Answers, min_answers: int) -> NDArray[np.bool_]:
+    """Tell who has at least ``min_answers``, (m,); all workers where nobody has.
 
-    A part cut out of a large crowd leaves most of its workers with one answer. They tell nothing
-    of how workers differ, and EM, which asks all alike, would creep for their number.
+    A part cut out of a large crowd leaves most workers with a single answer. They carry no
+    information on how workers differ, and slow EM down.
     """
-    telling = answers.worker_degree >= fewest
-    return telling if telling.any() else np.ones_like(telling)
+    informative = answers.worker_degree >= min_answers
+    return informative if informative.any() else np.ones_like(informative)
 
 
 def _learn_weights(
@@ -123,30 +102,25 @@ def _learn_weights(
     engine: Engine,
     max_iter: int,
     on_sweep: OnSweep | None,
-    telling: NDArray[np.bool_],
+    informative: NDArray[np.bool_],
 ) -> tuple[Model, int]:
     """Run EM on the weights beside the messages, one step a sweep; drop levels nobody uses."""
     messages = engine.open(answers, model)
     log_weights = model.log_weights
     n_levels = len(log_weights)
-    n_workers = int(telling.sum())
-    expected = np.full(n_levels, n_workers / n_levels)
-    likelihood: Floats = np.zeros((answers.n_workers, n_levels))
+    likelihood, count = np.zeros((answers.n_workers, n_levels)), np.zeros(n_levels)
     sweeps = 0
 
     def sweep(damping: float) -> float:
-        nonlocal log_weights, expected, likelihood, sweeps
+        nonlocal log_weights, likelihood, count, sweeps
         messages.sweep(damping)
         likelihood = np.asarray(messages.sums * messages.quantum)
-        posterior = softmax(likelihood[telling] + log_weights, axis=1)
-        expected = np.sort(posterior, axis=0).sum(axis=0)  # sorted: the same in any row order
-        # One more worker, of unknown level, keeps every weight above zero.
-        weights = (expected + 1.0 / n_levels) / (n_workers + 1.0)
-        moved = float(np.abs(weights - np.exp(log_weights)).max())
-        messages.log_weights = log_weights = np.log(weights)
+        before = log_weights
+        log_weights, count, _ = learn_shares(likelihood[informative], before)
+        messages.log_weights = log_weights
         sweeps += 1
-        # The first messages know nothing of each other: two more before the weights may rest.
-        return moved if sweeps > 2 else np.inf
+        # The first messages do not depend on each other: two more before EM may stop.
+        return float(np.abs(np.exp(log_weights) - np.exp(before)).max()) if sweeps > 2 else np.inf
 
     trace = iterate_until(
         sweep,
@@ -159,8 +133,8 @@ def _learn_weights(
     )
     preferred = np.flatnonzero((likelihood[:, :-1] - likelihood[:, 1:] > _PREFERENCE).any(axis=0))
     lowest = preferred[0] if len(preferred) else n_levels - 1
-    lowest = min(lowest, int(expected.argmax()))
-    kept = np.flatnonzero((expected >= _FEWEST_WORKERS) & (np.arange(n_levels) >= lowest))
+    lowest = min(lowest, int(count.argmax()))
+    kept = np.flatnonzero((count >= FEWEST_WORKERS) & (np.arange(n_levels) >= lowest))
     learned = model.with_levels(model.levels[kept].tolist(), np.exp(log_weights)[kept].tolist())
     return learned, trace.n_sweeps
 
@@ -170,22 +144,22 @@ def _grid(low: float, high: float, factor: float) -> list[float]:
     return list(np.geomspace(low, high, n_levels)) if n_levels > 1 else [float(np.sqrt(low * high))]
 
 
-def level_bounds(answers: Answers, fewest: int = 1) -> tuple[float, float]:
+def level_bounds(answers: Answers, min_answers: int = 1) -> tuple[float, float]:
     """Bounds of the levels worth trying, from the workers' distances to the tasks' medians.
 
-    Of workers with one answer someone is next to the median by chance: if anybody has, only who
-    has ``fewest`` answers tells how low levels may be.
+    Of many workers with one answer someone is next to the median by chance: how low levels may be
+    is taken from :func:`informative_workers`.
     """
     centre = with_gold(answers, medians(answers))
     distance = mean_by_worker(answers, squared_residual(answers, centre)) / answers.dimension
     scale = _scale(answers)
     high = 4.0 * max(float(distance.max()), scale)
-    positive = distance[(distance > 0) & telling_workers(answers, fewest)]
+    positive = distance[(distance > 0) & informative_workers(answers, min_answers)]
     nearest = float(positive.min()) if len(positive) else scale
     # A median of few answers is noisy itself, so the best workers may be far better than they
     # look against it; but nobody is better than the rounding of the answers.
     low = max(min(nearest, scale) * 1e-3, _rounding(answers), high * 1e-36)
-    return low, max(high, low * _FINE)
+    return low, max(high, low * STEP)
 
 
 def _scale(answers: Answers) -> float:

@@ -14,9 +14,9 @@ import numpy as np
 
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import weighted_means
+from voxpop.data.sums import weighted_means
 from voxpop.results.answer_weights import answer_weights
-from voxpop.results.diagnosis import Diagnosis
+from voxpop.results.diagnosis.flags import Diagnosis
 from voxpop.results.result import Result
 
 # Nobody reads more answers of one task than this; those of the heaviest workers are shown.

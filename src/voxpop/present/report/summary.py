@@ -8,12 +8,11 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators import ESTIMATORS
-from voxpop.estimators.base import weighted_means
-from voxpop.data.sums import sum_by_task
-from voxpop.estimators.leave_one_out import others_mean, others_median
 from voxpop.estimators.registry import ESTIMATORS
-from voxpop.results.diagnosis import Diagnosis
+from voxpop.data.sums import sum_by_task, weighted_means
+from voxpop.estimators.leave_one_out import leave_one_out_means, leave_one_out_medians
+from voxpop.estimators.registry import ESTIMATORS
+from voxpop.results.diagnosis.flags import Diagnosis
 from voxpop.results.explain import number_text
 from voxpop.results.result import Result
 
@@ -84,10 +83,10 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
     usable = (answers.task_degree[answers.task] > 1) & ~answers.is_gold[answers.task]
     if not usable.any():
         return np.nan, np.nan
-    mean, predicted = others_mean(answers), audit.predicted
+    mean, predicted = leave_one_out_means(answers), audit.predicted
     calibration = result.calibration
     if calibration.shrinkage:
-        simple = others_median(answers) if calibration.towards == "median" else mean
+        simple = leave_one_out_medians(answers) if calibration.towards == "median" else mean
         predicted = predicted - audit.truth + calibration.shrink(audit.truth, simple)
 
     def median_distance(to: Floats) -> float:

@@ -15,7 +15,7 @@ from voxpop.errors import require, shorten
 from voxpop.results.result import Result
 
 if TYPE_CHECKING:  # the caller brings the estimator
-    from voxpop.estimators import Estimator
+    from voxpop.estimators.base import Estimator
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

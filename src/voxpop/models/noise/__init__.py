@@ -1,0 +1,176 @@
+"""Noise: what answers do beside scattering about the truth, as components that can be combined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from textwrap import indent
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from voxpop.arrays import Floats, Index
+from voxpop.models.noise.bias import Bias
+from voxpop.models.noise.bounds import Bounds
+from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
+from voxpop.inference.kernel_set import ExpectedCounts
+from voxpop.models.noise.difficulty import Difficulty
+from voxpop.models.noise.levels import Levels
+from voxpop.models.noise.tails import Tails, tail_shares, tail_steps, tail_variance
+from voxpop.models.noise.truths import Truths
+
+__all__ = ["COMPONENTS", "Noise", "NoiseParameters", "tail_shares", "tail_steps", "tail_variance"]
+
+C = TypeVar("C", bound=Component)
+
+
+def _option(component: type[Component]) -> Any:
+    return field(default=component.off, metadata={"component": component})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Which departures from the paper's Gaussian noise to allow for, each learned when on."""
+
+    # The registry of components: whatever enumerates them enumerates these fields.
+    tails: float | Literal["learn"] = _option(Tails)
+    bias: bool = _option(Bias)
+    difficulty: bool = _option(Difficulty)
+    truths: Literal["flat", "learn"] = _option(Truths)
+    bounds: tuple[float, float] | None = _option(Bounds)
+
+    def __post_init__(self) -> None:
+        for component in COMPONENTS:
+            value = component.check(getattr(self, component.name))
+            object.__setattr__(self, component.name, value)
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether this is the paper's noise, and nothing else."""
+        return self == Noise()
+
+    @property
+    def learned(self) -> tuple[type[Component], ...]:
+        """The components that are learned from the answers."""
+        return tuple(c for c in LEARNABLE.values() if getattr(self, c.name) == c.learned)
+
+    def learning(self, *names: str) -> Noise:
+        """Return the same noise with some more components learned."""
+        chosen: dict[str, Any] = {name: LEARNABLE[name].learned for name in names}
+        return replace(self, **chosen)
+
+    def summary(self) -> str:
+        """Name what is on, in a few words."""
+        parts = (component.summary(getattr(self, component.name)) for component in COMPONENTS)
+        return ", ".join(filter(None, parts)) or "Gaussian noise"
+
+
+COMPONENTS: tuple[type[Component], ...] = tuple(f.metadata["component"] for f in fields(Noise))
+LEARNABLE = {c.name: c for c in COMPONENTS if c.learned is not None}
+Noise.__doc__ = f"{Noise.__doc__}\n\nParameters\n----------\n" + "\n".join(
+    f"{component.name}\n{indent(component.about, '    ')}" for component in COMPONENTS
+)
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseParameters:
+    """The parameters of a noise model: its levels, and every component as learned so far."""
+
+    parts: tuple[Component, ...]
+
+    @classmethod
+    def initial(cls, noise: Noise, start: StartingPoint) -> NoiseParameters:
+        """Parameters to start from."""
+        levels = Levels(start.levels, start.log_weights, float(start.levels[0]))
+        return cls((levels, *(c.initial(getattr(noise, c.name), start) for c in COMPONENTS)))
+
+    def __getitem__(self, kind: type[C]) -> C:
+        """Return one of the components."""
+        return next(part for part in self.parts if isinstance(part, kind))
+
+    def replace(self, new: Component) -> NoiseParameters:
+        """Put a component in the place of the one of its kind."""
+        return NoiseParameters(
+            tuple(new if type(part) is type(new) else part for part in self.parts)
+        )
+
+    def learn_from_workers(self, evidence: WorkerEvidence) -> NoiseParameters:
+        """EM steps from what messages say of the workers."""
+        return NoiseParameters(tuple(part.learn_from_workers(evidence) for part in self.parts))
+
+    def learn_from_counts(self, counts: ExpectedCounts) -> NoiseParameters:
+        """EM steps from what was counted in a sweep."""
+        steps = self._expected_steps(counts.pairs)
+        axes = range(steps.ndim)
+        return NoiseParameters(
+            tuple(
+                part.learn_from_counts(counts, steps.sum(axis=tuple(a for a in axes if a != own)))
+                for own, part in enumerate(self.parts)
+            )
+        )
+
+    def distance(self, other: NoiseParameters) -> float:
+        """Largest change of a share or of the logarithm of a size, for the stopping rule."""
+        here, there = (np.concatenate([p.position() for p in x.parts]) for x in (self, other))
+        return float(np.abs(here - there).max())
+
+    def facts(self, scale: Floats) -> dict[str, Any]:
+        """What was learned, by field of ``NoiseFacts``."""
+        return {name: fact for part in self.parts for name, fact in part.facts(scale).items()}
+
+    def grid(self) -> tuple[Floats, Floats]:
+        """Lay levels, classes and steps of answers out over one grid of variances (M28).
+
+        Returns the variances (G,) and the share of each in an answer to a task of a class at a
+        level, (C, K, G). No variance is below the lowest level: rounding, which bounds that, bounds
+        all.
+        """
+        where, variance = self._layout()
+        shares = self._answer_steps()[1]
+        mixing = np.zeros((*where.shape[:2], len(variance)))
+        rows = np.indices(where.shape)
+        np.add.at(mixing, (rows[0], rows[1], where), shares)
+        return variance, mixing
+
+    def _expected_steps(self, pairs: Floats) -> Floats:
+        """Answers expected at each step, an axis a component, from those (C, K, G) on the grid."""
+        where, _ = self._layout()
+        mixing = self.grid()[1]
+        per_share = np.divide(pairs, mixing, out=np.zeros_like(pairs), where=mixing > 0)
+        counts = np.take_along_axis(per_share, where, axis=2).sum(axis=(0, 1))
+        counts = counts * self._answer_steps()[1]
+        return np.asarray(counts.reshape([len(p.answer_steps()[1]) for p in self.parts]))
+
+    @property
+    def answer_variance(self) -> float:
+        """Variance of an answer as a multiple of its level, on average over its steps."""
+        steps, shares = self._answer_steps()
+        return float(shares @ STEP ** steps.astype(float))
+
+    @property
+    def lowest_step(self) -> int:
+        """The step furthest below its level that the variance of an answer may be."""
+        return int(self._answer_steps()[0].min() + self[Difficulty].steps.min())
+
+    def _answer_steps(self) -> tuple[Index, Floats]:
+        """Steps of an answer's variance and their shares, of all components together."""
+        steps, shares = np.zeros(1, dtype=np.int64), np.ones(1)
+        for part in self.parts:
+            more, share = part.answer_steps()
+            steps, shares = np.add.outer(steps, more).ravel(), np.outer(shares, share).ravel()
+        return steps, shares
+
+    def _layout(self) -> tuple[Index, Floats]:
+        steps = np.add.outer(self[Difficulty].steps, self._answer_steps()[0])
+        return _layout(tuple(self[Levels].variance.tolist()), tuple(map(tuple, steps.tolist())))
+
+
+@lru_cache(maxsize=64)
+def _layout(levels: tuple[float, ...], steps: tuple[tuple[int, ...], ...]) -> tuple[Index, Floats]:
+    """Place in the grid of every class, level and step (C, K, S), and the grid's variances."""
+    log_level = np.log(np.array(levels))
+    log_variance = log_level[:, None] + np.array(steps)[:, None, :] * np.log(STEP)
+    # Levels a step apart share their variances; rounding makes them equal.
+    rounded = np.round(np.maximum(log_variance, log_level[0]), 6)
+    grid, where = np.unique(rounded, return_inverse=True)
+    return where.reshape(rounded.shape), np.exp(grid)

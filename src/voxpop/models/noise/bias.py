@@ -1,0 +1,161 @@
+"""Bias: every worker may be off by a constant in each coordinate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from voxpop.arrays import Codes, Floats
+from voxpop.models.noise.component import Component, StartingPoint, WorkerEvidence
+
+_EXPONENTS = np.linspace(0.0, 1.0, 11)
+_EM_STEPS = 5
+# Exponents that the zero of the biases is averaged over.
+_N_ZEROS = 5
+# The spread of the biases stays above this share of the lowest level.
+_LEAST_SPREAD = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class BiasPosterior:
+    """Mean and precision of the biases (m, d), and what sets their zero (m, d).
+
+    ``shift``, the same for all workers of a connected part of the crowd, is what has been taken
+    off the biases; its variance is shared by all estimates of that part.
+    """
+
+    mean: Floats
+    precision: Floats
+    shift: Floats
+    shift_variance: Floats
+
+    def columns(self, scale: Floats) -> dict[str, Floats]:
+        """What a result says of the workers; ``scale`` (d,) is the unit of each coordinate."""
+        sd = scale / np.sqrt(self.precision)
+        return {"worker_bias": self.mean * scale, "worker_bias_sd": sd}
+
+
+@dataclass(frozen=True, eq=False)
+class Bias(Component):
+    """Spread of the biases: ``variance`` (d,), empty without bias, is that of a typical worker.
+
+    A worker whose log level is z above the average has exp(``exponent`` z) times as much.
+    """
+
+    name = "bias"
+    about = (
+        "Every worker may be off by a constant in each coordinate. How far biases spread, and\n"
+        "whether noisy workers are also the biased ones, is learned."
+    )
+    words = "worker bias"
+    compared_with = ((),)
+    compared_alike = True
+
+    variance: Floats
+    exponent: float = 0.5
+
+    @classmethod
+    def initial(cls, value: Any, start: StartingPoint) -> Bias:
+        """Biases of a tenth of the typical noise variance."""
+        middle = float(np.exp(np.exp(start.log_weights) @ np.log(start.levels)))
+        return cls(np.full(start.task_means.shape[1] if value else 0, 0.1 * middle))
+
+    @property
+    def is_on(self) -> bool:
+        """Tell whether workers have a bias."""
+        return self.variance.size > 0
+
+    def posterior(
+        self,
+        precision: Floats,
+        pull: Floats,
+        log_level: Floats,
+        part: Codes,
+        anchored: NDArray[np.bool_],
+    ) -> BiasPosterior:
+        """Combine the messages about each bias with its prior, and set the zero (M36).
+
+        A shift common to all biases cannot be seen in the answers: the only hint is that biases
+        are drawn about zero. The exponent says whether those of noisy workers are drawn wider,
+        but only for the part of a bias that is the worker's own; errors that workers of a kind
+        share need not grow alike. So the zero is the average over exponents from none to the one
+        learned, and how much it depends on that is part of its variance. ``part`` (m,) is the
+        connected part of the crowd that a worker belongs to; in one with gold (``anchored``)
+        nothing is shifted.
+        """
+        centres, variances = [], []
+        for exponent in np.linspace(0.0, self.exponent, _N_ZEROS):
+            spread = self.variance * np.exp(exponent * log_level)[:, None]
+            total = _sum_by_part(precision / (1.0 + spread * precision), part)
+            centre = _sum_by_part(pull / (1.0 + spread * precision), part)
+            centres.append(centre / np.maximum(total, 1e-300))
+            variances.append(1.0 / np.maximum(total, 1e-300))
+        zero = np.mean(centres, axis=0)
+        variance = np.mean(variances, axis=0) + np.var(centres, axis=0)
+        # Before the first messages of a part nothing is known of its zero.
+        variance = np.where(variance > 1e200, 0.0, variance)
+        prior = 1.0 / (self.variance * np.exp(self.exponent * log_level)[:, None])
+        bias = (pull + zero[part] * prior) / (precision + prior)
+        free = ~anchored[:, None]
+        shift = np.where(free, zero, 0.0)[part]
+        return BiasPosterior(
+            bias - shift, precision + prior, shift, np.where(free, variance, 0.0)[part]
+        )
+
+    def learn_from_workers(self, evidence: WorkerEvidence) -> Bias:
+        """Spread of the biases, and how it goes with noise, from the messages about them (M37).
+
+        With the messages' mean b and variance e, b_u ~ N(c, omega² exp(exponent z_u) + e_u): for
+        every exponent EM improves the spread, and exponents are averaged by likelihood.
+        """
+        # Workers without any message yet say nothing of the spread.
+        known = evidence.bias_precision > 0
+        if not self.is_on or not known.any():
+            return self
+        floor = _LEAST_SPREAD * evidence.levels[0]
+        variance = 1.0 / np.where(known, evidence.bias_precision, 1.0)
+        mean = evidence.bias_pull * variance
+        count = np.maximum(known.sum(axis=0), 1)
+        # Arrays are (exponents, workers, coordinates).
+        wider = np.exp(_EXPONENTS[:, None] * evidence.log_level)[:, :, None]
+        spread = np.tile(np.maximum(self.variance, floor), (len(_EXPONENTS), 1, 1))
+        for _ in range(_EM_STEPS):
+            wide = spread * wider
+            weight = np.where(known, 1.0 / (wide + variance), 0.0)
+            centre = (weight * mean).sum(axis=1, keepdims=True)
+            centre /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+            shrunk = wide * weight
+            second = np.where(known, (shrunk * (mean - centre)) ** 2 + wide * (1.0 - shrunk), 0.0)
+            spread = (second / wider).sum(axis=1, keepdims=True) / count
+            spread = np.clip(spread, floor, evidence.levels[-1])
+        total = spread * wider + variance
+        terms = np.where(known, np.log(total) + (mean - centre) ** 2 / total, 0.0)
+        # Sorted: the same in any order of workers.
+        likelihood = -0.5 * np.sort(terms.reshape(len(_EXPONENTS), -1), axis=1).sum(axis=1)
+        share = softmax(likelihood)
+        return replace(
+            self,
+            variance=np.exp(share @ np.log(spread[:, 0])),
+            exponent=float(share @ _EXPONENTS),
+        )
+
+    def position(self) -> Floats:
+        """The exponent, and the logarithm of the spread."""
+        return np.append(np.log(self.variance), self.exponent)
+
+    def facts(self, scale: Floats) -> dict[str, Any]:
+        """Sd of the biases in each coordinate, and how it grows with a worker's noise."""
+        return {
+            "bias_sd": tuple((np.sqrt(self.variance) * scale).tolist()) if self.is_on else (),
+            "bias_exponent": self.exponent if self.is_on else None,
+        }
+
+
+def _sum_by_part(per_worker: Floats, part: Codes) -> Floats:
+    total = np.zeros((int(part.max()) + 1, per_worker.shape[1]))
+    np.add.at(total, part, per_worker)
+    return total

@@ -1,0 +1,97 @@
+"""What every component of a noise model offers: its option, its density, its EM step, its words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
+
+import numpy as np
+
+from voxpop.arrays import Floats, Index
+
+if TYPE_CHECKING:
+    from voxpop.inference.kernel_set import ExpectedCounts
+
+STEP = 2.5
+"""Variances of the mixture are this factor apart, as the learned levels are."""
+
+
+class StartingPoint(NamedTuple):
+    """What parameters start from: levels (K,), their log weights, and the tasks' means (n, d)."""
+
+    levels: Floats
+    log_weights: Floats
+    task_means: Floats
+
+
+class WorkerEvidence(NamedTuple):
+    """What the last sweep says of the workers to learn from.
+
+    ``levels`` (K,) are those that they may have, ``log_level`` (m,) each one's expected log level,
+    less the average. ``bias_precision`` and ``bias_pull`` (m, d) are precision, and precision times
+    mean, of all messages about his bias.
+    """
+
+    levels: Floats
+    log_level: Floats
+    bias_precision: Floats
+    bias_pull: Floats
+
+
+class Component:
+    """One part of a noise model, with its parameters as learned so far; learning makes a new one.
+
+    Every noise model has all components: one that is switched off changes no density. A new one
+    is a file like those beside this one and a line in :class:`voxpop.models.noise.Noise`.
+    """
+
+    name: ClassVar[str]
+    """Field of :class:`voxpop.Noise`, and its word on the command line."""
+    about: ClassVar[str]
+    """What the field of :class:`voxpop.Noise` means."""
+    words: ClassVar[str]
+    """What the component adds, in the name of a model."""
+    off: ClassVar[object] = False
+    """Value of the field that leaves the component out."""
+    learned: ClassVar[object] = True
+    """Value that has it learned from the answers; None for a component without parameters."""
+    compared_with: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Other components beside which a comparison of models tries this one, where workers differ."""
+    compared_alike: ClassVar[bool] = False
+    """Whether a comparison also tries it where workers are alike in noise."""
+    refines_alike: ClassVar[bool] = False
+    """Whether it is tried once more if workers alike turn out to predict best."""
+
+    @classmethod
+    def check(cls, value: Any) -> Any:
+        """Refuse a value of the field that makes no sense, or return it in its normal form."""
+        return value
+
+    @classmethod
+    def summary(cls, value: object) -> str:
+        """Say what a value of the field switches on; nothing if that is nothing."""
+        return "" if value == cls.off else cls.words
+
+    @classmethod
+    def initial(cls, value: Any, start: StartingPoint) -> Self:
+        """Parameters to start from, under a value of the field."""
+        raise NotImplementedError
+
+    def answer_steps(self) -> tuple[Index, Floats]:
+        """Steps that the variance of an answer is above its level, and their shares, both (S,)."""
+        return np.zeros(1, dtype=np.int64), np.ones(1)
+
+    def learn_from_workers(self, evidence: WorkerEvidence) -> Self:
+        """EM step from what messages say of the workers, before a sweep."""
+        return self
+
+    def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Self:
+        """EM step from what a sweep counted; ``steps`` (S,) are answers at each answer step."""
+        return self
+
+    def position(self) -> Floats:
+        """Shares and logarithms of sizes: EM stops when none of them changes by much."""
+        return np.empty(0)
+
+    def facts(self, scale: Floats) -> dict[str, Any]:
+        """What was learned, by field of ``NoiseFacts``; ``scale`` (d,) are the coordinates' units."""
+        return {}

@@ -1,0 +1,73 @@
+"""Difficulty: some tasks are harder for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from voxpop.arrays import Floats, Index
+from voxpop.models.noise.component import STEP, Component, StartingPoint
+from voxpop.inference.kernel_set import ExpectedCounts
+
+# Harder and easier tasks: noise variance times 1/39, 1/6.25, 1, 6.25, 39.
+_STEPS = np.arange(-4, 5, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Difficulty(Component):
+    """Log share (C,) of each class of difficulty."""
+
+    name = "difficulty"
+    about = (
+        "Some tasks are harder for everybody: their noise variance is a multiple of what it is\n"
+        "elsewhere. How common each multiple is, is learned."
+    )
+    words = "task difficulty"
+    compared_with = (("bias",),)
+    # A mean of workers who are alike may still be surer on some tasks than on others.
+    refines_alike = True
+
+    log_share: Floats
+
+    @classmethod
+    def initial(cls, value: Any, start: StartingPoint) -> Difficulty:
+        """All classes alike."""
+        n_classes = len(_STEPS) if value else 1
+        return cls(np.full(n_classes, -np.log(n_classes)))
+
+    @property
+    def is_on(self) -> bool:
+        """Tell whether tasks differ."""
+        return len(self.log_share) > 1
+
+    @property
+    def steps(self) -> Index:
+        """Steps (C,) that the noise variance of each class is above the usual."""
+        return _STEPS if self.is_on else np.zeros(1, dtype=np.int64)
+
+    def usual(self, classes: Floats) -> float:
+        """Noise variance of the usual task, from the posterior (n, C) of each task's class."""
+        return float(np.exp(np.sort(self._log_multiple(classes)).mean()))
+
+    def columns(self, classes: Floats) -> dict[str, Floats]:
+        """What a result says of the tasks: noise variance over that of the usual task."""
+        multiple = np.exp(self._log_multiple(classes)) / self.usual(classes)
+        return {"task_difficulty": multiple} if self.is_on else {}
+
+    def _log_multiple(self, classes: Floats) -> Floats:
+        return np.asarray(classes @ self.steps * np.log(STEP))
+
+    def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Difficulty:
+        """Shares of the classes, with a pseudo-count of one task of unknown class (M33)."""
+        shares = counts.classes + 1.0 / len(counts.classes)
+        return Difficulty(np.log(shares / shares.sum())) if self.is_on else self
+
+    def position(self) -> Floats:
+        """Shares of the classes."""
+        return np.exp(self.log_share)
+
+    def facts(self, scale: Floats) -> dict[str, Any]:
+        """Shares of the classes."""
+        return {"difficulty_shares": tuple(np.exp(self.log_share).tolist())}
