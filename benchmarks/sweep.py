@@ -26,7 +26,7 @@ from voxpop.inference import portable
 from voxpop.inference.compiled import Enumeration, Integration
 from voxpop.inference.kernel_set import Sweep, Way, Workers
 from voxpop.inference.kernels import enumerate as enumeration
-from voxpop.inference.message_passing import fixed_point
+from voxpop.inference.groups import fixed_point
 
 # Tasks on which the textbook is timed; the rest is in proportion.
 TEXTBOOK_CONFIGURATIONS = 5_000_000

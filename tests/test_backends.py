@@ -14,7 +14,7 @@ from voxpop import BI, Answers, Model, assign_regular
 from voxpop.arrays import Floats
 from voxpop.inference.engine import native_is_installed
 from voxpop.inference.kernel_set import Sweep, Way, Workers
-from voxpop.inference.message_passing import fixed_point
+from voxpop.inference.groups import fixed_point
 
 LEVELS = (10.0, 100.0, 1000.0)
 PROBABILITIES = np.array([0.025, 0.5, 0.9])

@@ -32,7 +32,7 @@ from voxpop import (
     score,
     simulate,
 )
-from voxpop.inference.message_passing import fixed_point
+from voxpop.inference.groups import fixed_point
 
 SMALL = (10.0, 100.0, 1000.0)
 

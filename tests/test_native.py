@@ -17,7 +17,7 @@ from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.engine import backend_in_use, native_is_installed
 from voxpop.inference.kernel_set import Sweep, Way, Workers
 from voxpop.inference.kernels import enumerate as enumeration
-from voxpop.inference.message_passing import fixed_point
+from voxpop.inference.groups import fixed_point
 
 if not native_is_installed():
     pytest.skip("the compiled kernels are not built", allow_module_level=True)

@@ -50,10 +50,9 @@ def aggregate(
     """
     from voxpop.data.read import read_truth, read_variances
     from voxpop.data.tables import require_folder
-    from voxpop.present.terminal import show_result, show_score
     from voxpop.estimators.bounds.oracles import StrongOracle
     from voxpop.estimators.bounds.weak_oracle import WeakOracle
- 
+    from voxpop.present.terminal import show_result, show_score
     from voxpop.results.metrics import score
 
     read, variances = common.take_answers(settings), settings["variances"]

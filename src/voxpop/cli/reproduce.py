@@ -40,9 +40,9 @@ def reproduce(
         voxpop reproduce all --quick --data ../shared/data
         voxpop reproduce all --full --data ../shared/data --jobs 8
     """
+    from voxpop.paper.experiments import reproduce as run
     from voxpop.paper.experiments.runner import FULL, QUICK
     from voxpop.paper.experiments.verdicts import count
-    from voxpop.paper.experiments import reproduce as run
     from voxpop.present.terminal import counting, show_rows
 
     talk = common.console(stderr=True)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.data.sums import sum_by_task
 
 # Shares of a task's weight that a sum less the answer itself cannot tell from nothing.
 NO_WEIGHT = 1e-9

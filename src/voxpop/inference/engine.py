@@ -53,7 +53,8 @@ class Engine:
 
     def open(self, answers: Answers, model: Model) -> MessagePassing:
         """Lay out answers and the paper's model for passing messages."""
-        from voxpop.inference.message_passing import MessagePassing, model_in_units, noise_unit
+        from voxpop.inference.groups import model_in_units, noise_unit
+        from voxpop.inference.message_passing import MessagePassing
 
         unit = noise_unit(model)
         return MessagePassing(

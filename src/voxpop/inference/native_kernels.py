@@ -199,10 +199,19 @@ def _rows(law: Law, rows: RowInputs) -> _native.Rows:
         b = rows.bias
         belief = _ready(b.mean), _ready(b.precision)
         bias = _native.Bias(*belief, b.edge_precision, b.edge_pull, b.damping)
-    per_law = law.grid.variance, law.grid.mixing, law.prior_variance, law.prior_weight
-    per_row = rows.prior_mean, rows.low, rows.high, rows.known, rows.log_class
     return _native.Rows(
-        *map(_ready, per_law), law.accuracy, _ready(rows.value), *map(_ready, per_row), bias
+        _ready(law.grid.variance),
+        _ready(law.grid.mixing),
+        _ready(law.prior_variance),
+        _ready(law.prior_weight),
+        law.accuracy,
+        _ready(rows.value),
+        _ready(rows.prior_mean),
+        _ready(rows.low),
+        _ready(rows.high),
+        _ready(rows.known),
+        _ready(rows.log_class),
+        bias,
     )
 
 

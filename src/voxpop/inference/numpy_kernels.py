@@ -227,7 +227,7 @@ class NumpyKernels:
 
 
 def _numbers_per_row(rows: RowInputs, law: Law) -> int:
-    return rows.value.shape[1] * len(law.grid.variance) * _USUAL_NODES
+    return int(rows.value.shape[1]) * len(law.grid.variance) * _USUAL_NODES
 
 
 def _row_blocks(

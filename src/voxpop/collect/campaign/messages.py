@@ -16,19 +16,20 @@ from numpy.typing import NDArray
 from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.collect.campaign.ledger import Growing, Ledger
 from voxpop.estimators.iterate import iterate_until
-from voxpop.inference.cost_model import WayName, choose_way
+from voxpop.inference.cost_model import KernelName, choose_kernel
 from voxpop.inference.engine import Engine
-from voxpop.inference.kernel_set import Heard, Sweep, belief
-from voxpop.inference.kernels.posterior import Posterior
-from voxpop.inference.message_passing import (
+from voxpop.inference.groups import (
     Group,
+    RowGroup,
+    SweepParameters,
     fixed_point,
-    gold_group,
+    make_groups,
     model_in_units,
     noise_unit,
-    task_groups,
+    put_posterior,
 )
-from voxpop.inference.numpy_kernels import blocks as in_blocks
+from voxpop.inference.kernel_set import SweepState, belief
+from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
 # A worker's sum has room for so many messages before the quantum is chosen anew.
@@ -57,8 +58,8 @@ class Messages:
         self._unit = noise_unit(model)
         self._model = model_in_units(model, self._unit)
         self._log_weights = model.log_weights
-        self._ways = engine.ways()
-        self._way_of: dict[int, WayName] = {}
+        self._kernels = engine.kernels()
+        self._kernel_of: dict[int, KernelName] = {}
         self._shape = (1, len(model.support))
         self._message, self._heard = self._column(), self._column()
         self._sums = Growing(np.int64, self._shape[1:])
@@ -107,7 +108,7 @@ class Messages:
         last time takes a start over.
         """
         self._grow()
-        self._choose_ways()
+        self._choose_kernels()
         ledger = self._ledger
         moved = self._dirty.rows.copy()
         if not ledger.n_edges:
@@ -137,19 +138,14 @@ class Messages:
         ledger = self._ledger
         answers, order = ledger.by_task()
         model = model_in_units(self._model, 1.0 / self._unit)
-        backend = self._engine.open(answers, model)
+        messages = self._engine.open(answers, model)
         if resume:
-            backend.resume(self._message.rows[order], self.quantum, answers.task_ptr)
+            messages.resume(self._message.rows[order], self.quantum)
 
-        def sweep(damping: float) -> float:
-            sums, change = backend.to_workers(damping)
-            backend.to_tasks(sums, self._log_weights)
-            return change
-
-        iterate_until(sweep, tol=tol, max_iter=_MOST_SWEEPS, what=_WHAT)
-        found = backend.messages(answers.task_ptr)
+        iterate_until(lambda damping: messages.sweep(damping)[0], tol, _MOST_SWEEPS, _WHAT)
+        found = messages.messages()
         self._widen(found.shape[1])
-        units = np.rint(found * (backend.quantum / self.quantum)).astype(np.int64)
+        units = np.rint(found * (messages.quantum / self.quantum)).astype(np.int64)
         lowest = np.int64(self._floor / self.quantum)
         self._message.rows[order, : found.shape[1]] = np.maximum(units, lowest)
         self._add_up()
@@ -169,13 +165,13 @@ class Messages:
 
     # Which way
 
-    def _choose_ways(self) -> None:
+    def _choose_kernels(self) -> None:
         """Choose the way of every degree that occurs, as BI would for all answers."""
         ledger = self._ledger
         sizes = np.unique(ledger.of_task.size)
         per_worker = float(np.median(ledger.of_worker.size)) if len(ledger.workers) else 1.0
         for size in sizes[sizes > 0].tolist():
-            self._way_of[size] = choose_way(
+            self._kernel_of[size] = choose_kernel(
                 self._engine.inference,
                 self._model.levels,
                 size,
@@ -187,8 +183,10 @@ class Messages:
             self._make_room(int(ledger.of_worker.size.max()) * self._message.rows.shape[1])
         if ledger.dimension == 1:
             return
-        apart = np.array([self._way_of.get(n) == "integrate" for n in range(int(sizes.max()) + 1)])
-        now = apart[ledger.of_task.size] & np.isnan(ledger.gold[:, 0])
+        apart = np.array(
+            [self._kernel_of.get(n) == "integrate" for n in range(int(sizes.max()) + 1)]
+        )
+        now = apart[ledger.of_task.size] | ~np.isnan(ledger.gold[:, 0])
         if now.any():
             self._widen(ledger.dimension)
         changed = np.flatnonzero(now != self._apart.rows)
@@ -226,8 +224,8 @@ class Messages:
         np.maximum(self._message.rows, lowest, out=self._message.rows)
         self._add_up()
 
-    def _state(self, sums: WorkerSums, damping: float = 0.0) -> Sweep:
-        return Sweep(sums, self._log_weights, self.quantum, self._floor, damping)
+    def _state(self, sums: WorkerSums, damping: float = 0.0) -> SweepState:
+        return SweepState(sums, self._log_weights, self.quantum, self._floor, damping)
 
     # One sweep
 
@@ -236,20 +234,18 @@ class Messages:
         ledger = self._ledger
         self._dirty.rows[tasks] = False
         change, parts = 0.0, []
-        for edge, slot, group, rows in self._groups_of(tasks):
-            old = np.ascontiguousarray(self._message.rows[edge, slot])
+        for edge, group, rows, parameters in self._groups_of(tasks):
+            old = np.ascontiguousarray(self._message.rows[edge, group.slot])
             group.message[:] = old
             who, local = np.unique(group.worker, return_inverse=True)
-            sweep = self._state(np.ascontiguousarray(self._sums.rows[who]), damping)
-            worker = np.ascontiguousarray(local.reshape(group.worker.shape), dtype=np.int32)
-            change = max(
-                change, group.way.sweep(sweep, worker, group.message, np.zeros_like(sweep.sums))
-            )
-            self._heard.rows[edge, slot] = sweep.sums[worker] - old
+            state = self._state(np.ascontiguousarray(self._sums.rows[who]), damping)
+            group.worker = np.ascontiguousarray(local.reshape(group.worker.shape), dtype=np.int32)
+            change = max(change, group.send(parameters, state, np.zeros_like(state.sums)))
+            self._heard.rows[edge, group.slot] = state.sums[group.worker] - old
             if damping:
                 still = np.abs(group.message - old).max(axis=(1, 2)) * self.quantum > tol
                 self._dirty.rows[rows[still]] = True
-            parts.append((edge, slot, old, group.message))
+            parts.append((edge, group.slot, old, group.message))
         # All at once at the end: every task of a sweep hears the same workers.
         for edge, slot, old, new in parts:
             self._message.rows[edge, slot] = new
@@ -279,65 +275,47 @@ class Messages:
 
     def _groups_of(
         self, tasks: Index
-    ) -> Iterator[tuple[NDArray[np.int64], int, Group, NDArray[np.int64]]]:
-        """Sort tasks into groups, as a backend does: edges (n, l), slot, group, its tasks."""
-        ledger = self._ledger
+    ) -> Iterator[tuple[NDArray[np.int64], Group | RowGroup, Index, SweepParameters]]:
+        """Sort tasks into groups, as a fit does: edges (n, l), group, its tasks, parameters."""
+        ledger, accuracy = self._ledger, self._engine.accuracy
         degree = ledger.of_task.size[tasks]
         is_gold = ~np.isnan(ledger.gold[tasks, 0])
+        unit = np.full(ledger.dimension, self._unit)
         for size in np.unique(degree[degree > 0]).tolist():
             for known in (False, True):
                 some = tasks[(degree == size) & (is_gold == known)]
                 if not len(some):
                     continue
                 edge = ledger.of_task.matrix(some, size)
-                worker = ledger.worker[edge]
-                value = ledger.value[edge]
-                if known:
-                    value, gold = value / self._unit, ledger.gold[some] / self._unit
-                    here = np.arange(len(some))
-                    yield (
-                        edge,
-                        0,
-                        gold_group(self._ways, here, worker, value, gold, self._model),
-                        some,
-                    )
-                    continue
-                for group in task_groups(
-                    self._ways,
-                    self._way_of[size],
+                parameters = SweepParameters.of_model(self._model, len(some), accuracy)
+                for group in make_groups(
+                    self._kernels,
+                    "integrate" if known else self._kernel_of[size],
                     np.arange(len(some)),
-                    worker,
-                    value,
-                    self._unit,
-                    self._model.prior_means(len(some)),
+                    ledger.worker[edge],
+                    ledger.value[edge],
+                    ledger.gold[some] / self._unit,
+                    unit,
                     self._model,
-                    self._engine.accuracy,
-                    0,
+                    accuracy,
                 ):
-                    yield edge[group.task], group.coordinates.start, group, some[group.task]
+                    yield edge[group.task], group, some[group.task], parameters
 
     # What is known of the truths
 
     def moments(self, tasks: Index, probabilities: Floats) -> Posterior:
         """Return what is known of the truths of some tasks that have answers."""
         ledger = self._ledger
-        d = ledger.dimension
-        estimate, variance = np.empty((len(tasks), d)), np.empty((len(tasks), d))
-        quantile = np.empty((len(tasks), d, len(probabilities)))
+        shape = (len(tasks), ledger.dimension)
+        out = Posterior(np.empty(shape), np.empty(shape), np.empty((*shape, len(probabilities))))
         place = np.empty(len(ledger.tasks), dtype=np.int64)
         place[tasks] = np.arange(len(tasks))
-        sweep = self._state(self._sums.rows)
-        for edge, slot, group, rows in self._groups_of(tasks):
-            for part in in_blocks(len(rows), group.way.numbers_per_task):
-                said = self._message.rows[edge[part], slot]
-                heard = Heard(sweep, ledger.worker[edge[part]], said)
-                found = group.way.posterior(part, heard, probabilities)
-                at = (place[rows[part]], group.coordinates)
-                origin = group.origin[part]
-                estimate[at] = (found.estimate + origin) * self._unit
-                variance[at] = found.variance * self._unit**2
-                quantile[at] = (found.quantile + origin[:, :, None]) * self._unit
-        return Posterior(estimate, variance, quantile)
+        state, unit = self._state(self._sums.rows), np.full(ledger.dimension, self._unit)
+        for edge, group, rows, parameters in self._groups_of(tasks):
+            group.message[:] = self._message.rows[edge, group.slot]
+            found = group.posterior(parameters, state, probabilities)
+            put_posterior(out, place[rows], group.coordinates, found, group.origin, unit)
+        return out
 
 
 def _range(units: WorkerSums) -> NDArray[np.int64]:

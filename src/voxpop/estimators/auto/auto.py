@@ -196,4 +196,3 @@ class Refitted:
     audit: Audit
     again: Callable[[Answers], Result]
     stretch: bool = False
-

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.data.answers import Answers
-from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.data.sums import sum_by_task
+from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 
 Mask = NDArray[np.bool_]
 

@@ -15,8 +15,8 @@ from voxpop.data.sums import mean_by_task, mean_by_worker, sum_by_task, sum_by_w
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.baselines.averages import Average
-from voxpop.inference.numpy_kernels import blocks
 from voxpop.estimators.make_result import gaussian_result
+from voxpop.inference.numpy_kernels import blocks
 from voxpop.results.result import Result
 
 # The dense system that is solved takes 8 bytes times this squared: 128 MB.

@@ -9,15 +9,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import softmax
 
-from voxpop.arrays import WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_truth
 from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings, repeat
-from voxpop.estimators.make_result import make_result, worker_noise
+from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
+from voxpop.estimators.iterate import iterate_until
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model

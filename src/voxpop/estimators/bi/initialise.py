@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.sums import medians, weighted_means
 from voxpop.estimators.base import OnSweep
-from voxpop.data.sums import weighted_means
-from voxpop.data.sums import medians
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, level_bounds
 from voxpop.estimators.leave_one_out import weighted_left_out
 from voxpop.inference.engine import Engine

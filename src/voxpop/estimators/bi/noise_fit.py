@@ -12,20 +12,16 @@ from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import with_gold
 from voxpop.estimators.base import OnSweep
-from voxpop.estimators.iterate import iterate_until
-from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
 from voxpop.estimators.bi.noise_levels import informative_workers
+from voxpop.estimators.iterate import iterate_until
+from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
+from voxpop.inference.groups import SweepParameters, TruthPrior, WorkerBias
 from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior, stretched
-from voxpop.inference.message_passing import (
-    MessagePassing,
-    SweepParameters,
-    TruthPrior,
-    WorkerBias,
-)
+from voxpop.inference.message_passing import MessagePassing
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise, NoiseParameters
 from voxpop.models.noise.bias import Bias, BiasPosterior
@@ -96,8 +92,9 @@ class NoiseFitted:
         )
         facts = self.parameters.facts(self.scale)
         noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
-        result = replace(result, noise=noise, **self.columns)
-        return result.calibrated(Calibration(stretch=1.0 if audit is None else max(audit.stretch, 1)))
+        result = replace(result, noise=noise, **self.columns)  # type: ignore[arg-type]
+        stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
+        return result.calibrated(Calibration(stretch=stretch))
 
 
 class NoiseFit:
@@ -250,19 +247,17 @@ class NoiseFit:
 
     def _reset(self, parameters: NoiseParameters) -> None:
         """Lay out all messages, flat."""
-        data = self._data
+        data, bounds = self._data, Bounds.interval(self._noise.bounds)
         self._messages = MessagePassing(
             data.answers,
-            Model(
-                support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension
-            ),
+            Model(support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension),
             data.scale,
             "integrate",
             _LEARNING_ACCURACY,
             self._engine.kernels(),
             learned=True,
             n_classes=len(parameters[Difficulty].steps),
-            bounds=np.repeat(np.array(Bounds.interval(self._noise.bounds))[:, None], len(data.scale), 1),
+            bounds=np.outer(bounds, np.ones(data.answers.dimension)),
             has_bias=parameters[Bias].is_on,
         )
 

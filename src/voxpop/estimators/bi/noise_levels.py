@@ -8,10 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.data.answers import Answers
-from voxpop.estimators.base import OnSweep, repeat
-from voxpop.data.sums import mean_by_worker, squared_residual, with_gold
-from voxpop.data.sums import medians, variance_within_tasks
+from voxpop.data.sums import (
+    mean_by_worker,
+    medians,
+    squared_residual,
+    variance_within_tasks,
+    with_gold,
+)
+from voxpop.estimators.base import OnSweep
 from voxpop.estimators.baselines.nbi import NBI
+from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.models.noise.component import STEP

@@ -17,9 +17,9 @@ from voxpop.data.sums import by_degree
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.make_result import WorkerNoise, make_result, relative_weight
+from voxpop.inference.groups import model_in_units, noise_unit
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior, known, log_known
-from voxpop.inference.message_passing import model_in_units, noise_unit
 from voxpop.inference.numpy_kernels import blocks
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result

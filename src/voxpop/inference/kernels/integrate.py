@@ -122,11 +122,11 @@ class LeftOut:
 def functions(rows: Rows, law: Law, predicts: bool = False) -> Functions:
     """The answers and the prior as functions of the truth (M12)."""
     grid, n = law.grid, len(rows.centre)
-    l, n_prior = rows.centre.shape[1], len(law.prior_variance)
+    degree, n_prior = rows.centre.shape[1], len(law.prior_variance)
     width = max(len(grid.variance), n_prior)
-    size = (n, l + (n_prior > 0), width)
+    size = (n, degree + (n_prior > 0), width)
     variance, height = np.full(size, np.inf), np.full((len(grid.mixing), *size), -np.inf)
-    variance[:, :l, : len(grid.variance)] = grid.variance + rows.spread[:, :, None]
+    variance[:, :degree, : len(grid.variance)] = grid.variance + rows.spread[:, :, None]
     with np.errstate(divide="ignore"):
         for c, mixing in enumerate(grid.mixing):
             share, log_mixing = np.exp(rows.incoming) @ mixing, np.log(mixing)
@@ -134,14 +134,14 @@ def functions(rows: Rows, law: Law, predicts: bool = False) -> Functions:
             if (share < _UNSAFE_SHARE).any():
                 largest = (rows.incoming[..., None] + log_mixing).max(axis=2)
                 log_share = np.where(share < _UNSAFE_SHARE, largest, log_share)
-            height[c, :, :l, : len(grid.variance)] = log_share
+            height[c, :, :degree, : len(grid.variance)] = log_share
         centre = rows.centre
         if n_prior:
-            variance[:, l, :n_prior] = law.prior_variance
-            height[:, :, l, :n_prior] = np.log(law.prior_weight)
+            variance[:, degree, :n_prior] = law.prior_variance
+            height[:, :, degree, :n_prior] = np.log(law.prior_weight)
             centre = np.concatenate([centre, rows.prior_mean[:, None]], axis=1)
     height -= np.where(np.isfinite(variance), 0.5 * np.log(variance), 0.0)
-    return Functions(centre, variance, height, rows.log_class, l, predicts)
+    return Functions(centre, variance, height, rows.log_class, degree, predicts)
 
 
 def nodes_of(rows: Rows, law: Law, refinement: float = 1.0, predicts: bool = False) -> Nodes:
@@ -165,11 +165,12 @@ class Integrand:
         self.rows, self.grid, self.x = rows, law.grid, nodes.x
         self.prior, log_prior = _prior_terms(nodes.x, rows.prior_mean, law)
         log_weight = nodes.log_weight + log_prior
-        n_classes, (n, l), n_nodes = len(law.grid.mixing), rows.centre.shape, nodes.x.shape[1]
-        self.log_f = np.empty((n_classes, n, l, n_nodes))
+        n_classes, (n, degree) = len(law.grid.mixing), rows.centre.shape
+        n_nodes = nodes.x.shape[1]
+        self.log_f = np.empty((n_classes, n, degree, n_nodes))
         self.log_p = np.repeat(log_weight[None], n_classes, axis=0)
         size = max(1, _NUMBERS_IN_FLIGHT // (n * n_nodes * len(law.grid.variance)))
-        self._cuts = [slice(i, min(i + size, l)) for i in range(0, l, size)]
+        self._cuts = [slice(i, min(i + size, degree)) for i in range(0, degree, size)]
         self._kept: Gaussians | None = None
         for some in self._cuts:
             gaussians = self._kept = Gaussians(rows, law.grid, nodes.x, some)
@@ -237,7 +238,7 @@ class Gaussians:
 
     def integrate(self, cavity: Floats) -> Floats:
         """∫ cavity_uc(x) N_ug(x) dx (n, u, G)."""
-        return np.einsum("nugq,nuq->nug", self.n, cavity, optimize=False)
+        return np.asarray(np.einsum("nugq,nuq->nug", self.n, cavity, optimize=False))
 
     def log_integrals(self, i: Index, u: Index, log_cavity: Floats) -> Floats:
         """The same for some answers in logs throughout, (m, G); their cavities are (m, Q)."""

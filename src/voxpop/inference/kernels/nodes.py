@@ -48,10 +48,10 @@ class Functions:
     """The functions of the truth x whose product is integrated: one an answer, and the prior.
 
     Function u is F_u(x) = Σ_g exp(height_g - (x - centre_u)² / (2 variance_g)) (M12), with one set
-    of heights (C, n, L, G) a class of difficulty. The first ``n_answers`` of the L functions are the
-    answers'. ``log_class`` (n, C) is the log probability of each class. Components that a function
-    does not have are -inf high and infinitely wide. ``predicts`` tells whether the product of all
-    functions but one is integrated by itself, too, to predict that answer.
+    of heights (C, n, L, G) a class of difficulty. The first ``n_answers`` of the L functions are
+    the answers'. ``log_class`` (n, C) is the log probability of each class. Components that a
+    function does not have are -inf high and infinitely wide. ``predicts`` tells whether the product
+    of all functions but one is integrated by itself, too, to predict that answer.
     """
 
     centre: Floats
@@ -115,8 +115,8 @@ def place_nodes(
         W(x) = Σ_u [1 / w_u + (1 / f_u - 1 / w_u) / (1 + (x - A_u)² / (c_u² f_u))]
                + 1 / s_min + Σ_b (3 / (x - b))²                                        (M14)
 
-    in which 1 / s_min is for the message to a worker about the lowest level, and b is a bound of the
-    truth within reach. Where it would take too many nodes, 1 / s_min falls off with the distance
+    in which 1 / s_min is for the message to a worker about the lowest level, and b is a bound of
+    the truth within reach. Where it would take too many nodes, 1 / s_min falls off with the distance
     from each answer, as the terms of f_u do.
 
     Nodes are the orbit x' = x + alpha / sqrt(W(x)), weights the product of its derivatives: an
@@ -214,14 +214,14 @@ def _range(
     f: Functions, bounds: tuple[Floats, Floats], spare: float
 ) -> tuple[Floats, Floats, Floats, tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
     """Where a truth can be at all: low, high, how near nodes go to a bound, and where one is."""
-    l = f.n_answers
+    degree = f.n_answers
     variance = np.where(_exists(f), f.variance, 0.0).max(axis=2)
-    wide = variance[:, :l].max(axis=1)
-    of_prior = 1.0 / variance[:, l:].max(axis=1) if f.centre.shape[1] > l else 0.0
+    wide = variance[:, :degree].max(axis=1)
+    of_prior = 1.0 / variance[:, degree:].max(axis=1) if f.centre.shape[1] > degree else 0.0
     # The flattest that the product of all others can be, which a tail outside follows.
-    margin = np.sqrt(2.0 * spare / (max(l - 1, 1) / wide + of_prior))
+    margin = np.sqrt(2.0 * spare / (max(degree - 1, 1) / wide + of_prior))
     low, high = f.centre.min(axis=1) - margin, f.centre.max(axis=1) + margin
-    near = _NEAREST / np.sqrt(l / _narrowest(f).min(axis=1) + l / wide + of_prior)
+    near = _NEAREST / np.sqrt(degree / _narrowest(f).min(axis=1) + degree / wide + of_prior)
     # A bound within reach is approached, never stepped over; one far off is as good as none.
     bounded = low < bounds[0], high > bounds[1]
     low = np.where(bounded[0], bounds[0] + near, low)
@@ -230,7 +230,7 @@ def _range(
 
 
 def _credible_components(f: Functions, spare: float) -> tuple[Floats, Floats, Floats]:
-    """f_u and w_u of every function, how far w_u is behind the likeliest component, in nats: (n, L).
+    """f_u and w_u of every function (n, L), and how far w_u is behind the likeliest, in nats.
 
     ``spare`` is the log of what weighs nothing. No share of a component is larger anywhere than at
     the centre if it is below all that have weight. And a component s weighs nothing beside w where
@@ -250,18 +250,18 @@ def _zoom(
 ) -> tuple[Floats, Floats]:
     """Narrow the range down to where some message has mass; give up where that gains little."""
     low, high = low.copy(), high.copy()
-    n, l = len(low), f.n_answers
+    n, degree = len(low), f.n_answers
     narrow = _narrowest(f).min(axis=1)
     reach = 1.5 * np.sqrt(2.0 * np.log(1.0 / accuracy))
-    peak = l / narrow + (1.0 / _narrow(f)[:, l:]).sum(axis=1)
-    top = np.full((n, l, f.variance.shape[2] + f.predicts), -np.inf)
+    peak = degree / narrow + (1.0 / _narrow(f)[:, degree:]).sum(axis=1)
+    top = np.full((n, degree, f.variance.shape[2] + f.predicts), -np.inf)
     centre, precision = _search(f)
     rows = np.arange(n)
     for _ in range(_MOST_SCANS):
         width = high[rows] - low[rows]
         # About as many nodes as there would be: fine at the answers, or evenly spread.
         scale = reach * np.sqrt(narrow[rows])
-        local = 2.0 * reach * np.sqrt(l) * np.arcsinh(0.5 * width / scale)
+        local = 2.0 * reach * np.sqrt(degree) * np.arcsinh(0.5 * width / scale)
         even = width * np.sqrt(precision[rows] + 1.0 / narrow[rows])
         rows = rows[np.minimum(local, even) > alpha * _FEW_NODES]
         if not len(rows):
@@ -281,8 +281,8 @@ def _zoom(
 def _search(f: Functions) -> tuple[Floats, Floats]:
     """Guess where the product of all functions peaks, and its precision there.
 
-    The slope of log F_u is E[1/s] (A_u - x) under the shares of its components at x; a peak is where
-    these average out. The search starts at 0, which is the middle answer of a row.
+    The slope of log F_u is E[1/s] (A_u - x) under the shares of its components at x; a peak is
+    where these average out. The search starts at 0, which is the middle answer of a row.
     """
     x, total = np.zeros(len(f.centre)), np.ones(len(f.centre))
     height, per_variance = f.height.max(axis=0), 1.0 / f.variance
@@ -321,13 +321,14 @@ def _scan(
     Let q be the log of the integrand of one message (M13), for one class of difficulty. The
     curvature of log F_u is at least -E[1/s] under the shares of its components at x, which falls
     with the distance from its centre; the curvature of q is at least minus their sum κ at the
-    nearest points, with the message's own component. Between points a and b, h apart, q is therefore
-    below its chord plus κ (x-a)(b-x) / 2::
+    nearest points, with the message's own component. Between points a and b, h apart, q is
+    therefore below its chord plus κ (x-a)(b-x) / 2::
 
         q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊² / (2κh²)                         (M14a)
 
     What stays ``negligible`` beside the largest value of q at any point so far and in any class,
-    ``top`` (n, l, G or G + 1), is nothing. Returns (n, P-1), the point where P is largest, and the new top.
+    ``top`` (n, l, G or G + 1), is nothing. Returns (n, P-1), the point where P is largest, and
+    the new top.
     """
     n_points, top = x.shape[1], top.copy()
     answers = slice(0, f.n_answers)

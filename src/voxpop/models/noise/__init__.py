@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from voxpop.arrays import Floats, Index
+from voxpop.inference.kernel_set import ExpectedCounts
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.bounds import Bounds
 from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
-from voxpop.inference.kernel_set import ExpectedCounts
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.levels import Levels
 from voxpop.models.noise.tails import Tails, tail_shares, tail_steps, tail_variance

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -93,5 +93,5 @@ class Component:
         return np.empty(0)
 
     def facts(self, scale: Floats) -> dict[str, Any]:
-        """What was learned, by field of ``NoiseFacts``; ``scale`` (d,) are the coordinates' units."""
+        """What was learned, by field of ``NoiseFacts``; ``scale`` (d,) are the units."""
         return {}

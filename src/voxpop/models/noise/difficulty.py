@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.models.noise.component import STEP, Component, StartingPoint
 from voxpop.inference.kernel_set import ExpectedCounts
+from voxpop.models.noise.component import STEP, Component, StartingPoint
 
 # Harder and easier tasks: noise variance times 1/39, 1/6.25, 1, 6.25, 39.
 _STEPS = np.arange(-4, 5, 2)

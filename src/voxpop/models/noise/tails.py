@@ -11,8 +11,8 @@ from scipy.special import chdtrc
 
 from voxpop.arrays import Floats, Index
 from voxpop.errors import require
-from voxpop.models.noise.component import STEP, Component, StartingPoint
 from voxpop.inference.kernel_set import ExpectedCounts
+from voxpop.models.noise.component import STEP, Component, StartingPoint
 
 # Student-t noise is a Gaussian whose variance is drawn anew for each answer; multiples further off
 # than these steps are so rare that leaving them out changes no estimate (below 1e-3 for 2 degrees).

@@ -9,8 +9,8 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.errors import require
-from voxpop.models.noise.component import Component, StartingPoint
 from voxpop.inference.kernel_set import ExpectedCounts
+from voxpop.models.noise.component import Component, StartingPoint
 
 # Variances of the prior, narrow to wide, as multiples of the variance of the tasks' means.
 _VARIANCES = 4.0 ** np.arange(-3, 2)

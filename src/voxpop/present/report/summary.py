@@ -8,8 +8,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.estimators.registry import ESTIMATORS
-from voxpop.data.sums import sum_by_task, weighted_means
+from voxpop.data.sums import weighted_means
 from voxpop.estimators.leave_one_out import leave_one_out_means, leave_one_out_medians
 from voxpop.estimators.registry import ESTIMATORS
 from voxpop.results.diagnosis.flags import Diagnosis

@@ -1,0 +1,324 @@
+"""Groups: tasks of equal degree that one kernel works out together, and their messages.
+
+Where the levels of a task's workers are summed over, all coordinates are in one group; where the
+truth is integrated over, each coordinate of a task is a row of a group of its own (M15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from voxpop.arrays import Floats, Index, WorkerSums
+from voxpop.data.answers import Answers
+from voxpop.inference.cost_model import KernelName
+from voxpop.inference.kernel_set import (
+    BiasMessages,
+    Edges,
+    KernelSet,
+    Predictions,
+    RowInputs,
+    SweepState,
+    TaskKernel,
+    WarmStartKernel,
+    Workers,
+)
+from voxpop.inference.kernels.integrate import Law, NoiseGrid
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.models.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class TruthPrior:
+    """Prior of the truths: per coordinate a mixture of Gaussians about one mean; or flat.
+
+    ``mean`` is (d,), or (n_tasks, d) where every task has its own; ``variance`` and ``weight`` are
+    (d, J), with J = 0 for a flat prior.
+    """
+
+    mean: Floats
+    variance: Floats
+    weight: Floats
+
+    @property
+    def is_flat(self) -> bool:
+        """Tell whether any truth is as likely as any other."""
+        return self.weight.size == 0
+
+
+@dataclass(frozen=True, eq=False)
+class SweepParameters:
+    """What is taken as given in a sweep: the noise, the shares of the classes, the prior."""
+
+    grid: NoiseGrid
+    log_class: Floats
+    truths: TruthPrior
+    accuracy: float
+
+    @classmethod
+    def of_model(cls, model: Model, n_tasks: int, accuracy: float) -> SweepParameters:
+        """The paper's noise: one class of difficulty, and a Gaussian prior or none."""
+        d, n_prior = model.dimension, int(model.prior_precision > 0)
+        variance = np.full((d, n_prior), model.prior_variance)
+        truths = TruthPrior(model.prior_means(n_tasks), variance, np.ones((d, n_prior)))
+        return cls(NoiseGrid.plain(model.levels), np.zeros(1), truths, accuracy)
+
+    def law(self, j: int, floor: float) -> Law:
+        """What the rows of coordinate j have in common."""
+        variance, weight = self.truths.variance[j], self.truths.weight[j]
+        return Law(self.grid, variance, weight, self.accuracy, floor)
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerBias:
+    """What is believed of the workers' biases: mean and precision (m, d)."""
+
+    mean: Floats
+    precision: Floats
+    damping: float = 0.0
+
+
+class Group:
+    """Tasks of the same degree whose levels are summed over jointly, with their messages."""
+
+    def __init__(
+        self, kernel: TaskKernel, task: Index, worker: Workers, origin: Floats, n_levels: int
+    ) -> None:
+        self.kernel, self.task, self.worker, self.origin = kernel, task, worker, origin
+        self.slot, self.coordinates = 0, slice(0, origin.shape[1])
+        # Asking isinstance of a protocol takes as long as a sweep of a few hundred tasks.
+        self.warm = cast(WarmStartKernel, kernel) if hasattr(kernel, "guess") else None
+        self.message = np.zeros((*worker.shape, n_levels), dtype=np.int64)
+
+    @property
+    def edges(self) -> Edges:
+        """Workers and messages."""
+        return Edges(self.worker, self.message)
+
+    def send(self, parameters: SweepParameters, state: SweepState, new_sums: WorkerSums) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        del parameters  # the kernel has them
+        return self.kernel.sweep(state, self.edges, new_sums)
+
+    def posterior(
+        self, parameters: SweepParameters, state: SweepState, probabilities: Floats
+    ) -> Posterior:
+        """What is known of the truths, less the origins."""
+        del parameters  # the kernel has them
+        return self.kernel.posterior(state, self.edges, probabilities)
+
+
+class RowGroup:
+    """Rows (one coordinate of one task each) of the same degree that are integrated over.
+
+    ``value`` (n, l), ``low``, ``high`` and ``known`` (n,) are relative to ``origin`` (n, 1). Where
+    coordinates are taken apart, each has a slot for its messages (M15). The messages about the
+    workers' biases are (n, l), or empty.
+    """
+
+    kernel, warm = None, None
+
+    def __init__(
+        self,
+        kernels: KernelSet,
+        task: Index,
+        slot: int,
+        worker: Workers,
+        value: Floats,
+        origin: Floats,
+        bounds: tuple[Floats, Floats],
+        known: Floats,
+        n_levels: int,
+        has_bias: bool,
+    ) -> None:
+        self._kernels, self.task, self.worker, self.value = kernels, task, worker, value
+        self.slot, self.coordinates, self.origin = slot, slice(slot, slot + 1), origin
+        self._bounds, self._known = bounds, known
+        self.message = np.zeros((*worker.shape, n_levels), dtype=np.int64)
+        self.bias_precision = np.zeros(worker.shape if has_bias else (0, 0))
+        self.bias_pull = np.zeros_like(self.bias_precision)
+        self._log_class = np.zeros((len(task), 1))
+
+    @property
+    def edges(self) -> Edges:
+        """Workers and messages."""
+        return Edges(self.worker, self.message)
+
+    def rows(self, rows: NDArray[np.intp]) -> RowGroup:
+        """Some of the rows, with copies of their messages."""
+        part = object.__new__(RowGroup)
+        part.__dict__.update(self.__dict__)
+        for name in ("task", "worker", "value", "origin", "_known", "message", "_log_class"):
+            setattr(part, name, getattr(self, name)[rows])
+        part._bounds = self._bounds[0][rows], self._bounds[1][rows]
+        if self.bias_precision.size:
+            part.bias_precision, part.bias_pull = self.bias_precision[rows], self.bias_pull[rows]
+        return part
+
+    def put_back(self, rows: NDArray[np.intp], part: RowGroup) -> None:
+        """Take over the messages of some rows."""
+        self.message[rows] = part.message
+        if self.bias_precision.size:
+            self.bias_precision[rows] = part.bias_precision
+            self.bias_pull[rows] = part.bias_pull
+
+    def hear_classes(self, log_class: Floats, evidence: Floats) -> None:
+        """Take what the other coordinates (n_tasks, d, C) say of the class of each task."""
+        if len(log_class) == 1:
+            return
+        told = evidence[self.task]
+        found = log_class + told.sum(axis=1) - told[:, self.slot]
+        self._log_class = found - logsumexp(found, axis=1, keepdims=True)
+
+    def sweep(
+        self,
+        parameters: SweepParameters,
+        state: SweepState,
+        bias: WorkerBias | None,
+        new_sums: WorkerSums,
+        is_counted: bool,
+    ) -> tuple[float, Floats, Floats | None]:
+        """Replace all messages; see :meth:`KernelSet.integrate_sweep`."""
+        law = parameters.law(self.slot, state.floor)
+        inputs = self._inputs(parameters, bias)
+        return self._kernels.integrate_sweep(law, inputs, state, self.edges, new_sums, is_counted)
+
+    def send(self, parameters: SweepParameters, state: SweepState, new_sums: WorkerSums) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        return self.sweep(parameters, state, None, new_sums, False)[0]
+
+    def posterior(
+        self, parameters: SweepParameters, state: SweepState, probabilities: Floats
+    ) -> Posterior:
+        """What is known of the truths, less the origins."""
+        return self.posterior_and_classes(parameters, state, probabilities, None)[0]
+
+    def posterior_and_classes(
+        self,
+        parameters: SweepParameters,
+        state: SweepState,
+        probabilities: Floats,
+        bias: WorkerBias | None,
+    ) -> tuple[Posterior, Floats]:
+        """What is known of the truths, and of the classes (n, C)."""
+        law, inputs = parameters.law(self.slot, state.floor), self._inputs(parameters, bias)
+        return self._kernels.integrate_posterior(law, inputs, state, self.edges, probabilities)
+
+    def predict(
+        self, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
+    ) -> Predictions:
+        """Predict each answer from the others."""
+        law, inputs = parameters.law(self.slot, state.floor), self._inputs(parameters, bias)
+        return self._kernels.integrate_predict(law, inputs, state, self.edges)
+
+    def _inputs(self, parameters: SweepParameters, bias: WorkerBias | None) -> RowInputs:
+        j, mean = self.slot, parameters.truths.mean
+        centre = (mean[self.task, j] if mean.ndim == 2 else mean[j]) - self.origin[:, 0]
+        about = None
+        if bias is not None:
+            messages = self.bias_precision, self.bias_pull
+            about = BiasMessages(bias.mean[:, j], bias.precision[:, j], *messages, bias.damping)
+        return RowInputs(self.value, centre, *self._bounds, self._known, self._log_class, about)
+
+
+def make_groups(
+    kernels: KernelSet,
+    name: KernelName,
+    tasks: Index,
+    worker: Workers,
+    value: Floats,
+    gold: Floats,
+    unit: Floats,
+    model: Model,
+    accuracy: float,
+    room: int = 0,
+    bounds: Floats | None = None,
+    has_bias: bool = False,
+) -> Iterator[Group | RowGroup]:
+    """Group tasks of equal degree: one group, or one per coordinate where these are apart.
+
+    ``worker`` is (n, l), ``value`` (n, l, d) and ``gold`` (n, d), NaN where unknown, in the order
+    of ``tasks``; all but the values are in multiples of ``unit`` (d,).
+    """
+    n_levels, dimension = len(model.support), value.shape[2]
+    if (unit == unit[0]).all() and np.log2(unit[0]) % 1 == 0:
+        value, origin = kernels.centre(value, float(unit[0]))
+    else:
+        value, origin = kernels.centre(value, 1.0)
+        value, origin = value / unit, origin / unit
+    if name != "integrate":
+        prior_mean = model.prior_means(int(tasks.max()) + 1)[tasks] - origin
+        if name == "active":
+            kernel: TaskKernel = kernels.pruned_enumeration(value, prior_mean, model, accuracy)
+        else:
+            kernel = kernels.enumeration(value, prior_mean, model, room)
+        yield Group(kernel, tasks, worker, origin, n_levels)
+        return
+    for j in range(dimension):
+        # Rows of similar spread side by side need similarly many nodes.
+        order = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
+        low, high = np.full(len(order), -np.inf), np.full(len(order), np.inf)
+        if bounds is not None:
+            low, high = (bound[j] / unit[j] - origin[order, j] for bound in bounds)
+        yield RowGroup(
+            kernels, tasks[order], j, worker[order], np.ascontiguousarray(value[order, :, j]),
+            origin[order, j : j + 1], (low, high), gold[order, j] - origin[order, j],
+            n_levels, has_bias,
+        )  # fmt: skip
+
+
+def gather_tasks(answers: Answers, tasks: Index, size: int) -> tuple[Workers, Floats]:
+    """Collect workers and values of tasks with ``size`` answers each."""
+    if len(tasks) * size == answers.n_edges:
+        # Edges are sorted by task: all of them are there as they are.
+        return (
+            answers.worker.reshape(-1, size),
+            answers.value.reshape(-1, size, answers.dimension),
+        )
+    edge = answers.task_ptr[tasks][:, None] + np.arange(size)
+    return answers.worker.take(edge), answers.value.take(edge, axis=0)
+
+
+def put_posterior(
+    out: Posterior, task: Index, coordinates: slice, found: Posterior, origin: Floats, unit: Floats
+) -> None:
+    """Write what was found of some tasks, relative to their origins, into arrays for all."""
+    at, scale = (task, coordinates), unit[coordinates]
+    # Answers were centred within their task, to keep small differences of large values; here the
+    # origin comes back.
+    out.estimate[at] = (found.estimate + origin) * scale
+    out.variance[at] = found.variance * scale**2
+    out.quantile[at] = (found.quantile + origin[:, :, None]) * scale[:, None]
+
+
+def noise_unit(model: Model) -> float:
+    """Power of two near the middle of the levels' standard deviations.
+
+    In units of it no product of precisions over- or underflows, and nothing is rounded.
+    """
+    return float(2.0 ** np.rint(0.25 * np.log2(model.levels[[0, -1]]).sum()))
+
+
+def model_in_units(model: Model, unit: float) -> Model:
+    """Express levels and prior in multiples of ``unit``."""
+    return replace(
+        model,
+        support=(model.levels / unit**2).tolist(),
+        prior_mean=np.asarray(model.prior_mean) / unit,
+        prior_variance=model.prior_variance / unit**2,
+    )
+
+
+def fixed_point(n_messages: int) -> tuple[float, float]:
+    """Choose the quantum of messages, and the lowest message kept, in nats (M16).
+
+    ``n_messages`` is the most messages that any worker gets: their sum must fit 62 bits.
+    """
+    lowest = float(np.clip(2.0**24 / n_messages, 512.0, 2.0**20))
+    bits = 62 - int(np.ceil(np.log2(n_messages * lowest)))
+    return 2.0**-bits, -lowest
