@@ -89,13 +89,14 @@ def test_all_tasks_speaking_one_by_one_say_what_they_say_together() -> None:
     for cuts in (1, 3):
         fit = NoiseFit(data, Noise(), ENGINE, "auto")
         fit._reset(learned)
-        integrals = fit._messages
-        beliefs, _, _ = fit._beliefs(learned)
-        changes = []
+        passing = fit._messages
+        fit._beliefs(learned)
+        changes, sums = [], passing.sums
         for cut in range(cuts):
             among = np.arange(answers.n_tasks) % cuts == cut if cuts > 1 else None
-            changes.append(integrals.sweep(given, beliefs, 0.0, 0.0, among)[0])
-        messages.append((integrals.message, max(changes)))
+            passing.sums = sums  # all tasks hear the same workers
+            changes.append(passing.sweep(parameters=given, tasks=among)[0])
+        messages.append((passing.messages(), max(changes)))
     np.testing.assert_array_equal(messages[0][0], messages[1][0])
     assert messages[0][1] == messages[1][1]
 

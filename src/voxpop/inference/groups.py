@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,6 +233,7 @@ def make_groups(
     worker: Workers,
     value: Floats,
     gold: Floats,
+    prior_mean: Floats,
     unit: Floats,
     model: Model,
     accuracy: float,
@@ -242,8 +243,8 @@ def make_groups(
 ) -> Iterator[Group | RowGroup]:
     """Group tasks of equal degree: one group, or one per coordinate where these are apart.
 
-    ``worker`` is (n, l), ``value`` (n, l, d) and ``gold`` (n, d), NaN where unknown, in the order
-    of ``tasks``; all but the values are in multiples of ``unit`` (d,).
+    ``worker`` is (n, l), ``value`` (n, l, d), ``gold``, NaN where unknown, and ``prior_mean`` (n, d),
+    in the order of ``tasks``; all but the values are in multiples of ``unit`` (d,).
     """
     n_levels, dimension = len(model.support), value.shape[2]
     if (unit == unit[0]).all() and np.log2(unit[0]) % 1 == 0:
@@ -252,7 +253,7 @@ def make_groups(
         value, origin = kernels.centre(value, 1.0)
         value, origin = value / unit, origin / unit
     if name != "integrate":
-        prior_mean = model.prior_means(int(tasks.max()) + 1)[tasks] - origin
+        prior_mean = prior_mean - origin
         if name == "active":
             kernel: TaskKernel = kernels.pruned_enumeration(value, prior_mean, model, accuracy)
         else:
@@ -294,6 +295,11 @@ def put_posterior(
     out.estimate[at] = (found.estimate + origin) * scale
     out.variance[at] = found.variance * scale**2
     out.quantile[at] = (found.quantile + origin[:, :, None]) * scale[:, None]
+
+
+def put_gold(out: Posterior, rows: NDArray[Any], truth: Floats) -> None:
+    """Write known truths, to the last bit and without any variance, in place of estimates."""
+    out.estimate[rows], out.variance[rows], out.quantile[rows] = truth, 0.0, truth[:, :, None]
 
 
 def noise_unit(model: Model) -> float:

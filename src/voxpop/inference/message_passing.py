@@ -27,6 +27,7 @@ from voxpop.inference.groups import (
     fixed_point,
     gather_tasks,
     make_groups,
+    put_gold,
     put_posterior,
 )
 from voxpop.inference.kernel_set import (
@@ -213,6 +214,9 @@ class MessagePassing:
                 found, said = group.posterior_and_classes(parameters, state, probabilities, bias)
                 classes[group.task] += said / shape[1]
             put_posterior(out, group.task, group.coordinates, found, group.origin, self._unit)
+        if self._answers.gold is not None:
+            known = self._answers.is_gold
+            put_gold(out, known, self._answers.gold[known])
         return out, classes
 
     def predict(self, parameters: SweepParameters, bias: WorkerBias | None) -> Predictions:
@@ -357,6 +361,7 @@ def _all_groups(
     room, per_worker = _CACHE_NUMBERS, float(np.median(answers.worker_degree))
     none = np.full((answers.n_tasks, answers.dimension), np.nan)
     gold = none if answers.gold is None else answers.gold / unit
+    prior_mean = model.prior_means(answers.n_tasks)
     for size in np.flatnonzero(np.bincount(degree)).tolist():
         for is_gold in (False, True):
             tasks = np.flatnonzero((degree == size) & (answers.is_gold == is_gold))
@@ -367,8 +372,18 @@ def _all_groups(
                 d = answers.dimension
                 name = choose_kernel(inference, model.levels, size, d, accuracy, per_worker)
             for group in make_groups(
-                kernels, name, tasks, *gather_tasks(answers, tasks, size), gold[tasks], unit, model,
-                accuracy, room, bounds, has_bias,
-            ):  # fmt: skip
+                kernels,
+                name,
+                tasks,
+                *gather_tasks(answers, tasks, size),
+                gold[tasks],
+                prior_mean[tasks],
+                unit,
+                model,
+                accuracy,
+                room,
+                bounds,
+                has_bias,
+            ):
                 room -= group.kernel.kept if group.kernel is not None else 0
                 yield group

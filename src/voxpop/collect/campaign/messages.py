@@ -26,6 +26,7 @@ from voxpop.inference.groups import (
     make_groups,
     model_in_units,
     noise_unit,
+    put_gold,
     put_posterior,
 )
 from voxpop.inference.kernel_set import SweepState, belief
@@ -295,6 +296,7 @@ class Messages:
                     ledger.worker[edge],
                     ledger.value[edge],
                     ledger.gold[some] / self._unit,
+                    self._model.prior_means(len(some)),
                     unit,
                     self._model,
                     accuracy,
@@ -315,6 +317,8 @@ class Messages:
             group.message[:] = self._message.rows[edge, group.slot]
             found = group.posterior(parameters, state, probabilities)
             put_posterior(out, place[rows], group.coordinates, found, group.origin, unit)
+        known = ~np.isnan(ledger.gold[tasks, 0])
+        put_gold(out, known, ledger.gold[tasks[known]])
         return out
 
 

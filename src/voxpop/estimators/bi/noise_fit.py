@@ -10,7 +10,6 @@ from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import with_gold
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
 from voxpop.estimators.bi.noise_levels import informative_workers
@@ -325,24 +324,16 @@ class NoiseFit:
         beliefs, self._parameters, bias = self._beliefs(parameters)
         about = beliefs.bias(0.0)
         found, classes = self._messages.posterior_and_classes(PROBABILITIES, given, about)
-        gold = answers.is_gold[:, None]
         if bias is not None:
             # All workers of a task are of one connected part: the first answer's will do.
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
-            shift = np.where(gold, 0.0, shift) * scale**2
+            shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
             found = stretched(found, found.variance + shift)
-        # To the last bit, the estimate of a gold task is its truth.
-        estimate = with_gold(answers, found.estimate)
-        posterior = Posterior(
-            estimate,
-            np.where(gold, 0.0, found.variance),
-            np.where(gold[:, :, None], estimate[:, :, None], found.quantile),
-        )
         difficulty = parameters[Difficulty]
         variance = parameters.answer_variance * float((scale**2).mean())
         return NoiseFitted(
             answers=answers,
-            posterior=posterior,
+            posterior=found,
             level_posterior=softmax(beliefs.log_level, axis=1),
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),

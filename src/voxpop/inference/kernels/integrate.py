@@ -141,7 +141,7 @@ def functions(rows: Rows, law: Law, predicts: bool = False) -> Functions:
             height[:, :, degree, :n_prior] = np.log(law.prior_weight)
             centre = np.concatenate([centre, rows.prior_mean[:, None]], axis=1)
     height -= np.where(np.isfinite(variance), 0.5 * np.log(variance), 0.0)
-    return Functions(centre, variance, height, rows.log_class, degree, predicts)
+    return Functions(centre, variance, height, rows.log_class, degree, -law.lowest, predicts)
 
 
 def nodes_of(rows: Rows, law: Law, refinement: float = 1.0, predicts: bool = False) -> Nodes:

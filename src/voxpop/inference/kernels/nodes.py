@@ -21,7 +21,8 @@ _MOST_WIDE_NODES = 6000.0
 # Most nodes to spend on a range without narrower ones around the answers.
 _MOST_EVEN_NODES = 128.0
 # Limits to how far nodes stay fine around an answer: nats by which wide levels can be ruled out,
-# and how far a message about an improbable level can draw the truth.
+# and how far a message about an improbable level can draw the truth; neither matters beyond the
+# lowest message that counts.
 _MOST_RULED_OUT, _MOST_DRAWN = 1e4, 225.0
 # Smallest sd that nodes try to resolve, as a share of the range of a row's answers: a step that the
 # spacing of floating-point numbers would swallow leads nowhere.
@@ -51,7 +52,8 @@ class Functions:
     of heights (C, n, L, G) a class of difficulty. The first ``n_answers`` of the L functions are
     the answers'. ``log_class`` (n, C) is the log probability of each class. Components that a
     function does not have are -inf high and infinitely wide. ``predicts`` tells whether the product
-    of all functions but one is integrated by itself, too, to predict that answer.
+    of all functions but one is integrated by itself, too, to predict that answer; ``depth`` is how
+    far below the largest a log message still counts.
     """
 
     centre: Floats
@@ -59,6 +61,7 @@ class Functions:
     height: Floats
     log_class: Floats
     n_answers: int
+    depth: float = np.inf
     predicts: bool = False
 
     def rows(self, rows: NDArray[np.intp]) -> Functions:
@@ -69,6 +72,7 @@ class Functions:
             self.height[:, rows],
             self.log_class[rows],
             self.n_answers,
+            self.depth,
             self.predicts,
         )
 
@@ -116,8 +120,8 @@ def place_nodes(
                + 1 / s_min + Σ_b (3 / (x - b))²                                        (M14)
 
     in which 1 / s_min is for the message to a worker about the lowest level, and b is a bound of
-    the truth within reach. Where it would take too many nodes, 1 / s_min falls off with the distance
-    from each answer, as the terms of f_u do.
+    the truth within reach. Where it would take too many nodes, w_u is the widest component, and
+    1 / s_min falls off with the distance from each answer, as the terms of f_u do.
 
     Nodes are the orbit x' = x + alpha / sqrt(W(x)), weights the product of its derivatives: an
     analytic map of the integers, on which the trapezoid rule converges exponentially. A constant
@@ -133,22 +137,26 @@ def place_nodes(
     # At a bound that was zoomed away from nothing happens.
     bounded = bounded[0] & (low == ends[0]), bounded[1] & (high == ends[1])
     width = high - low
-    fine, wide, behind = _credible_components(f, spare)
+    fine, wide, behind, widest, ruled_out = _credible_components(f, spare)
+    # Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
+    even = _in_order(1.0 / wide) + 1.0 / finest
+    is_even = width * np.sqrt(even) <= alpha * _MOST_EVEN_NODES
+    own = np.where(is_even, 1.0 / finest, 0.0)
     fine = np.maximum(fine, least[:, None])
-    wide = np.maximum(wide, fine)
+    wide = np.maximum(np.where(is_even[:, None], wide, widest), fine)
+    behind = np.where(is_even[:, None], behind, ruled_out)
     flat = _in_order(1.0 / wide)
     pull = _in_order(f.centre / wide)
-    # Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
-    is_even = width * np.sqrt(flat + 1.0 / finest) <= alpha * _MOST_EVEN_NODES
-    own = np.where(is_even, 1.0 / finest, 0.0)
     narrow = np.maximum(_narrow(f), least[:, None])
     own_drop = np.where(is_even[:, None], 0.0, np.maximum(1.0 / narrow - 1.0 / wide, 0.0))
     own_drop[:, f.n_answers :] = 0.0
     # The message to u about s_k draws the truth from the mean of the others to sqrt(D² W / 4)
     # of its sd from the answer, or nearer, where D is the distance of that mean.
     drawn = 0.5 * (f.centre - (pull / flat)[:, None]) ** 2 * flat[:, None]
-    own_decay = 1.0 / ((4.5 * spare + np.minimum(drawn, _MOST_DRAWN * spare)) * narrow)
-    reach_squared = 4.5 * (spare + np.minimum(behind, _MOST_RULED_OUT))
+    own_decay = 1.0 / (
+        (4.5 * spare + np.minimum(drawn, min(_MOST_DRAWN * spare, f.depth))) * narrow
+    )
+    reach_squared = 4.5 * (spare + np.minimum(behind, min(_MOST_RULED_OUT, f.depth)))
     decay = 1.0 / (reach_squared * fine)
     # Of two terms of which one is as narrow and reaches as far as the other, one is enough.
     drop = np.where((own_drop > 0.0) & (own_decay <= decay), 0.0, 1.0 / fine - 1.0 / wide)
@@ -229,20 +237,27 @@ def _range(
     return low, high, near, bounded
 
 
-def _credible_components(f: Functions, spare: float) -> tuple[Floats, Floats, Floats]:
+def _credible_components(
+    f: Functions, spare: float
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """f_u and w_u of every function (n, L), and how far w_u is behind the likeliest, in nats.
 
-    ``spare`` is the log of what weighs nothing. No share of a component is larger anywhere than at
-    the centre if it is below all that have weight. And a component s weighs nothing beside w where
-    N(d, s) / N(d, w) has fallen by ``spare`` and what w is behind: with 1 / s - 1 / w above
-    1 / (2 s), from d² = 4 s (spare + behind) on.
+    Then the widest component, and how far that one is behind. ``spare`` is the log of what weighs
+    nothing. No share of a component is larger anywhere than at the centre if it is below all that
+    have weight. And a component s weighs nothing beside w where N(d, s) / N(d, w) has fallen by
+    ``spare`` and what w is behind: with 1 / s - 1 / w above 1 / (2 s), from d² = 4 s (spare +
+    behind) on.
     """
     height = f.height.max(axis=0)
     best = height.max(axis=2, keepdims=True)
     fine = np.where(height >= best - spare - 3.0, f.variance, np.inf).min(axis=2)
     credible = np.where(height >= best - 2.0 * spare, f.variance, 0.0)
-    behind = best - np.take_along_axis(height, credible.argmax(axis=2)[:, :, None], axis=2)
-    return fine, credible.max(axis=2), behind[:, :, 0]
+    existing = np.where(_exists(f), f.variance, 0.0)
+    behind, ruled_out = (
+        (best - np.take_along_axis(height, some.argmax(axis=2)[:, :, None], axis=2))[:, :, 0]
+        for some in (credible, existing)
+    )
+    return fine, credible.max(axis=2), behind, existing.max(axis=2), ruled_out
 
 
 def _zoom(

@@ -39,6 +39,7 @@ struct Functions {
     const Law& law;
     int64_t degree, L, M;  // answers; functions; room for the components of one
     bool predicts;         // whether the cavities are integrated by themselves
+    double depth = infinite;  // how far below the largest a log message still counts, in nats
     vec *centre;           // (L)
     vec *variance, *rate;  // (L, M): v_g + gamma_u; (log2 e) / (2 variance)
     vec *share, *height;   // (C, L, M): of the variances; log2 of share / sqrt(variance)
@@ -63,6 +64,7 @@ struct Functions {
 
     // Take up the answers of a block, whose workers' messages are in `incoming`.
     void open(const IntegralRows& rows, const Messages& m, const Block& block) {
+        depth = -m.floor;
         gather(rows.value, degree, block, (double*)centre);
         gather(rows.log_class, law.C, block, (double*)log_class);
         for (int64_t u = 0; u < degree; ++u) spread[u] = all(0.0);

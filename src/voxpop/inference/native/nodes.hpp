@@ -19,15 +19,15 @@ struct Nodes {
 // How fast the precision that a function can have falls with the distance from its centre, and how
 // far it falls; beside it the mean precision of its components at the centre itself, by class.
 struct LocalScales {
-    vec *narrow, *fine, *wide, *behind, *widest;   // of nodes.py, (L)
+    vec *narrow, *fine, *wide, *behind, *widest, *ruled_out;   // of nodes.py, (L)
     vec *drop, *decay, *own_drop, *own_decay;      // (L)
     vec *peak;                                     // (C, L)
 
     LocalScales(const Functions& f, Workspace& workspace) {
-        vec* next = (vec*)workspace.slot(5, lanes * (9 + f.law.C) * f.L);
+        vec* next = (vec*)workspace.slot(5, lanes * (10 + f.law.C) * f.L);
         auto take = [&next, &f] { return (next += f.L) - f.L; };
         narrow = take(), fine = take(), wide = take(), behind = take(), widest = take();
-        drop = take(), decay = take(), own_drop = take(), own_decay = take(), peak = next;
+        ruled_out = take(), drop = take(), decay = take(), own_drop = take(), own_decay = take(), peak = next;
         for (int64_t u = 0; u < f.L; ++u) find_credible(f, u);
         for (int64_t c = 0; c < f.law.C; ++c)
             for (int64_t u = 0; u < f.L; ++u) peak[c * f.L + u] = precision_at_centre(f, c, u);
@@ -39,11 +39,13 @@ struct LocalScales {
                vec pull) {
         const vec one = all(1.0), zero = all(0.0), spare = all(f.law.spare * ln_2);
         const vec away = f.centre[u] - pull / flat, lowest = max(narrow[u], least);
-        const vec drawn = min(all(0.5) * away * away * flat, all(most_drawn) * spare);
+        const double depth = f.depth < most_ruled_out ? f.depth : most_ruled_out;
+        const vec most = min(all(most_drawn) * spare, all(f.depth));
+        const vec drawn = min(all(0.5) * away * away * flat, most);
         const vec more = max(one / lowest - one / wide[u], zero);
         own_decay[u] = one / ((all(4.5) * spare + drawn) * lowest);
         own_drop[u] = is_answer ? where_above(is_even, all(0.5), zero, more) : zero;
-        decay[u] = one / (all(4.5) * (spare + min(behind[u], all(most_ruled_out))) * fine[u]);
+        decay[u] = one / (all(4.5) * (spare + min(behind[u], all(depth))) * fine[u]);
         drop[u] = one / fine[u] - one / wide[u];
         const vec is_covered = where_above(own_decay[u], decay[u], zero, one);
         drop[u] = where_above(own_drop[u] * is_covered, zero, zero, drop[u]);
@@ -52,7 +54,7 @@ struct LocalScales {
     }
 
 private:
-    // f_u and w_u, and how far w_u is behind the likeliest component, in nats.
+    // f_u and w_u, and how far w_u and the widest component are behind the likeliest, in nats.
     void find_credible(const Functions& f, int64_t u) {
         const vec* variance = f.variance + u * f.M;
         const int64_t n = f.size(u);
@@ -61,16 +63,16 @@ private:
         const double spare = f.law.spare;
         const vec low = best - all(spare + 3.0 * log2_e), lower = best - all(2.0 * spare);
         narrow[u] = fine[u] = all(infinite), wide[u] = widest[u] = all(0.0);
-        vec of_wide = best;
+        vec of_wide = best, of_widest = best;
         for (int64_t g = 0; g < n; ++g) {
             const vec mine = f.highest(u, g), v = variance[g];
             narrow[u] = min(narrow[u], v);
             fine[u] = where_above(low, mine, fine[u], min(fine[u], v));
             const vec wider = where_above(lower, mine, wide[u], max(wide[u], v));
             of_wide = where_above(wider, wide[u], mine, of_wide), wide[u] = wider;
-            widest[u] = max(widest[u], v);
+            of_widest = where_above(v, widest[u], mine, of_widest), widest[u] = max(widest[u], v);
         }
-        behind[u] = (best - of_wide) * all(ln_2);
+        behind[u] = (best - of_wide) * all(ln_2), ruled_out[u] = (best - of_widest) * all(ln_2);
     }
 
     static vec precision_at_centre(const Functions& f, int64_t c, int64_t u) {
@@ -196,15 +198,17 @@ inline Nodes place_nodes(
     finest = max(finest, least);
     zoom_rows(f, s, block.n_rows, range, workspace);
     const vec low = range.low, high = range.high;
-    vec flat = zero, pull = zero;
+    // Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
+    vec even = one / finest, flat = zero, pull = zero;
+    for (int64_t u = 0; u < f.L; ++u) even = even + one / s.wide[u];
+    const vec limit = all(law.alpha * most_even_nodes);
+    const vec is_even = where_above((high - low) * sqrt(even), limit, zero, one);
     for (int64_t u = 0; u < f.L; ++u) {
-        s.fine[u] = max(s.fine[u], least), s.wide[u] = max(s.wide[u], s.fine[u]);
+        s.fine[u] = max(s.fine[u], least);
+        s.wide[u] = max(where_above(is_even, all(0.5), s.wide[u], s.widest[u]), s.fine[u]);
+        s.behind[u] = where_above(is_even, all(0.5), s.behind[u], s.ruled_out[u]);
         flat = flat + one / s.wide[u], pull = pull + f.centre[u] / s.wide[u];
     }
-    // Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
-    const vec limit = all(law.alpha * most_even_nodes);
-    const vec is_even =
-        where_above((high - low) * sqrt(flat + one / finest), limit, zero, one);
     for (int64_t u = 0; u < f.L; ++u) s.reach(f, u, u < f.degree, is_even, least, flat, pull);
     const vec fewest = all(law.alpha * most_wide_nodes) / max(high - low, all(1e-300));
     const vec flattest = min(flat, fewest * fewest), own = is_even / finest;
