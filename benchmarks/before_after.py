@@ -1,4 +1,4 @@
-"""Before and after a change of the code: the same crowds, every estimate held against the earlier one.
+"""Before and after a change of the code: the same crowds, every estimate against the earlier one.
 
     python -m benchmarks.before_after save before.npz [--data ../shared/data]     # the old commit
     python -m benchmarks.before_after save after.npz  [--data ../shared/data]     # the new one
@@ -37,12 +37,18 @@ NOISES = {
 
 
 def draw(
-    seed: int, n: int, l: int, r: int, levels: tuple[float, ...] = LEVELS, d: int = 1, gold: int = 0
+    seed: int,
+    n: int,
+    per_task: int,
+    per_worker: int,
+    levels: tuple[float, ...] = LEVELS,
+    d: int = 1,
+    gold: int = 0,
 ) -> vp.Answers:
     """A crowd of the paper's model; the truths of the first ``gold`` tasks are known."""
     rng = np.random.default_rng(seed)
     model = vp.Model(support=levels, dimension=d)
-    crowd = vp.simulate(model, vp.assign_regular(n, per_task=l, per_worker=r, rng=rng), rng)
+    crowd = vp.simulate(model, vp.assign_regular(n, per_task, per_worker, rng), rng)
     if not gold:
         return crowd.answers
     known = np.full((n, d), np.nan)

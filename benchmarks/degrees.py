@@ -1,4 +1,4 @@
-"""What a sweep costs as tasks get more answers, and which way of inference is taken.
+"""What a sweep costs as tasks get more answers, and which kernel is taken.
 
     python -m benchmarks.degrees [--quick]
 
@@ -13,7 +13,6 @@ import numpy as np
 import voxpop as vp
 from benchmarks.workloads import parse, print_head, print_table, regular, take_turns, timed
 from voxpop.inference.engine import Engine
-from voxpop.inference.message_passing import Groups
 
 LONG = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30, 50, 100, 200, 500, 1000)
 SHORT = (2, 3, 4, 5, 6, 8, 10, 12)
@@ -37,19 +36,17 @@ def draw(n_tasks: int, per_task: int, n_levels: int, dimension: int) -> vp.Answe
 
 
 def sweep(answers: vp.Answers, n_levels: int, rounds: int, backend: str) -> tuple[float, str]:
-    """Return the seconds of a sweep, and the way that was chosen."""
+    """Return the seconds of a sweep, and the kernel that was chosen."""
     model = vp.Model(support=levels(n_levels), dimension=answers.dimension)
-    opened = Engine(backend=backend).open(answers, model)
-    assert isinstance(opened, Groups)
+    messages = Engine(backend=backend).open(answers, model)
 
     def advance() -> None:
-        opened._heard = np.empty((0, 0))  # no task rests
-        sums, _ = opened.to_workers(0.0)
-        opened.to_tasks(sums, model.log_weights)
+        messages._known_belief = np.empty((0, 0))  # every task is computed again
+        messages.sweep()
 
     # The first call, which fills what is kept, does not count.
     advance()
-    return take_turns({"sweep": advance}, rounds)["sweep"], "+".join(opened.used)
+    return take_turns({"sweep": advance}, rounds)["sweep"], "+".join(messages.used)
 
 
 def along_one_line(n_answers: int, rounds: int, backend: str) -> None:
@@ -57,9 +54,9 @@ def along_one_line(n_answers: int, rounds: int, backend: str) -> None:
     rows = []
     for per_task in LONG:
         answers = draw(n_answers // per_task, per_task, 8, 1)
-        seconds, way = sweep(answers, 8, rounds, backend)
+        seconds, kernel = sweep(answers, 8, rounds, backend)
         per_answer = 1e9 * seconds / answers.n_edges
-        rows.append([per_task, answers.n_tasks, way, 1e3 * seconds, per_answer])
+        rows.append([per_task, answers.n_tasks, kernel, 1e3 * seconds, per_answer])
     print("### d = 1, 8 levels\n")
     print_table(["answers per task", "tasks", "way", "ms per sweep", "ns per answer"], rows)
 
@@ -73,8 +70,8 @@ def over_the_grid(n_answers: int, rounds: int, backend: str) -> None:
             row: list[object] = [per_task]
             for n_levels in sizes:
                 answers = draw(n_answers // per_task, per_task, n_levels, dimension)
-                seconds, way = sweep(answers, n_levels, rounds, backend)
-                row.append(f"{1e9 * seconds / answers.n_edges:,.0f} {way}")
+                seconds, kernel = sweep(answers, n_levels, rounds, backend)
+                row.append(f"{1e9 * seconds / answers.n_edges:,.0f} {kernel}")
             rows.append(row)
         print(f"### d = {dimension}: ns per answer and sweep, and the way\n")
         print_table(["answers per task", *(f"{n} levels" for n in sizes)], rows)
@@ -87,11 +84,11 @@ def whole_fit(n_tasks: int, backend: str) -> None:
     bi = vp.BI(support=levels(8), backend=backend)
     took = timed(lambda: found.append(bi.fit(answers)))
     n_sweeps = len(found[0].trace.changes)
-    ways = "+".join(found[0].settings["inference_used"])
+    kernels = "+".join(found[0].settings["inference_used"])
     print("### A whole fit: 100 answers per task, d = 1, 8 levels\n")
     print_table(
         ["tasks", "answers", "way", "sweeps", "wall s", "CPU s"],
-        [[answers.n_tasks, answers.n_edges, ways, n_sweeps, took.wall, took.cpu]],
+        [[answers.n_tasks, answers.n_edges, kernels, n_sweeps, took.wall, took.cpu]],
     )
 
 

@@ -14,8 +14,9 @@ from scipy.special import softmax
 
 import voxpop as vp
 from benchmarks.workloads import LEVELS
-from voxpop.inference import engine as backends
+from voxpop.inference import engine
 from voxpop.inference.cost_model import Inference
+from voxpop.inference.kernel_set import belief
 
 # Numbers in flight in one block of the textbook: 8 MB, which is what caches like.
 BLOCK_NUMBERS = 1_000_000
@@ -42,7 +43,7 @@ class Engine(Protocol):
 
 
 class Ours:
-    """A backend of voxpop."""
+    """A kernel set of voxpop."""
 
     sweeps_per_call = 1
     tolerance = 1e-8
@@ -51,17 +52,15 @@ class Ours:
         self, answers: vp.Answers, backend: str, inference: Inference = "enumerate"
     ) -> None:
         model = vp.Model(support=LEVELS, dimension=answers.dimension)
-        self._backend = backends.Engine(backend=backend, inference=inference).open(answers, model)
-        self._log_weights = model.log_weights
+        self._messages = engine.Engine(backend=backend, inference=inference).open(answers, model)
 
     def advance(self) -> None:
-        """Let the tasks speak, and the workers answer."""
-        self._sums, _ = self._backend.to_workers(0.0)
-        self._backend.to_tasks(self._sums, self._log_weights)
+        """Let all tasks send their messages."""
+        self._messages.sweep()
 
     def belief(self) -> np.ndarray:
         """Normalise the sums of what the workers heard."""
-        return softmax(self._sums * self._backend.quantum + self._log_weights, axis=1)
+        return belief(self._messages.sums, self._messages.quantum, self._messages.log_weights)
 
 
 class Textbook:
@@ -181,13 +180,11 @@ class PGMax:
 
 def open_engine(name: str, answers: vp.Answers) -> Engine:
     """Open an engine by the name it has in the tables; refuse with a reason."""
-    from voxpop.inference.engine import native_is_installed
-
     n_configurations = len(LEVELS) ** (answers.n_edges // answers.n_tasks)
     enumerates = not name.startswith("ours, ") or not name.endswith("apart")
     if enumerates and n_configurations > 2**22:
         raise CannotRun(f"{n_configurations:,} configurations per task")
-    if name.startswith("ours, native") and not native_is_installed():
+    if name.startswith("ours, native") and not engine.native_is_installed():
         raise CannotRun("the compiled kernels were not built with this package")
     if name == "textbook, factors kept" and answers.n_tasks * n_configurations * 24 > MOST_MEMORY:
         raise CannotRun("the factors would not fit the memory")

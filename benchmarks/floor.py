@@ -67,7 +67,7 @@ def against_the_floor(name: str, bandwidth: float, rate: dict[str, float], round
     w = WORKLOADS[name]
     model = vp.Model(support=LEVELS, dimension=2)
     crowd = sweep.draw(w.n_tasks, w.per_task, w.per_worker, model)
-    engines = sweep.ways(crowd, model, 1)
+    engines = sweep.engines_of(crowd, model, 1)
     best = sweep.take_turns(crowd, engines, rounds, time.CLOCK_PROCESS_CPUTIME_ID)
     k, n_edges = len(LEVELS), w.n_tasks * w.per_task
     per_edge = k**w.per_task / w.per_task

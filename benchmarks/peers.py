@@ -30,8 +30,9 @@ from benchmarks.workloads import (
     use_one_core,
 )
 from voxpop.estimators.iterate import iterate_until
-from voxpop.inference import engine as backends
-from voxpop.inference.engine import Backend, native_is_installed
+from voxpop.inference import engine as inference
+from voxpop.inference.engine import native_is_installed
+from voxpop.inference.message_passing import MessagePassing
 
 ENGINES = (
     "ours, native",
@@ -89,7 +90,7 @@ def _open_and_call(name: str, answers: vp.Answers, into: list[Engine]) -> None:
 
 
 def _disagreement(engine: Engine, answers: vp.Answers, apart: bool) -> float | str:
-    """Largest difference of a belief from our portable backend's after the same sweeps."""
+    """Largest difference of a belief from our numpy kernels' after the same sweeps."""
     done = engine.sweeps_per_call
     if done == 1:
         engine.advance()
@@ -177,21 +178,17 @@ def compare_samplers(workload: Workload, quick: bool) -> None:
 
 def _means(answers: vp.Answers) -> np.ndarray:
     """Do what ``BI.fit`` does, without quantiles: the sampler does not compute them either."""
-    return _converged(answers).moments(np.empty(0)).estimate
+    return _converged(answers).posterior(np.empty(0)).estimate
 
 
-def _converged(answers: vp.Answers) -> Backend:
+def _converged(answers: vp.Answers) -> MessagePassing:
     model = vp.Model(support=LEVELS, dimension=answers.dimension)
     bi = vp.BI(support=LEVELS)
-    backend = backends.Engine(backend=BACKEND, inference=bi.inference).open(answers, model)
-
-    def sweep(damping: float) -> float:
-        sums, change = backend.to_workers(damping)
-        backend.to_tasks(sums, model.log_weights)
-        return change
-
-    iterate_until(sweep, tol=bi.tol, max_iter=bi.max_iter, what="BI")
-    return backend
+    messages = inference.Engine(backend=BACKEND, inference=bi.inference).open(answers, model)
+    iterate_until(
+        lambda damping: messages.sweep(damping)[0], tol=bi.tol, max_iter=bi.max_iter, what="BI"
+    )
+    return messages
 
 
 def _gibbs_to(target: float, crowd: vp.Simulation, most: int) -> tuple[str, str]:

@@ -1,63 +1,59 @@
-"""Whether it pays to let only those tasks speak again whose workers have changed their minds.
+"""Whether it pays to compute only those tasks again whose workers' beliefs have moved.
 
     python -m benchmarks.residual [--quick]
 
-Per sweep, the share of tasks that would have to speak: those with a worker whose belief has moved
-as a probability, and those with one whose belief has moved in logs, where improbable levels still
-move long after nothing shows. Only the first can be left out, and only by a way whose messages are
-accurate as probabilities and no more: ``active``, which does so; its time with and without it.
+Per sweep, the share of tasks that would have to be computed: those with a worker whose belief has
+moved as a probability, and those with one whose belief has moved in logs, where improbable levels
+still move long after nothing shows. Only the first can be left out, and only by a kernel whose
+messages are accurate as probabilities and no more: ``active``, which does so; its time with and
+without it.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import softmax
 
 import voxpop as vp
 from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_table, take_turns
 from voxpop.inference.engine import Engine
-from voxpop.inference.message_passing import Groups
+from voxpop.inference.kernel_set import belief
+from voxpop.inference.message_passing import MessagePassing
 
 TOLERANCE, MOVED, MOVED_NATS = 1e-7, 1e-9, 1.0
 
 
-def open_backend(answers: vp.Answers) -> tuple[Groups, np.ndarray]:
+def open_messages(answers: vp.Answers) -> MessagePassing:
     """Lay out a crowd whose levels are known."""
-    model = vp.Model(support=LEVELS, dimension=answers.dimension)
-    backend = Engine().open(answers, model)
-    assert isinstance(backend, Groups)
-    return backend, model.log_weights
+    return Engine().open(answers, vp.Model(support=LEVELS, dimension=answers.dimension))
 
 
 def shares(name: str) -> list[list[object]]:
-    """One row per sweep: its change, and which tasks have cause to speak in the next."""
+    """One row per sweep: its change, and which tasks the next would have to compute."""
     answers = WORKLOADS[name].draw().answers
-    backend, log_weights = open_backend(answers)
+    messages = open_messages(answers)
     worker = answers.worker.reshape(answers.n_tasks, -1)
     rows: list[list[object]] = []
-    before = np.tile(log_weights, (answers.n_workers, 1))
-    change = 1.0
+    before, change = messages.sums, 1.0
     while change > TOLERANCE:
-        sums, change = backend.to_workers(0.0)
-        backend.to_tasks(sums, log_weights)
-        now = sums * backend.quantum + log_weights
-        moved = np.abs(softmax(now, axis=1) - softmax(before, axis=1)).max(axis=1) > MOVED
-        in_logs = moved | (np.ptp(now - before, axis=1) > MOVED_NATS)
+        change, _ = messages.sweep()
+        now = messages.sums
+        was, is_now = (belief(s, messages.quantum, messages.log_weights) for s in (before, now))
+        moved = np.abs(is_now - was).max(axis=1) > MOVED
+        in_logs = moved | (np.ptp(now - before, axis=1) * messages.quantum > MOVED_NATS)
         before = now
         share = [f"{m[worker].any(axis=1).mean():.1%}" for m in (moved, in_logs)]
-        rows.append([f"{name}, {'+'.join(backend.used)}", len(rows) + 1, f"{change:.1e}", *share])
+        rows.append([f"{name}, {'+'.join(messages.used)}", len(rows) + 1, f"{change:.1e}", *share])
     return rows
 
 
 def converge(answers: vp.Answers, skipping: bool) -> None:
     """Sweep until nothing changes."""
-    backend, log_weights = open_backend(answers)
+    messages = open_messages(answers)
     if not skipping:
-        backend._moved = lambda damping: None  # type: ignore[method-assign]  # noqa: ARG005
+        messages._moved_workers = lambda damping: None  # type: ignore[method-assign]  # noqa: ARG005
     change = 1.0
     while change > TOLERANCE:
-        sums, change = backend.to_workers(0.0)
-        backend.to_tasks(sums, log_weights)
+        change, _ = messages.sweep()
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 from unittest.mock import patch
 
 import numpy as np
@@ -21,17 +22,17 @@ import numpy as np
 from benchmarks.workloads import LEVELS, WORKLOADS, parse, print_head, print_table
 from voxpop import Model, _native
 from voxpop.arrays import Floats, WorkerSums
-from voxpop.inference import compiled as native
-from voxpop.inference import portable
-from voxpop.inference.compiled import Enumeration, Integration
-from voxpop.inference.kernel_set import Sweep, Way, Workers
+from voxpop.inference import native_kernels
+from voxpop.inference.groups import SweepParameters, fixed_point
+from voxpop.inference.kernel_set import Edges, KernelSet, RowInputs, SweepState, Workers
 from voxpop.inference.kernels import enumerate as enumeration
-from voxpop.inference.groups import fixed_point
+from voxpop.inference.native_kernels import NativeKernels
+from voxpop.inference.numpy_kernels import NumpyKernels, sweep_in_blocks
 
 # Tasks on which the textbook is timed; the rest is in proportion.
 TEXTBOOK_CONFIGURATIONS = 5_000_000
 # Sweeps shorter than this are repeated so long in every turn: the least of a few is a matter of
-# luck where the machine has other guests.
+# chance where the machine has other work.
 TURN_SECONDS = 0.1
 
 
@@ -41,8 +42,35 @@ class Crowd:
 
     value: Floats
     worker: Workers
-    sweep: Sweep
+    state: SweepState
     message: WorkerSums
+
+
+class Kernel(Protocol):
+    """Whatever can do a sweep of some tasks."""
+
+    def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+
+
+Parts = list[tuple[Kernel, Workers]]
+"""An engine: kernels, and the workers of the tasks of each."""
+
+
+class Integration:
+    """One coordinate (n, l) of all tasks, integrated over."""
+
+    def __init__(self, kernels: KernelSet, value: Floats, model: Model) -> None:
+        n, infinite = len(value), np.full(len(value), np.inf)
+        self._kernels, self._parameters = kernels, SweepParameters.of_model(model, n, 1e-9)
+        value, known = np.ascontiguousarray(value), np.full(n, np.nan)
+        self._rows = RowInputs(value, np.zeros(n), -infinite, infinite, known, np.zeros((n, 1)))
+
+    def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        law = self._parameters.law(0, state.floor)
+        sent = self._kernels.integrate_sweep(law, self._rows, state, edges, new_sums, False)
+        return sent[0]
 
 
 class Textbook:
@@ -68,11 +96,9 @@ class Textbook:
         out -= incoming
         out -= out.max(axis=2, keepdims=True)
 
-    def sweep(
-        self, sweep: Sweep, worker: Workers, message: WorkerSums, new_sums: WorkerSums
-    ) -> float:
+    def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
-        return portable.sweep_in_blocks(self, sweep, worker, message, new_sums)
+        return sweep_in_blocks(self.send, self.numbers_per_task, state, edges, new_sums)
 
 
 def draw(n: int, degree: int, per_worker: int, model: Model) -> Crowd:
@@ -86,33 +112,33 @@ def draw(n: int, degree: int, per_worker: int, model: Model) -> Crowd:
     quantum, floor = fixed_point(per_worker)
     sums = np.zeros((n_workers, len(LEVELS)), dtype=np.int64)
     message = np.zeros((n, degree, len(LEVELS)), dtype=np.int64)
-    flat = Sweep(sums, model.log_weights, quantum, floor, 0.0)
+    flat = SweepState(sums, model.log_weights, quantum, floor, 0.0)
     crowd = Crowd(value, worker.astype(np.int32), flat, message)
     new_sums = np.zeros_like(sums)
-    for way, w in ways(crowd, model, 1)["native"]:
-        way.sweep(flat, w, message, new_sums)
-    after = Sweep(new_sums, model.log_weights, quantum, floor, 0.0)
+    for kernel, w in engines_of(crowd, model, 1)["native"]:
+        kernel.sweep(flat, Edges(w, message), new_sums)
+    after = SweepState(new_sums, model.log_weights, quantum, floor, 0.0)
     return Crowd(value, crowd.worker, after, message)
 
 
-def ways(crowd: Crowd, model: Model, threads: int) -> dict[str, list[tuple[Way, Workers]]]:
+def engines_of(crowd: Crowd, model: Model, threads: int) -> dict[str, Parts]:
     """Open the engines; where enumeration is hopeless, coordinates apart by integration."""
     value, worker = crowd.value, crowd.worker
-    mean = np.zeros((len(value), 2))
+    native, portable = NativeKernels(threads), NumpyKernels()
     if len(LEVELS) ** value.shape[1] > 2**22:
-        apart: dict[str, list[tuple[Way, Workers]]] = {"native": [], "portable": []}
+        apart: dict[str, Parts] = {"native": [], "portable": []}
         for j in range(2):
             order = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
-            part = value[order, :, j : j + 1], mean[:, j : j + 1], model, 1e-9
-            apart["native"].append((Integration(*part, threads), worker[order]))
-            apart["portable"].append((portable.Integration(*part), worker[order]))
+            for name, kernels in (("native", native), ("portable", portable)):
+                apart[name].append((Integration(kernels, value[order, :, j], model), worker[order]))
         return apart
-    with patch.object(native, "_IN_CACHE", sys.maxsize):  # to see whether it should be kept
-        kept = Enumeration(value, mean, model, sys.maxsize, threads)
+    given = value, np.zeros((len(value), 2)), model
+    with patch.object(native_kernels, "_IN_CACHE", sys.maxsize):  # to see whether keeping pays
+        kept = native.enumeration(*given, sys.maxsize)
     return {
-        "native": [(Enumeration(value, mean, model, 0, threads), worker)],
+        "native": [(native.enumeration(*given, 0), worker)],
         "native, factor kept": [(kept, worker)],
-        "portable": [(portable.Enumeration(value, mean, model, 32_000_000), worker)],
+        "portable": [(portable.enumeration(*given, 32_000_000), worker)],
     }
 
 
@@ -124,7 +150,7 @@ def measure(run: Callable[[], object], clock: int) -> float:
 
 
 def take_turns(
-    crowd: Crowd, engines: dict[str, list[tuple[Way, Workers]]], rounds: int, clock: int
+    crowd: Crowd, engines: dict[str, Parts], rounds: int, clock: int
 ) -> dict[str, float]:
     """Minimum seconds of every engine; each sweep starts from the same messages."""
     best = dict.fromkeys(engines, np.inf)
@@ -135,7 +161,7 @@ def take_turns(
                 continue
             spent = 0.0
             while spent < TURN_SECONDS:
-                seconds = sum(measure_sweep(crowd, way, worker, clock) for way, worker in parts)
+                seconds = sum(measure_sweep(crowd, *part, clock) for part in parts)
                 spent += max(seconds, TURN_SECONDS / 100)
                 if not turn:  # the first fills what is kept
                     break
@@ -143,11 +169,11 @@ def take_turns(
     return best
 
 
-def measure_sweep(crowd: Crowd, way: Way, worker: Workers, clock: int) -> float:
+def measure_sweep(crowd: Crowd, kernel: Kernel, worker: Workers, clock: int) -> float:
     """Seconds of one sweep on that clock."""
-    message = crowd.message[: len(worker)].copy()
-    new_sums = np.zeros_like(crowd.sweep.sums)
-    return measure(lambda: way.sweep(crowd.sweep, worker, message, new_sums), clock)
+    edges = Edges(worker, crowd.message[: len(worker)].copy())
+    new_sums = np.zeros_like(crowd.state.sums)
+    return measure(lambda: kernel.sweep(crowd.state, edges, new_sums), clock)
 
 
 def exp_floor(n: int, degree: int, factor_function: Callable[[Floats, Floats], None]) -> float:
@@ -173,14 +199,14 @@ def compare(name: str, rounds: int, threads: int) -> list[list[object]]:
     model = Model(support=LEVELS, dimension=2)
     n, degree = WORKLOADS[name].n_tasks, WORKLOADS[name].per_task
     crowd = draw(n, degree, WORKLOADS[name].per_worker, model)
-    engines = ways(crowd, model, 1)
+    engines = engines_of(crowd, model, 1)
     enumerable = "native, factor kept" in engines
     share = 1.0
     if enumerable:
         part = max(20, TEXTBOOK_CONFIGURATIONS // len(LEVELS) ** degree)
         share = min(1.0, part / n)
         some = slice(0, min(part, n))
-        engines["textbook"] = [(Textbook(crowd.value[some], model), crowd.worker[some])]  # type: ignore[list-item]
+        engines["textbook"] = [(Textbook(crowd.value[some], model), crowd.worker[some])]
     best = take_turns(crowd, engines, rounds, time.CLOCK_PROCESS_CPUTIME_ID)
     rows: list[list[object]] = []
     for engine, seconds in best.items():
@@ -193,11 +219,12 @@ def compare(name: str, rounds: int, threads: int) -> list[list[object]]:
             rows.append([f"floor, by {label}", 1e3 * floor, f"{floor / best['native']:.0%}"])
     if threads > 1:
         clock = time.CLOCK_MONOTONIC
-        one = take_turns(crowd, {"native": ways(crowd, model, 1)["native"]}, 2 * rounds, clock)
-        many = {"native": ways(crowd, model, threads)["native"]}
-        several = take_turns(crowd, many, 2 * rounds, clock)["native"]
-        gain = f"{one['native'] / several:.2f} x faster than one, wall"
-        rows.append([f"native, {threads} threads", 1e3 * several, gain])
+        one, several = (
+            take_turns(crowd, {"native": engines_of(crowd, model, n)["native"]}, 2 * rounds, clock)
+            for n in (1, threads)
+        )
+        gain = f"{one['native'] / several['native']:.2f} x faster than one, wall"
+        rows.append([f"native, {threads} threads", 1e3 * several["native"], gain])
     return rows
 
 
@@ -210,7 +237,7 @@ def main() -> None:
         ("--threads", {"type": int, "default": 2}),
     )
     print_head("One sweep of ours")
-    print(f"{_native.lanes()} tasks per vector.\n")
+    print(f"{_native.Machine().lanes} tasks per vector.\n")
     for name in options.workloads or (("W1", "W2") if options.quick else WORKLOADS):
         rows = compare(name, options.rounds or (3 if options.quick else 7), options.threads)
         print(f"### {WORKLOADS[name]}\n")
