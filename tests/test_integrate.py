@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voxpop.inference.kernels.mixture import Block, Grid, Heard
-from voxpop.results.prediction import Prediction
 
 from voxpop.arrays import Floats
 from voxpop.inference.engine import Engine, native_is_installed
 from voxpop.inference.kernels import mixture
+from voxpop.results.prediction import Prediction
 
 if not native_is_installed():
     pytest.skip("the compiled kernels are not built", allow_module_level=True)
