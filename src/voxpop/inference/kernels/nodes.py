@@ -74,7 +74,7 @@ class Functions:
 
     @property
     def answer_variance(self) -> Floats:
-        """Variances of the answers' components (n, l, G), without room that only the prior needs."""
+        """Variances of the answers' components (n, l, G), less room that only the prior needs."""
         variance = self.variance[:, : self.n_answers]
         return np.asarray(variance[:, :, (variance < np.inf).any(axis=(0, 1))])
 
@@ -122,8 +122,8 @@ def place_nodes(
                + 1 / s_min + Σ_b (3 / (x - b))²                                        (M14)
 
     in which 1 / s_min is for the message to a worker about the lowest level, and b is a bound of
-    the truth within reach. Where it would take too many nodes, 1 / s_min falls off with the distance
-    from each answer, as the terms of f_u do.
+    the truth within reach. Where it would take too many nodes, 1 / s_min falls off with the
+    distance from each answer, as the terms of f_u do.
 
     Nodes are the orbit x' = x + alpha / sqrt(W(x)), weights the product of its derivatives: an
     analytic map of the integers, on which the trapezoid rule converges exponentially. A constant
