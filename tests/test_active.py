@@ -11,31 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from tests.hearing import QUANTUM, known_of, said
+from tests.cavity_messages import QUANTUM, SETS, kernel_set, make_kernel, outgoing, posterior_of
+from tests.conftest import BACKENDS
 from voxpop import BI, Answers, Model, Result, assign_regular, simulate
 from voxpop.arrays import Floats
-from voxpop.inference.cost_model import choose_way
-from voxpop.inference.engine import Engine, native_is_installed
-from voxpop.inference.kernel_set import Way, add_to_workers
+from voxpop.inference.cost_model import choose_kernel
+from voxpop.inference.engine import Engine
+from voxpop.inference.kernel_set import TaskKernel, add_to_workers
 from voxpop.inference.kernels import active
-from voxpop.inference.message_passing import Groups
-from voxpop.inference.portable import Active, Enumeration
+from voxpop.inference.numpy_kernels import Enumeration
 
 LEVELS = (10.0, 100.0, 1000.0)
 PROBABILITIES = np.array([0.025, 0.3, 0.5, 0.975])
-BACKENDS = ["portable"] + ["native"] * native_is_installed()
-SETS = ["portable"]
-if native_is_installed():
-    from voxpop import _native
-    from voxpop.inference import compiled as native
-
-    SETS += _native.instruction_sets()
 
 
-def make(kind: str, value: Floats, prior_mean: Floats, model: Model, accuracy: float) -> Way:
-    if kind == "portable":
-        return Active(value, prior_mean, model, accuracy)
-    return native.Active(value, prior_mean, model, accuracy, 1, kind)
+def make(name: str, value: Floats, mean: Floats, model: Model, accuracy: float) -> TaskKernel:
+    return make_kernel(kernel_set(name), "active", value, model, mean, accuracy)
 
 
 def draw(
@@ -72,13 +63,13 @@ def test_messages_are_as_accurate_as_asked(
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 20))
     model, value, mean, incoming = draw(rng, n, degree, n_levels, dimension, nats)
-    found = said(make(kind, value, mean, model, accuracy), incoming)
-    exact = said(Enumeration(value, mean, model, 0), incoming)
+    found = outgoing(make(kind, value, mean, model, accuracy), incoming)
+    exact = outgoing(Enumeration(value, mean, model, 0), incoming)
     assert np.abs(np.exp(found) - np.exp(exact)).max() < max(accuracy, 1e-11)
     likely = exact > -15
     assert np.abs(found - exact)[likely].max() < 1e7 * accuracy
     if kind != "portable":
-        theirs = said(make("portable", value, mean, model, accuracy), incoming)
+        theirs = outgoing(make("portable", value, mean, model, accuracy), incoming)
         np.testing.assert_allclose(found, theirs, rtol=1e-9, atol=1e-8)
 
 
@@ -92,8 +83,8 @@ def test_answers_that_no_level_explains_are_enumerated(kind: str) -> None:
     value[:, 0] += np.geomspace(100, 3000, 16)[:, None]
     value[:, 1] += np.geomspace(100, 3000, 16)[:, None]
     incoming = np.broadcast_to([0.0, -900.0, -2000.0], (16, 5, 3)).copy()
-    found = said(make(kind, value, mean, model, 1e-9), incoming)
-    exact = said(Enumeration(value, mean, model, 0), incoming)
+    found = outgoing(make(kind, value, mean, model, 1e-9), incoming)
+    exact = outgoing(Enumeration(value, mean, model, 0), incoming)
     np.testing.assert_allclose(np.exp(found), np.exp(exact), atol=1e-9)
 
 
@@ -105,9 +96,11 @@ def test_guesses_and_posteriors_are_those_of_numpy(kind: str) -> None:
         model, value, mean, incoming = args
         ours, theirs = (make(k, value, mean, model, 1e-9) for k in (kind, "portable"))
         np.testing.assert_allclose(
-            said(ours, incoming, guess=True), said(theirs, incoming, guess=True), atol=1e-9
+            outgoing(ours, incoming, guess=True), outgoing(theirs, incoming, guess=True), atol=1e-9
         )
-        found, expected = (known_of(way, incoming, PROBABILITIES) for way in (ours, theirs))
+        found, expected = (
+            posterior_of(kernel, incoming, PROBABILITIES) for kernel in (ours, theirs)
+        )
         sd = np.sqrt(expected.variance)
         np.testing.assert_allclose(found.estimate / sd, expected.estimate / sd, atol=1e-8)
         np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-7)
@@ -149,24 +142,21 @@ def test_tasks_that_rest_say_what_they_would_say(backend: str) -> None:
     resting, all_speak = (
         Engine(backend=backend, inference="active").open(answers, model) for _ in range(2)
     )
-    assert isinstance(resting, Groups)
-    assert isinstance(all_speak, Groups)
     spoke = []
     for _ in range(4):
-        sums, _ = resting.to_workers(0.0)
-        expected = np.zeros_like(sums)
+        resting.sweep()
+        expected = np.zeros_like(resting.sums)
         for group in resting._groups:
             add_to_workers(expected, group.worker, group.message)
-        np.testing.assert_array_equal(sums, expected)
-        resting.to_tasks(sums, model.log_weights)
-        all_speak._heard = np.empty((0, 0))
-        full, _ = all_speak.to_workers(0.0)
-        all_speak.to_tasks(full, model.log_weights)
+        np.testing.assert_array_equal(resting.sums, expected)
+        all_speak._known_belief = np.empty((0, 0))
+        all_speak.sweep()
         belief, of_all = (
-            softmax(part * resting.quantum + model.log_weights, axis=1) for part in (sums, full)
+            softmax(some.sums * some.quantum + model.log_weights, axis=1)
+            for some in (resting, all_speak)
         )
         np.testing.assert_allclose(belief, of_all, atol=1e-7)
-        spoke.append(np.abs(belief - resting._heard).max(axis=1) > 1e-9)
+        spoke.append(np.abs(belief - resting._known_belief).max(axis=1) > 1e-9)
     np.testing.assert_allclose(belief, of_all, atol=1e-9)
     assert spoke[1].mean() < 0.5  # after two sweeps most workers have made up their minds
     assert not spoke[-1].any()
@@ -178,7 +168,7 @@ def test_means_come_without_quantiles(backend: str, inference: Any) -> None:
     answers = crowd(np.random.default_rng(2), 20, 4, 8)
     model = Model(support=LEVELS, dimension=2)
     opened = Engine(backend=backend, inference=inference).open(answers, model)
-    bare, whole = opened.moments(np.empty(0)), opened.moments(PROBABILITIES)
+    bare, whole = opened.posterior(np.empty(0)), opened.posterior(PROBABILITIES)
     assert bare.quantile.shape == (20, 2, 0)
     np.testing.assert_array_equal(bare.estimate, whole.estimate)
     np.testing.assert_array_equal(bare.variance, whole.variance)
@@ -233,12 +223,12 @@ def test_no_task_is_wrong_on_hard_crowds(answers: Answers) -> None:
 
 def test_the_cost_model_takes_it_where_workers_settle() -> None:
     levels = np.array(LEVELS)
-    assert choose_way("auto", levels, 10, 2, 1e-9, per_worker=20) == "active"
-    assert choose_way("auto", levels, 10, 2, 1e-9, per_worker=5) == "integrate"
-    assert choose_way("auto", levels, 5, 2, 1e-9, per_worker=20) == "enumerate"
-    assert choose_way("active", levels, 5, 2, 1e-9, per_worker=5) == "active"
+    assert choose_kernel("auto", levels, 10, 2, 1e-9, per_worker=20) == "active"
+    assert choose_kernel("auto", levels, 10, 2, 1e-9, per_worker=5) == "integrate"
+    assert choose_kernel("auto", levels, 5, 2, 1e-9, per_worker=20) == "enumerate"
+    assert choose_kernel("active", levels, 5, 2, 1e-9, per_worker=5) == "active"
     # Nothing can be left out safely between levels so far apart.
-    assert choose_way("active", np.array([1.0, 1e9]), 5, 2, 1e-9, per_worker=5) == "enumerate"
+    assert choose_kernel("active", np.array([1.0, 1e9]), 5, 2, 1e-9, per_worker=5) == "enumerate"
     rng = np.random.default_rng(1)
     backend = Engine().open(crowd(rng, 40, 10, 20), Model(support=LEVELS, dimension=2))
     assert backend.used == {"active": 40}

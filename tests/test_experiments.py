@@ -22,10 +22,9 @@ from voxpop.cli import main
 from voxpop.cli.reproduce import _PARTS
 from voxpop.paper import experiments
 from voxpop.paper.experiments import PARTS, Reproduction, reproduce
-from voxpop.paper.experiments.runner import Effort
 from voxpop.paper.experiments.claims import CLAIMS, judge
 from voxpop.paper.experiments.learning import LABEL_METHODS, WEIGHTINGS, Problem, weightings
-from voxpop.paper.experiments.runner import Job, named_rng, open_pool, run_experiment
+from voxpop.paper.experiments.runner import Effort, Job, named_rng, open_pool, run_experiment
 from voxpop.paper.experiments.synthetic import EXAMPLE_RUN, FIGURES
 from voxpop.paper.experiments.tables import (
     assign_images,

@@ -36,9 +36,9 @@ from voxpop.cli import main
 from voxpop.estimators.auto.auto import Auto
 from voxpop.models.noise import Noise
 from voxpop.present.terminal import show_explanation
-from voxpop.results.value_of_answer import value_of_answer
 from voxpop.results.calibration import Calibration
 from voxpop.results.prediction import scatter
+from voxpop.results.value_of_answer import value_of_answer
 
 LEVELS = (10.0, 100.0, 1000.0)
 ESTIMATORS: Sequence[Estimator] = (

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
+from tests.cavity_messages import plain_law
 from tests.oracles import log_messages
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels import integrate as integration
-from voxpop.inference.kernels.nodes import Tasks, place_nodes
+from voxpop.inference.kernels.integrate import Rows, nodes_of
 from voxpop.inference.kernels.posterior import mixture_quantiles
 
 Floats = NDArray[np.float64]
@@ -35,6 +36,14 @@ def enumerated(
     return out
 
 
+def plain_rows(value: Floats, incoming: Floats, prior_mean: Floats | None = None) -> Rows:
+    n, endless = len(value), np.full(len(value), np.inf)
+    incoming = incoming - incoming.max(axis=2, keepdims=True)
+    mean = np.zeros(n) if prior_mean is None else prior_mean
+    unknown, spread, one_class = np.full(n, np.nan), np.zeros_like(value), np.zeros((n, 1))
+    return Rows(value, spread, incoming, one_class, mean, -endless, endless, unknown)
+
+
 def integrated(
     value: Floats,
     incoming: Floats,
@@ -43,12 +52,12 @@ def integrated(
     prior_variance: float = np.inf,
     accuracy: float = 1e-9,
 ) -> Floats:
-    mean = np.zeros(len(value)) if prior_mean is None else prior_mean[:, 0]
-    flat = value[:, :, 0]
-    tasks = Tasks.hear(flat, incoming, levels, mean, prior_variance)
-    out = np.empty_like(incoming)
-    integration.send(tasks, place_nodes(tasks, accuracy), out)
-    return out
+    mean = None if prior_mean is None else prior_mean[:, 0]
+    rows, law = (
+        plain_rows(value[:, :, 0], incoming, mean),
+        plain_law(levels, prior_variance, accuracy),
+    )
+    return integration.send(rows, law, nodes_of(rows, law)).message
 
 
 @given(
@@ -72,6 +81,7 @@ def test_enumeration_is_brute_force(
     np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @given(
     seed=seeds,
     degree=st.integers(2, 6),
@@ -145,8 +155,8 @@ def test_nodes_do_not_grow_with_the_number_of_answers() -> None:
     for degree in (20, 200, 2000):
         value = rng.normal(size=(8, degree)) * np.sqrt(rng.choice(levels, (8, degree)))
         incoming = np.zeros((8, degree, 8))
-        tasks = Tasks.hear(value, incoming, levels, np.zeros(8), np.inf)
-        assert (place_nodes(tasks, 1e-9).weight > 0).sum(axis=1).mean() < 160
+        nodes = nodes_of(plain_rows(value, incoming), plain_law(levels))
+        assert (nodes.weight > 0).sum(axis=1).mean() < 160
 
 
 def test_nodes_stay_few_at_any_ratio_of_levels() -> None:
@@ -154,8 +164,7 @@ def test_nodes_stay_few_at_any_ratio_of_levels() -> None:
     for ratio in (1e2, 1e4, 1e8):
         levels = np.array([1.0, ratio])
         value = rng.normal(size=(50, 10)) * np.sqrt(rng.choice(levels, (50, 10)))
-        tasks = Tasks.hear(value, np.zeros((50, 10, 2)), levels, np.zeros(50), np.inf)
-        nodes = place_nodes(tasks, 1e-9)
+        nodes = nodes_of(plain_rows(value, np.zeros((50, 10, 2))), plain_law(levels))
         assert nodes.x.shape[1] < 3000
 
 
@@ -170,8 +179,8 @@ def test_both_kernels_give_the_same_posterior(seed: int, degree: int, proper: bo
     c = enumeration.configurations(tuple(levels), degree, 1 / prior_variance)
     table = enumeration.belief(value, prior_mean, incoming, c)
     theirs = enumeration.posterior(table, value, prior_mean, 1 / prior_variance, c, probabilities)
-    tasks = Tasks.hear(value[:, :, 0], incoming, levels, prior_mean[:, 0], prior_variance)
-    ours = integration.posterior(tasks, 1e-9, probabilities)
+    rows = plain_rows(value[:, :, 0], incoming, prior_mean[:, 0])
+    ours, _ = integration.posterior(rows, plain_law(levels, prior_variance), probabilities)
     sd = np.sqrt(theirs.variance)
     np.testing.assert_allclose(ours.estimate / sd, theirs.estimate / sd, atol=1e-6)
     np.testing.assert_allclose(ours.variance, theirs.variance, rtol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,135 +12,110 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from tests.hearing import FLOOR, QUANTUM, known_of, said
+from tests.cavity_messages import (
+    FLOOR,
+    INSTRUCTION_SETS,
+    QUANTUM,
+    kernel_set,
+    make_kernel,
+    outgoing,
+    posterior_of,
+)
 from voxpop import BI, Answers, Model, assign_regular, simulate
 from voxpop.arrays import Floats, WorkerSums
+from voxpop.inference.cost_model import KernelName
 from voxpop.inference.engine import backend_in_use, native_is_installed
-from voxpop.inference.kernel_set import Sweep, Way, Workers
-from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.groups import fixed_point
+from voxpop.inference.kernel_set import Edges, SweepState, TaskKernel, Workers
+from voxpop.inference.kernels import enumerate as enumeration
 
 if not native_is_installed():
     pytest.skip("the compiled kernels are not built", allow_module_level=True)
 
 from voxpop import _native
-from voxpop.inference import portable
-from voxpop.inference.compiled import Active, Enumeration, Integration, NativeWays
 
-SETS = _native.instruction_sets()
-seeds = st.integers(0, 2**31)
-every_set = pytest.mark.parametrize("instruction_set", SETS)
+KERNELS: list[KernelName] = ["enumerate", "active", "integrate"]
+every_set = pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+every_kernel = pytest.mark.parametrize("kind", KERNELS)
 
 
-def draw(
-    rng: np.random.Generator, n: int, degree: int, n_levels: int, strength: float
-) -> tuple[Model, Floats]:
-    levels = np.sort(np.exp(rng.uniform(-2, 8, n_levels)))
+@dataclass(frozen=True)
+class Case:
+    """Tasks alone with what their workers say, and whose compiled kernels are tried on them."""
+
+    model: Model
+    value: Floats
+    prior_mean: Floats
+    incoming: Floats
+    instruction_set: str
+
+    def both(self, kind: KernelName, accuracy: float = 1e-9) -> tuple[TaskKernel, TaskKernel]:
+        """Return the compiled kernel of that kind, and numpy's."""
+        given = kind, self.value, self.model, self.prior_mean, accuracy
+        ours, theirs = (
+            make_kernel(kernel_set(name), *given) for name in (self.instruction_set, "portable")
+        )
+        return ours, theirs
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    degrees: tuple[int, int],
+    most_levels: int,
+    dimensions: tuple[int, ...],
+    strengths: tuple[float, ...],
+    spreads: tuple[float, ...],
+    most_tasks: int,
+) -> Case:
+    """Draw tasks, with messages and answers from weak and near to hopeless and far off."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    degree, n_levels = draw(st.integers(*degrees)), draw(st.integers(1, most_levels))
+    dimension, strength = draw(st.sampled_from(dimensions)), draw(st.sampled_from(strengths))
+    spread = draw(st.sampled_from(spreads))
+    n = int(rng.integers(1, most_tasks))
+    model = Model(
+        support=np.sort(np.exp(rng.uniform(-2, 8, n_levels))).tolist(),
+        prior_variance=draw(st.sampled_from([np.inf, 0.01, 300.0])),
+        dimension=dimension,
+    )
     incoming = strength * rng.normal(size=(n, degree, n_levels))
-    return Model(support=levels.tolist()), np.rint(incoming / QUANTUM) * QUANTUM
+    return Case(
+        model,
+        rng.normal(0, spread, (n, degree, dimension)),
+        rng.normal(0, spread, (n, dimension)),
+        np.rint(incoming / QUANTUM) * QUANTUM,
+        draw(st.sampled_from(INSTRUCTION_SETS)),
+    )
 
 
 @given(
-    seed=seeds,
-    degree=st.integers(1, 6),
-    n_levels=st.integers(1, 5),
-    dimension=st.sampled_from([1, 2, 3, 5]),
-    strength=st.sampled_from([0.0, 1.0, 30.0, 3000.0]),
-    spread=st.sampled_from([0.1, 10.0, 1000.0]),
-    prior_variance=st.sampled_from([np.inf, 0.01, 300.0]),
-    instruction_set=st.sampled_from(SETS),
+    case=cases(
+        (1, 6), 5, (1, 2, 3, 5), (0.0, 1.0, 30.0, 3000.0), (0.1, 10.0, 1000.0), most_tasks=20
+    )
 )
-def test_enumeration_is_that_of_numpy(
-    seed: int,
-    degree: int,
-    n_levels: int,
-    dimension: int,
-    strength: float,
-    spread: float,
-    prior_variance: float,
-    instruction_set: str,
-) -> None:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 20))
-    model, incoming = draw(rng, n, degree, n_levels, strength)
-    model = Model(support=model.support, prior_variance=prior_variance, dimension=dimension)
-    value = rng.normal(0, spread, (n, degree, dimension))
-    prior_mean = rng.normal(0, spread, (n, dimension))
-    ours = said(Enumeration(value, prior_mean, model, 0, 1, instruction_set), incoming)
-    theirs = said(portable.Enumeration(value, prior_mean, model, 0), incoming)
+def test_enumeration_is_that_of_numpy(case: Case) -> None:
+    ours, theirs = (outgoing(kernel, case.incoming) for kernel in case.both("enumerate"))
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-9)
 
 
-@given(
-    seed=seeds,
-    degree=st.integers(2, 30),
-    n_levels=st.integers(1, 6),
-    strength=st.sampled_from([0.0, 1.0, 30.0, 3000.0]),
-    spread=st.sampled_from([0.1, 10.0, 300.0]),
-    prior_variance=st.sampled_from([np.inf, 0.01, 300.0]),
-    instruction_set=st.sampled_from(SETS),
-)
-def test_integration_is_that_of_numpy(
-    seed: int,
-    degree: int,
-    n_levels: int,
-    strength: float,
-    spread: float,
-    prior_variance: float,
-    instruction_set: str,
-) -> None:
+@given(case=cases((2, 30), 6, (1,), (0.0, 1.0, 30.0, 3000.0), (0.1, 10.0, 300.0), most_tasks=10))
+def test_integration_is_that_of_numpy(case: Case) -> None:
     """On the same nodes, so far closer than the accuracy asked for."""
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 10))
-    model, incoming = draw(rng, n, degree, n_levels, strength)
-    model = Model(support=model.support, prior_variance=prior_variance)
-    value = rng.normal(0, spread, (n, degree, 1))
-    prior_mean = rng.normal(0, spread, (n, 1))
-    ours = said(Integration(value, prior_mean, model, 1e-6, 1, instruction_set), incoming)
-    theirs = said(portable.Integration(value, prior_mean, model, 1e-6), incoming)
+    ours, theirs = (outgoing(kernel, case.incoming) for kernel in case.both("integrate", 1e-6))
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-8)
 
 
-@given(
-    seed=seeds,
-    degree=st.integers(1, 6),
-    n_levels=st.integers(1, 4),
-    dimension=st.sampled_from([1, 2, 3]),
-    strength=st.sampled_from([0.0, 1.0, 3000.0]),
-    spread=st.sampled_from([0.1, 10.0, 1000.0]),
-    prior_variance=st.sampled_from([np.inf, 0.01, 300.0]),
-    instruction_set=st.sampled_from(SETS),
-)
-def test_posterior_is_that_of_numpy(
-    seed: int,
-    degree: int,
-    n_levels: int,
-    dimension: int,
-    strength: float,
-    spread: float,
-    prior_variance: float,
-    instruction_set: str,
-) -> None:
+@given(case=cases((1, 6), 4, (1, 2, 3), (0.0, 1.0, 3000.0), (0.1, 10.0, 1000.0), most_tasks=20))
+def test_posterior_is_that_of_numpy(case: Case) -> None:
     """Mean, variance and quantiles, enumerated and (in one dimension) integrated."""
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 20))
-    model, incoming = draw(rng, n, degree, n_levels, strength)
-    model = Model(support=model.support, prior_variance=prior_variance, dimension=dimension)
-    value = rng.normal(0, spread, (n, degree, dimension))
-    mean = rng.normal(0, spread, (n, dimension))
     p = np.array([0.025, 0.05, 0.3, 0.5, 0.7, 0.9, 0.95, 0.975, 0.999])
-    pairs: list[tuple[Way, Way, float]] = [
-        (
-            Enumeration(value, mean, model, 0, 1, instruction_set),
-            portable.Enumeration(value, mean, model, 0),
-            1e-6,  # numpy leaves out a mass of 1e-9
-        )
-    ]
-    if dimension == 1 and degree > 1:
-        ours = Integration(value, mean, model, 1e-9, 1, instruction_set)
-        pairs.append((ours, portable.Integration(value, mean, model, 1e-9), 1e-5))
-    for native, in_numpy, tolerance in pairs:
-        found, expected = known_of(native, incoming, p), known_of(in_numpy, incoming, p)
+    # Enumerating, numpy leaves out a mass of 1e-9.
+    kinds: list[tuple[KernelName, float]] = [("enumerate", 1e-6)]
+    if case.model.dimension == 1 and case.value.shape[1] > 1:
+        kinds.append(("integrate", 1e-5))
+    for kind, tolerance in kinds:
+        found, expected = (posterior_of(kernel, case.incoming, p) for kernel in case.both(kind))
         scale = float(np.sqrt(expected.variance.min()))
         np.testing.assert_allclose(found.estimate, expected.estimate, atol=1e-8 * scale, rtol=1e-9)
         np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-6)
@@ -152,28 +128,29 @@ def test_posterior_is_that_of_numpy(
 def test_integration_is_as_accurate_as_asked(accuracy: float) -> None:
     rng = np.random.default_rng(5)
     model = Model(support=(1.0, 20.0, 400.0))
-    value, mean = rng.normal(0, 15, (40, 6, 1)), np.zeros((40, 1))
-    incoming = rng.normal(size=(40, 6, 3))
-    exact = said(Enumeration(value, mean, model, 0), incoming)
-    found = said(Integration(value, mean, model, accuracy), incoming)
+    value, incoming = rng.normal(0, 15, (40, 6, 1)), rng.normal(size=(40, 6, 3))
+    native = kernel_set(INSTRUCTION_SETS[0])
+    exact = outgoing(make_kernel(native, "enumerate", value, model), incoming)
+    kernel = make_kernel(native, "integrate", value, model, accuracy=accuracy)
+    found = outgoing(kernel, incoming)
     assert np.abs(np.exp(found) - np.exp(exact)).max() < max(accuracy, 1e-11)
 
 
 @given(
-    seed=seeds,
+    seed=st.integers(0, 2**31),
     n=st.integers(1, 20),
     degree=st.integers(1, 70),
     dimension=st.integers(1, 3),
     digits=st.sampled_from([0, 3]),
-    instruction_set=st.sampled_from(SETS),
+    instruction_set=st.sampled_from(INSTRUCTION_SETS),
 )
 def test_answers_are_centred_as_in_numpy(
     seed: int, n: int, degree: int, dimension: int, digits: int, instruction_set: str
 ) -> None:
     """With few digits many answers are equal."""
     value = np.round(np.random.default_rng(seed).normal(5, 3, (n, degree, dimension)), digits)
-    expected = portable.PortableWays().centred(value, 0.25)
-    found = NativeWays(1, instruction_set).centred(value, 0.25)
+    expected = kernel_set("portable").centre(value, 0.25)
+    found = kernel_set(instruction_set).centre(value, 0.25)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -232,16 +209,17 @@ def hard_crowds() -> Iterator[tuple[str, Floats, Workers]]:
 @pytest.mark.parametrize("kept", [False, True])
 def test_no_task_is_wrong_on_hard_crowds(value: Floats, worker: Workers, kept: bool) -> None:
     model = Model(support=(10.0, 100.0, 1000.0), dimension=2)
-    way = Enumeration(value, np.zeros((len(value), 2)), model, 10**7 * kept)
-    assert (way.kept > 0) == kept
+    native = kernel_set(INSTRUCTION_SETS[0])
+    kernel = make_kernel(native, "enumerate", value, model, room=10**7 * kept)
+    assert (kernel.kept > 0) == kept
     quantum, floor = fixed_point(int(np.bincount(worker.ravel()).max()))
     sums = np.zeros((worker.max() + 1, 3), dtype=np.int64)
     message = np.zeros((*worker.shape, 3), dtype=np.int64)
     for _ in range(5):
-        sweep = Sweep(sums, model.log_weights, quantum, floor, 0.0)
-        expected = in_logs(value, model.levels, sweep.incoming(worker, message))
+        state = SweepState(sums, model.log_weights, quantum, floor, 0.0)
+        expected = in_logs(value, model.levels, state.incoming(worker, message))
         new_sums = np.zeros_like(sums)
-        way.sweep(sweep, worker, message, new_sums)
+        kernel.sweep(state, Edges(worker, message), new_sums)
         np.testing.assert_allclose(
             message * quantum, np.maximum(expected, floor), rtol=1e-9, atol=1e-9
         )
@@ -249,7 +227,7 @@ def test_no_task_is_wrong_on_hard_crowds(value: Floats, worker: Workers, kept: b
 
 
 def random_group(
-    rng: np.random.Generator, kind: str, n: int = 37
+    rng: np.random.Generator, kind: KernelName, n: int = 37
 ) -> tuple[Floats, Model, Workers, WorkerSums, WorkerSums]:
     degree, n_workers = 5, 11
     model = Model(support=(1.0, 10.0, 100.0), dimension=1 if kind == "integrate" else 2)
@@ -262,7 +240,7 @@ def random_group(
 
 
 def sweep_rows(
-    kind: str,
+    kind: KernelName,
     group: tuple[Floats, Model, Workers, WorkerSums, WorkerSums],
     rows: NDArray[np.int64],
     threads: int,
@@ -270,24 +248,18 @@ def sweep_rows(
     room: int = 0,
 ) -> tuple[WorkerSums, WorkerSums, float]:
     value, model, worker, message, sums = group
-    mean = np.zeros((len(rows), model.dimension))
-    way: Way
-    if kind == "integrate":
-        way = Integration(value[rows], mean, model, 1e-9, threads, instruction_set)
-    elif kind == "active":
-        way = Active(value[rows], mean, model, 1e-9, threads, instruction_set)
-    else:
-        way = Enumeration(value[rows], mean, model, room, threads, instruction_set)
-    sweep = Sweep(sums, model.log_weights, QUANTUM, FLOOR, 0.25)
+    kernels = kernel_set(instruction_set, threads)
+    kernel = make_kernel(kernels, kind, value[rows], model, room=room)
+    state = SweepState(sums, model.log_weights, QUANTUM, FLOOR, 0.25)
     for _ in range(2):  # the second time from the factor that is kept, where there is room
         new, new_sums = message[rows].copy(), np.zeros_like(sums)
-        change = way.sweep(sweep, worker[rows], new, new_sums)
+        change = kernel.sweep(state, Edges(worker[rows], new), new_sums)
     return new, new_sums, change
 
 
 @every_set
-@pytest.mark.parametrize("kind", ["enumerate", "active", "integrate"])
-def test_bits_do_not_depend_on_threads(kind: str, instruction_set: str) -> None:
+@every_kernel
+def test_bits_do_not_depend_on_threads(kind: KernelName, instruction_set: str) -> None:
     # Enough work for three threads; with less, fewer are started.
     n = 301 if kind == "integrate" else 4001
     group = random_group(np.random.default_rng(6), kind, n)
@@ -300,8 +272,8 @@ def test_bits_do_not_depend_on_threads(kind: str, instruction_set: str) -> None:
 
 
 @every_set
-@pytest.mark.parametrize("kind", ["enumerate", "active", "integrate"])
-def test_bits_do_not_depend_on_order_or_blocks(kind: str, instruction_set: str) -> None:
+@every_kernel
+def test_bits_do_not_depend_on_order_or_blocks(kind: KernelName, instruction_set: str) -> None:
     rng = np.random.default_rng(2)
     group = random_group(rng, kind)
     everyone = np.arange(37)
@@ -322,10 +294,10 @@ def test_bits_do_not_depend_on_order_or_blocks(kind: str, instruction_set: str) 
         assert max(part[2] for part in parts) == change
 
 
-@pytest.mark.parametrize("kind", ["enumerate", "active", "integrate"])
-def test_instruction_sets_agree(kind: str) -> None:
+@every_kernel
+def test_instruction_sets_agree(kind: KernelName) -> None:
     group = random_group(np.random.default_rng(3), kind)
-    found = [sweep_rows(kind, group, np.arange(37), 1, name) for name in SETS]
+    found = [sweep_rows(kind, group, np.arange(37), 1, name) for name in INSTRUCTION_SETS]
     for message, _, change in found[1:]:
         np.testing.assert_allclose(message * QUANTUM, found[0][0] * QUANTUM, atol=1e-9, rtol=1e-10)
         assert change == pytest.approx(found[0][2], abs=1e-9)
@@ -358,4 +330,4 @@ def test_a_fit_is_the_same_with_any_backend_threads_and_row_order(inference: str
 
 
 def test_version_names_the_instruction_set() -> None:
-    assert backend_in_use() == f"native ({SETS[0]})"
+    assert backend_in_use() == f"native ({INSTRUCTION_SETS[0]})"

@@ -18,9 +18,8 @@ from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, LEARNABLE, NoiseParameters
-from voxpop.models.noise.tails import tail_shares
 from voxpop.models.noise.component import StartingPoint
-from voxpop.models.noise.tails import FREEDOMS
+from voxpop.models.noise.tails import FREEDOMS, tail_shares
 
 Floats = NDArray[np.float64]
 

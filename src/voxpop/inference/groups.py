@@ -243,8 +243,8 @@ def make_groups(
 ) -> Iterator[Group | RowGroup]:
     """Group tasks of equal degree: one group, or one per coordinate where these are apart.
 
-    ``worker`` is (n, l), ``value`` (n, l, d), ``gold``, NaN where unknown, and ``prior_mean`` (n, d),
-    in the order of ``tasks``; all but the values are in multiples of ``unit`` (d,).
+    ``worker`` is (n, l), ``value`` (n, l, d), ``gold``, NaN where unknown, and ``prior_mean`` are
+    (n, d), in the order of ``tasks``; all but the values are in multiples of ``unit`` (d,).
     """
     n_levels, dimension = len(model.support), value.shape[2]
     if (unit == unit[0]).all() and np.log2(unit[0]) % 1 == 0:

@@ -76,6 +76,12 @@ class Functions:
             self.predicts,
         )
 
+    @property
+    def answer_variance(self) -> Floats:
+        """Variances of the answers' components (n, l, G), less room that only the prior needs."""
+        variance = self.variance[:, : self.n_answers]
+        return np.asarray(variance[:, :, (variance < np.inf).any(axis=(0, 1))])
+
     def some(self, n_points: int) -> Iterator[slice]:
         """Cut the functions so that numbers in flight stay few, however many answers."""
         n, n_functions, n_variances = self.variance.shape
@@ -120,7 +126,7 @@ def place_nodes(
                + 1 / s_min + Σ_b (3 / (x - b))²                                        (M14)
 
     in which 1 / s_min is for the message to a worker about the lowest level, and b is a bound of
-    the truth within reach. Where it would take too many nodes, w_u is the widest component, and
+        the truth within reach. Where it would take too many nodes, w_u is the widest component, and
     1 / s_min falls off with the distance from each answer, as the terms of f_u do.
 
     Nodes are the orbit x' = x + alpha / sqrt(W(x)), weights the product of its derivatives: an
@@ -269,7 +275,7 @@ def _zoom(
     narrow = _narrowest(f).min(axis=1)
     reach = 1.5 * np.sqrt(2.0 * np.log(1.0 / accuracy))
     peak = degree / narrow + (1.0 / _narrow(f)[:, degree:]).sum(axis=1)
-    top = np.full((n, degree, f.variance.shape[2] + f.predicts), -np.inf)
+    top = np.full((n, degree, f.answer_variance.shape[2] + f.predicts), -np.inf)
     centre, precision = _search(f)
     rows = np.arange(n)
     for _ in range(_MOST_SCANS):
@@ -347,7 +353,7 @@ def _scan(
     """
     n_points, top = x.shape[1], top.copy()
     answers = slice(0, f.n_answers)
-    half_rate = 0.5 / f.variance[:, answers]
+    half_rate = 0.5 / f.answer_variance
     if f.predicts:
         # As if an answer of infinite variance were at stake.
         half_rate = np.concatenate([half_rate, np.zeros_like(half_rate[:, :, :1])], axis=2)

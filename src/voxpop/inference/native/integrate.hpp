@@ -233,9 +233,7 @@ private:
                 out[q] = log(max(sums, all(unsafe_sum)));
                 if (!any_above(all(unsafe_sum), sums)) continue;
                 if (!ready) take_log_shares(u, c), ready = true;
-                for (int lane = 0; lane < lanes; ++lane)
-                    if (sums[lane] < unsafe_sum)
-                        ((double*)(out + q))[lane] = log_sum(u, q * lanes + lane);
+                out[q] = where_above(all(unsafe_sum), sums, log_sum(u, x[q]), out[q]);
             }
         }
     }
@@ -267,16 +265,15 @@ private:
     }
 
     // log F_uc(x) = log Σ_g exp(log share_cg - (d²/v + ln v) / 2)
-    double log_sum(int64_t u, int64_t q) const {
-        const double d = centre(u) - ((double*)x)[q], *part = (double*)log_share_;
-        double top = log_nothing, total = 0.0;
-        for (int64_t g = 0; g < law.G; ++g) {
-            const double term = part[g] - 0.5 * d * d / variance[u * law.G + g];
-            top = term > top ? term : top;
-        }
+    vec log_sum(int64_t u, vec at) const {
+        const vec d = all(centre(u)) - at, half = all(-0.5) * d * d;
+        const double *part = (double*)log_share_, *v = variance + u * law.G;
+        vec top = all(log_nothing), total = all(0.0);
         for (int64_t g = 0; g < law.G; ++g)
-            total += __builtin_exp(part[g] - 0.5 * d * d / variance[u * law.G + g] - top);
-        return top + __builtin_log(total);
+            top = max(top, fma(half, all(1.0 / v[g]), all(part[g])));
+        for (int64_t g = 0; g < law.G; ++g)
+            total = total + exp(fma(half, all(1.0 / v[g]), all(part[g])) - top);
+        return top + log(total);
     }
 };
 

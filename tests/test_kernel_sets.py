@@ -1,4 +1,4 @@
-"""Laws of the ways of inference that hold on every backend: blocks, memory, hard crowds."""
+"""Laws of the kernels that hold in every set: blocks, memory, hard crowds."""
 
 from __future__ import annotations
 
@@ -7,42 +7,31 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from voxpop.inference.portable import Active, Enumeration, Integration
 
-from tests.hearing import known_of, said
+from tests.cavity_messages import SETS, kernel_set, make_kernel, outgoing, posterior_of
 from voxpop import BI, Answers, Model, assign_regular
 from voxpop.arrays import Floats
-from voxpop.inference.engine import native_is_installed
-from voxpop.inference.kernel_set import Sweep, Way, Workers
+from voxpop.inference.cost_model import KernelName
 from voxpop.inference.groups import fixed_point
+from voxpop.inference.kernel_set import Edges, SweepState, Workers
 
 LEVELS = (10.0, 100.0, 1000.0)
 PROBABILITIES = np.array([0.025, 0.5, 0.9])
-BACKENDS = ["portable"] + ["native"] * native_is_installed()
 
 
-def portable(kind: str, value: Floats, model: Model) -> Way:
-    mean = np.zeros((len(value), value.shape[2]))
-    if kind == "enumerate":
-        return Enumeration(value, mean, model, 0)
-    if kind == "active":
-        return Active(value, mean, model, 1e-9)
-    return Integration(value, mean, model, 1e-9)
-
-
-def work(kind: str, value: Floats, model: Model, incoming: Floats) -> list[Floats]:
+def work(kind: KernelName, value: Floats, model: Model, incoming: Floats) -> list[Floats]:
     """Messages, and what is known of the truths."""
-    way = portable(kind, value, model)
-    found = known_of(way, incoming, PROBABILITIES)
-    return [said(way, incoming), found.estimate, found.variance, found.quantile]
+    kernel = make_kernel(kernel_set("portable"), kind, value, model)
+    found = posterior_of(kernel, incoming, PROBABILITIES)
+    return [outgoing(kernel, incoming), found.estimate, found.variance, found.quantile]
 
 
 @pytest.mark.parametrize(
     ("kind", "degree", "dimension"),
     [("enumerate", 5, 2), ("enumerate", 7, 1), ("active", 6, 2), ("integrate", 20, 1)],
 )
-def test_the_portable_backend_gives_the_same_bits_in_any_blocks(
-    kind: str, degree: int, dimension: int
+def test_numpys_kernels_give_the_same_bits_in_any_blocks(
+    kind: KernelName, degree: int, dimension: int
 ) -> None:
     rng = np.random.default_rng(3)
     model = Model(support=(1.0, 10.0, 100.0), dimension=dimension)
@@ -58,6 +47,7 @@ def test_the_portable_backend_gives_the_same_bits_in_any_blocks(
             np.testing.assert_array_equal(np.concatenate([part[i] for part in parts]), expected)
 
 
+@pytest.mark.slow
 def test_thousands_of_answers_to_one_task_need_little_memory() -> None:
     """In numpy too: a hundred numbers per answer and level would already be 20 MB."""
     rng = np.random.default_rng(4)
@@ -88,28 +78,24 @@ def hard_crowds() -> Iterator[tuple[str, Floats, Workers]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kernels", SETS[:2])
 @pytest.mark.parametrize(
     ("value", "worker"), [pytest.param(v, w, id=name) for name, v, w in hard_crowds()]
 )
 def test_integration_gets_no_task_wrong_on_hard_crowds(
-    backend: str, value: Floats, worker: Workers
+    kernels: str, value: Floats, worker: Workers
 ) -> None:
-    model, mean = Model(support=LEVELS), np.zeros((len(value), 1))
-    way: Way = Integration(value, mean, model, 1e-9)
-    if backend == "native":
-        from voxpop.inference import compiled as native
-
-        way = native.Integration(value, mean, model, 1e-9)
-    exact = Enumeration(value, mean, model, 0)
+    model = Model(support=LEVELS)
+    kernel = make_kernel(kernel_set(kernels), "integrate", value, model)
+    exact = make_kernel(kernel_set("portable"), "enumerate", value, model)
     quantum, floor = fixed_point(int(np.bincount(worker.ravel()).max()))
     sums = np.zeros((worker.max() + 1, 3), dtype=np.int64)
     message = np.zeros((*worker.shape, 3), dtype=np.int64)
     for _ in range(4):
-        sweep = Sweep(sums, model.log_weights, quantum, floor, 0.0)
+        state = SweepState(sums, model.log_weights, quantum, floor, 0.0)
         expected, new_sums = message.copy(), np.zeros_like(sums)
-        exact.sweep(sweep, worker, expected, np.zeros_like(sums))
-        way.sweep(sweep, worker, message, new_sums)
+        exact.sweep(state, Edges(worker, expected), np.zeros_like(sums))
+        kernel.sweep(state, Edges(worker, message), new_sums)
         wrong = np.abs(np.exp(message * quantum) - np.exp(expected * quantum)) > 1e-8
         # In logs as well: an improbable level must not come out impossible.
         wrong |= np.abs(message - expected) * quantum > 1e-6 - 1e-6 * expected * quantum
@@ -118,7 +104,7 @@ def test_integration_gets_no_task_wrong_on_hard_crowds(
 
 
 @pytest.mark.slow
-def test_the_portable_backend_takes_many_answers_of_one_level_and_huge_ones() -> None:
+def test_numpys_kernels_take_many_answers_of_one_level_and_huge_ones() -> None:
     """Neither is left to the compiled kernels: where they are, nothing else would try them."""
     rng = np.random.default_rng(0)
     crowded = Answers.from_arrays(np.repeat([0, 1], 100), np.arange(200), rng.normal(size=200))
