@@ -18,6 +18,7 @@ from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
 from voxpop.inference.groups import SweepParameters, TruthPrior, WorkerBias
+from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.inference.message_passing import MessagePassing
@@ -137,36 +138,8 @@ class NoiseFit:
         ``levels`` are those to start from, if :func:`starting_levels` was asked before. Called
         again, it goes on from where it stopped.
         """
-        parameters = self._parameters or self._start(levels, on_sweep)
-
-        def learn(damping: float) -> float:
-            nonlocal parameters
-            before = parameters
-            beliefs, parameters, _ = self._beliefs(parameters)
-            if self._common:
-                best = parameters[Levels].moved_to_best(self._common_likelihood())
-                parameters = parameters.replace(best)
-            parameters = self._learn_from_workers(parameters, beliefs)
-            _, counts = self._messages.sweep(
-                damping,
-                parameters=_sweep_parameters(parameters, _LEARNING_ACCURACY),
-                bias=beliefs.bias(_BIAS_DAMPING),
-                is_counted=True,
-            )
-            assert counts is not None
-            parameters = parameters.learn_from_counts(counts)
-            self._n_learned += 1
-            # The first messages do not depend on each other: a few more before EM may stop.
-            return parameters.distance(before) if self._n_learned > _FIRST_SWEEPS else np.inf
-
-        iterate_until(
-            learn,
-            tol=_SETTLED,
-            max_iter=min(max_iter, _LEARNING_SWEEPS),
-            what="learning the noise",
-            on_sweep=on_sweep,
-            dampings=(0.0, 0.3),
-            warn=False,
+        parameters = self._learn(
+            self._parameters or self._start(levels, on_sweep), max_iter, on_sweep
         )
         accuracy = max(accuracy, _FINEST_ACCURACY)
 
@@ -186,6 +159,32 @@ class NoiseFit:
             warn=warn,
         )
         return self._fitted(parameters, trace, self._n_learned, accuracy)
+
+    def _learn(
+        self, parameters: NoiseParameters, max_iter: int, on_sweep: OnSweep | None
+    ) -> NoiseParameters:
+        """EM beside the messages, one step a sweep."""
+
+        def learn(damping: float) -> float:
+            nonlocal parameters
+            before = parameters
+            beliefs, parameters, _ = self._beliefs(parameters)
+            if self._common:
+                best = parameters[Levels].moved_to_best(self._common_likelihood())
+                parameters = parameters.replace(best)
+            parameters = self._learn_from_workers(parameters, beliefs)
+            given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
+            bias = beliefs.bias(_BIAS_DAMPING)
+            _, counts = self._messages.sweep(damping, parameters=given, bias=bias, is_counted=True)
+            assert counts is not None
+            parameters = parameters.learn_from_counts(counts)
+            self._n_learned += 1
+            # The first messages do not depend on each other: a few more before EM may stop.
+            return parameters.distance(before) if self._n_learned > _FIRST_SWEEPS else np.inf
+
+        n_sweeps, what = min(max_iter, _LEARNING_SWEEPS), "learning the noise"
+        iterate_until(learn, _SETTLED, n_sweeps, what, on_sweep, dampings=(0.0, 0.3), warn=False)
+        return parameters
 
     def fit_from_subset(
         self, known: NoiseFitted, tol: float, max_iter: int, on_sweep: OnSweep | None = None
@@ -338,26 +337,11 @@ class NoiseFit:
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),
             columns=difficulty.columns(classes) | (bias.columns(scale) if bias else {}),
-            audit=self._audit(given, about) if audited else None,
+            audit=_audit(answers, self._messages.predict(given, about)) if audited else None,
             trace=trace,
             learning_sweeps=learning_sweeps,
             scale=scale,
             on_grid=self._on_grid,
-        )
-
-    def _audit(self, given: SweepParameters, bias: WorkerBias | None) -> Audit:
-        """Predict every answer from the others."""
-        answers, found = self._data.answers, self._messages.predict(given, bias)
-        return Audit.of(
-            answers.value,
-            answers.task,
-            answers.task_degree[answers.task] > 1,
-            pit=found.pit,
-            predicted=found.truth_mean + found.bias,
-            predicted_sd=np.sqrt(found.variance),
-            truth=found.truth_mean,
-            log_density=found.log_density,
-            exact=True,
         )
 
 
@@ -386,6 +370,21 @@ class WorkerBeliefs:
         bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
         sure = np.abs(np.log(self.bias_precision / other.bias_precision))
         return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
+
+
+def _audit(answers: Answers, found: Predictions) -> Audit:
+    """Hold every answer against its prediction from the others."""
+    return Audit.of(
+        answers.value,
+        answers.task,
+        answers.task_degree[answers.task] > 1,
+        pit=found.pit,
+        predicted=found.truth_mean + found.bias,
+        predicted_sd=np.sqrt(found.variance),
+        truth=found.truth_mean,
+        log_density=found.log_density,
+        exact=True,
+    )
 
 
 def _sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepParameters:

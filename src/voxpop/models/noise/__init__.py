@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from textwrap import indent
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.inference.kernel_set import ExpectedCounts
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.bounds import Bounds
 from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
@@ -18,6 +17,9 @@ from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.levels import Levels
 from voxpop.models.noise.tails import Tails, tail_shares, tail_steps, tail_variance
 from voxpop.models.noise.truths import Truths
+
+if TYPE_CHECKING:
+    from voxpop.inference.kernel_set import ExpectedCounts
 
 __all__ = ["COMPONENTS", "Noise", "NoiseParameters", "tail_shares", "tail_steps", "tail_variance"]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.inference.kernel_set import ExpectedCounts
 from voxpop.models.noise.component import STEP, Component, StartingPoint
+
+if TYPE_CHECKING:
+    from voxpop.inference.kernel_set import ExpectedCounts
 
 # Harder and easier tasks: noise variance times 1/39, 1/6.25, 1, 6.25, 39.
 _STEPS = np.arange(-4, 5, 2)

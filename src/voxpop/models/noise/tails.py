@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import chdtrc
 
 from voxpop.arrays import Floats, Index
 from voxpop.errors import require
-from voxpop.inference.kernel_set import ExpectedCounts
 from voxpop.models.noise.component import STEP, Component, StartingPoint
+
+if TYPE_CHECKING:
+    from voxpop.inference.kernel_set import ExpectedCounts
 
 # Student-t noise is a Gaussian whose variance is drawn anew for each answer; multiples further off
 # than these steps are so rare that leaving them out changes no estimate (below 1e-3 for 2 degrees).

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.errors import require
-from voxpop.inference.kernel_set import ExpectedCounts
 from voxpop.models.noise.component import Component, StartingPoint
+
+if TYPE_CHECKING:
+    from voxpop.inference.kernel_set import ExpectedCounts
 
 # Variances of the prior, narrow to wide, as multiples of the variance of the tasks' means.
 _VARIANCES = 4.0 ** np.arange(-3, 2)
