@@ -23,7 +23,7 @@ Workers = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class SweepState:
-    """What all tasks hear in one sweep: the workers' sums (m, K) and how messages are kept (M16).
+    """What all tasks hear in one sweep: the workers' sums (m, K), in units of a quantum (M16).
 
     ``floor`` is the lowest log message kept, ``damping`` the share of the old message in the new.
     """

@@ -58,7 +58,7 @@ class Calibration:
         return max(1.0, (self.gold and self.gold.stretch) or 1.0)
 
     def shrink(self, ours: Floats, simple: Floats) -> Floats:
-        """Mix what the model says with what the simple method says, in the shares of (M39).
+        """Mix what the model says with what the mean or median says, in the shares of (M39).
 
         Estimates, weights of answers and predictions without an answer all mix alike.
         """

@@ -26,7 +26,7 @@ class Shrinkage:
     share: float
 
     def apply(self, answers: Answers, result: Result) -> Result:
-        """Mix the posteriors of the model and of the simple method (M39)."""
+        """Mix the posteriors of the model and of the mean or median (M39)."""
         if not self.share:
             return result
         simple = (Average() if self.towards == "mean" else Median()).fit(answers)

@@ -262,7 +262,7 @@ class NoiseFit:
     def _learn_from_workers(
         self, parameters: NoiseParameters, beliefs: WorkerBeliefs, n_steps: int = 1
     ) -> NoiseParameters:
-        """Learn what messages to the workers tell: shares of levels (M21), and components (M37)."""
+        """Learn the shares of levels (M21), and components such as the spread of biases (M37)."""
         levels, informative = parameters[Levels], self._informative
         own = beliefs.log_level[informative]
         posterior = softmax(own, axis=1)

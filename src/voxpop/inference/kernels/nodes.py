@@ -24,9 +24,6 @@ _MOST_EVEN_NODES = 128.0
 # and how far a message about an improbable level can draw the truth; neither matters beyond the
 # lowest message that counts.
 _MOST_RULED_OUT, _MOST_DRAWN = 1e4, 225.0
-# Smallest sd that nodes try to resolve, as a share of the range of a row's answers: a step that the
-# spacing of floating-point numbers would swallow leads nowhere.
-_FINEST = 1e-12
 # Nodes near a bound get closer in proportion to their distance, times this: the change of variable
 # log(distance) then has a step at which the trapezoid rule is exact to ten digits.
 _BOUND_REACH = 3.0
@@ -136,24 +133,22 @@ def place_nodes(
     alpha = np.pi * np.sqrt(2.0 / np.log(2.0 / accuracy))
     spare = np.log(1.0 / accuracy)
     low, high, near, bounded = _range(f, bounds, spare)
-    least = (_FINEST * (high - low)) ** 2
-    finest = np.maximum(_narrowest(f).min(axis=1), least)
     ends = low.copy(), high.copy()
     low, high = _zoom(f, low, high, accuracy, alpha)
     # At a bound that was zoomed away from nothing happens.
     bounded = bounded[0] & (low == ends[0]), bounded[1] & (high == ends[1])
     width = high - low
+    finest = _narrowest(f).min(axis=1)
     fine, wide, behind, widest, ruled_out = _credible_components(f, spare)
     # Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
     even = _in_order(1.0 / wide) + 1.0 / finest
     is_even = width * np.sqrt(even) <= alpha * _MOST_EVEN_NODES
     own = np.where(is_even, 1.0 / finest, 0.0)
-    fine = np.maximum(fine, least[:, None])
     wide = np.maximum(np.where(is_even[:, None], wide, widest), fine)
     behind = np.where(is_even[:, None], behind, ruled_out)
     flat = _in_order(1.0 / wide)
     pull = _in_order(f.centre / wide)
-    narrow = np.maximum(_narrow(f), least[:, None])
+    narrow = _narrow(f)
     own_drop = np.where(is_even[:, None], 0.0, np.maximum(1.0 / narrow - 1.0 / wide, 0.0))
     own_drop[:, f.n_answers :] = 0.0
     # The message to u about s_k draws the truth from the mean of the others to sqrt(D² W / 4)
@@ -171,7 +166,6 @@ def place_nodes(
     far = flattest < flat
     centre, per_reach = _far_centres(f, wide, pull, flat, far), 1.0 / (4.5 * spare)
     alpha /= refinement
-    shortest = 1e-15 * np.maximum(np.abs(low), np.abs(high))
     x, weight = low.copy(), np.ones(len(low))
     xs, weights = [], []
     while True:
@@ -198,7 +192,8 @@ def place_nodes(
                 gap = np.where(np.abs(gap) < near, np.copysign(near, gap), gap)
                 total += (_BOUND_REACH / gap) ** 2
                 slope += _BOUND_REACH**2 / gap**3
-        step = np.maximum(alpha / np.sqrt(total), shortest)
+        # A step that the spacing of floating-point numbers would swallow leads nowhere.
+        step = np.maximum(alpha / np.sqrt(total), 1e-15 * np.abs(x))
         x = x + step
         weight = weight * np.maximum(1.0 + step * slope / total, 1e-12)
     # Sums over nodes round by how many there are; so that rows say the same in any block, these

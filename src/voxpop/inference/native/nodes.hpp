@@ -8,7 +8,7 @@ namespace voxpop::VOXPOP_VARIANT {
 // The same as in nodes.py, where they are explained.
 constexpr double most_wide_nodes = 6000.0, most_even_nodes = 128.0;
 constexpr double most_ruled_out = 1e4, most_drawn = 225.0;
-constexpr double finest_share = 1e-12, bound_reach = 3.0, nearest_share = 1e-5;
+constexpr double bound_reach = 3.0, nearest_share = 1e-5;
 
 // Nodes of a block: x and weight of node q are x[q], weight[q].
 struct Nodes {
@@ -35,10 +35,9 @@ struct LocalScales {
 
     // The terms of W that fall with the distance from a centre; of two of which one is as narrow and
     // reaches as far as the other, one is enough.
-    void reach(const Functions& f, int64_t u, bool is_answer, vec is_even, vec least, vec flat,
-               vec pull) {
+    void reach(const Functions& f, int64_t u, bool is_answer, vec is_even, vec flat, vec pull) {
         const vec one = all(1.0), zero = all(0.0), spare = all(f.law.spare * ln_2);
-        const vec away = f.centre[u] - pull / flat, lowest = max(narrow[u], least);
+        const vec away = f.centre[u] - pull / flat, lowest = narrow[u];
         const double depth = f.depth < most_ruled_out ? f.depth : most_ruled_out;
         const vec most = min(all(most_drawn) * spare, all(f.depth));
         const vec drawn = min(all(0.5) * away * away * flat, most);
@@ -191,32 +190,27 @@ inline Nodes place_nodes(
     const vec one = all(1.0), zero = all(0.0);
     LocalScales s(f, workspace);
     Range range(f, s, rows, block);
-    // A step that the spacing of floating-point numbers would swallow leads nowhere.
-    const vec least_sd = all(finest_share) * (range.high - range.low), least = least_sd * least_sd;
-    vec finest = s.narrow[0];
-    for (int64_t u = 1; u < f.degree; ++u) finest = min(finest, s.narrow[u]);
-    finest = max(finest, least);
     zoom_rows(f, s, block.n_rows, range, workspace);
     const vec low = range.low, high = range.high;
+    vec finest = s.narrow[0];
+    for (int64_t u = 1; u < f.degree; ++u) finest = min(finest, s.narrow[u]);
     // Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
     vec even = one / finest, flat = zero, pull = zero;
     for (int64_t u = 0; u < f.L; ++u) even = even + one / s.wide[u];
     const vec limit = all(law.alpha * most_even_nodes);
     const vec is_even = where_above((high - low) * sqrt(even), limit, zero, one);
     for (int64_t u = 0; u < f.L; ++u) {
-        s.fine[u] = max(s.fine[u], least);
         s.wide[u] = max(where_above(is_even, all(0.5), s.wide[u], s.widest[u]), s.fine[u]);
         s.behind[u] = where_above(is_even, all(0.5), s.behind[u], s.ruled_out[u]);
         flat = flat + one / s.wide[u], pull = pull + f.centre[u] / s.wide[u];
     }
-    for (int64_t u = 0; u < f.L; ++u) s.reach(f, u, u < f.degree, is_even, least, flat, pull);
+    for (int64_t u = 0; u < f.L; ++u) s.reach(f, u, u < f.degree, is_even, flat, pull);
     const vec fewest = all(law.alpha * most_wide_nodes) / max(high - low, all(1e-300));
     const vec flattest = min(flat, fewest * fewest), own = is_even / finest;
     const vec far = where_above(flat, flattest, one, zero);
     const vec* centre = far_centres(f, s.wide, pull, flat, far, workspace);
     const vec flat_width = max(one / flat, finest), near = all(1.0 / (4.5 * ln_2 * law.spare));
     const vec alpha = all(law.alpha / refinement);
-    const vec shortest = all(1e-15) * max(absolute(low), absolute(high));
     const bool is_bounded =
         any_above(range.low_bound, all(-infinite)) || any_above(all(infinite), range.high_bound);
     const bool all_even = !any_above(all(0.5), is_even);
@@ -256,7 +250,8 @@ inline Nodes place_nodes(
             const vec square = all(bound_reach * bound_reach) * per_gap * per_gap;
             total = total + square, slope = fma(square, per_gap, slope);
         }
-        const vec step = max(alpha / sqrt(total), shortest);
+        // A step that the spacing of floating-point numbers would swallow leads nowhere.
+        const vec step = max(alpha / sqrt(total), all(1e-15) * absolute(x));
         weight = weight * max(one + step * slope / total, all(1e-12));
         x = x + step;
     }

@@ -121,7 +121,7 @@ class NoiseParameters:
         return {name: fact for part in self.parts for name, fact in part.facts(scale).items()}
 
     def grid(self) -> tuple[Floats, Floats]:
-        """Lay levels, classes and steps of answers out over one grid of variances (M28).
+        """Lay levels, classes and steps out over the variances of one mixture (M28).
 
         Returns the variances (G,) and the share of each in an answer to a task of a class at a
         level, (C, K, G). No variance is below the lowest level: rounding, which bounds that, bounds

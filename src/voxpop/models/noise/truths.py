@@ -65,7 +65,7 @@ class Truths(Component):
         return self if self.is_flat else replace(self, mean=self.mean + shift)
 
     def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Truths:
-        """Mean and shares of the mixture, with a pseudo-count of one truth (M35)."""
+        """Mean and shares of the prior, with a pseudo-count of one truth (M35)."""
         if self.is_flat:
             return self
         weight = counts.components + 1.0 / self.weight.shape[1]
