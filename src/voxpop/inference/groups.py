@@ -7,6 +7,7 @@ truth is integrated over, each coordinate of a task is a row of a group of its o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -94,6 +95,8 @@ class Group:
         # Asking isinstance of a protocol takes as long as a sweep of a few hundred tasks.
         self.warm = cast(WarmStartKernel, kernel) if hasattr(kernel, "guess") else None
         self.message = np.zeros((*worker.shape, n_levels), dtype=np.int64)
+        self.sent: WorkerSums | None = None
+        """Sums per worker of the messages of a warm kernel, which few tasks renew in a sweep."""
 
     @property
     def edges(self) -> Edges:
@@ -151,8 +154,7 @@ class RowGroup:
 
     def rows(self, rows: NDArray[np.intp]) -> RowGroup:
         """Some of the rows, with copies of their messages."""
-        part = object.__new__(RowGroup)
-        part.__dict__.update(self.__dict__)
+        part = copy(self)
         for name in ("task", "worker", "value", "origin", "_known", "message", "_log_class"):
             setattr(part, name, getattr(self, name)[rows])
         part._bounds = self._bounds[0][rows], self._bounds[1][rows]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.data.answers import Answers
+from voxpop.data.sums import sum_by_worker
 from voxpop.inference.cost_model import Inference, KernelName, choose_kernel
 from voxpop.inference.groups import (
     Group,
@@ -52,8 +53,6 @@ _GUESS_FLOOR = -10.0
 # Under a learned noise model a level that explains an answer worse than another by so many nats is
 # out of the question, by however much more.
 _LEARNED_FLOOR = -575.0
-# Numbers in flight while messages are added up: 16 MB.
-_BLOCK_NUMBERS = 2_000_000
 
 
 class MessagePassing:
@@ -105,8 +104,8 @@ class MessagePassing:
 
     def _start(self, n_levels: int, n_classes: int, learned: bool) -> None:
         answers = self._answers
-        n_slots = 1 + max(group.slot for group in self._groups)
-        self.quantum, floor = fixed_point(int(answers.worker_degree.max()) * n_slots)
+        self._n_slots = 1 + max(group.slot for group in self._groups)
+        self.quantum, floor = fixed_point(int(answers.worker_degree.max()) * self._n_slots)
         self._floor = max(floor, _LEARNED_FLOOR) if learned else floor
         self.sums: WorkerSums = np.zeros((answers.n_workers, n_levels), dtype=np.int64)
         self.evidence = np.zeros((answers.n_tasks, answers.dimension, n_classes))
@@ -244,7 +243,7 @@ class MessagePassing:
             per_edge = np.zeros(self._answers.value.shape)
             for group in self._groups:
                 per_edge[self._edges(group), group.slot] = getattr(group, name)
-            found.append(_sum_by_worker(self._answers, per_edge))
+            found.append(sum_by_worker(self._answers, per_edge))
         return found[0], found[1]
 
     def recentre(self, shift: Floats) -> None:
@@ -258,8 +257,8 @@ class MessagePassing:
 
         c is 1 unless coordinates were taken apart.
         """
-        n_slots = 1 + max(group.slot for group in self._groups)
-        found = np.zeros((self._answers.n_edges, n_slots, self.sums.shape[1]), dtype=np.int64)
+        shape = (self._answers.n_edges, self._n_slots, self.sums.shape[1])
+        found = np.zeros(shape, dtype=np.int64)
         for group in self._groups:
             found[self._edges(group), group.slot] = group.message
         return found
@@ -294,17 +293,21 @@ def _sweep_tasks(
     group: Group, state: SweepState, moved: NDArray[np.bool_] | None, new_sums: WorkerSums
 ) -> float:
     """Let a group send its messages; a warm one only where a worker has ``moved`` (None: all)."""
-    if group.warm is None or moved is None:
+    if group.warm is None:
         return group.kernel.sweep(state, group.edges, new_sums)
-    rows = np.unique(np.flatnonzero(moved[group.worker]) // group.worker.shape[1])
-    if 2 * len(rows) > len(group.worker):
-        return group.kernel.sweep(state, group.edges, new_sums)
+    rows = np.arange(0)
+    if moved is not None:
+        rows = np.unique(np.flatnonzero(moved[group.worker]) // group.worker.shape[1])
     change = 0.0
-    if len(rows):
+    if moved is None or group.sent is None or 2 * len(rows) > len(group.worker):
+        group.sent = np.zeros_like(new_sums)
+        change = group.kernel.sweep(state, group.edges, group.sent)
+    elif len(rows):
         part = Edges(group.worker[rows], group.message[rows])
-        change = group.warm.some(rows).sweep(state, part, np.zeros_like(new_sums))
+        add_to_workers(group.sent, part.worker, -part.message)
+        change = group.warm.some(rows).sweep(state, part, group.sent)
         group.message[rows] = part.message
-    add_to_workers(new_sums, group.worker, group.message)
+    new_sums += group.sent
     return change
 
 
@@ -330,19 +333,6 @@ class _Counter:
             pull[:, 0],
             precision[:, 0],
         )
-
-
-def _sum_by_worker(answers: Answers, per_edge: Floats) -> Floats:
-    """Add up numbers (E, d) of each worker's edges, in bounded memory."""
-    ptr, total = answers.worker_ptr, np.empty((answers.n_workers, per_edge.shape[1]))
-    most = max(1, _BLOCK_NUMBERS // per_edge.shape[1])
-    first = 0
-    while first < answers.n_workers:
-        last = max(first + 1, int(np.searchsorted(ptr, ptr[first] + most, "right")) - 1)
-        some = per_edge[answers.by_worker[ptr[first] : ptr[last]]]
-        total[first:last] = np.add.reduceat(some, ptr[first:last] - ptr[first], axis=0)
-        first = last
-    return total
 
 
 def _all_groups(
