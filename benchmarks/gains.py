@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import voxpop as vp
-from benchmarks.crowds import Crowd
+from benchmarks.drawn_crowds import Crowd
 from benchmarks.measure import find_sets
 from benchmarks.workloads import parse, print_head, print_table
 from voxpop.arrays import Floats, Index

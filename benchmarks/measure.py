@@ -18,7 +18,7 @@ import numpy as np
 
 import voxpop as vp
 from benchmarks import fits
-from benchmarks.crowds import CROWDS, Crowd
+from benchmarks.drawn_crowds import CROWDS, Crowd
 from benchmarks.engines import CannotRun
 from voxpop.data.read import read_truth
 from voxpop.estimators.auto.auto import Auto

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import voxpop as vp
-from benchmarks.crowds import CROWDS, MODEL
+from benchmarks.drawn_crowds import CROWDS, MODEL
 from benchmarks.measure import (
     BOX,
     NOT_MEASURED,
@@ -99,7 +99,7 @@ def print_crowds(table: Table, n_seeds: int) -> None:
     print(
         f"### Synthetic crowds\n\nRMSE over {n_seeds} seeds; `auto` to the better of mean and "
         "median over all seeds, and on the worst of them. What each crowd does is said in "
-        "`benchmarks/crowds.py`.\n"
+        "`benchmarks/drawn_crowds.py`.\n"
     )
     methods = [m for m in ON_CROWDS if any(m in row for row in table.values())]
     head = ["crowd", *methods, "to the better", "worst seed", "truths in 95 %"]
