@@ -170,11 +170,11 @@ def print_targets(table: Table) -> None:
 # The section
 
 
-def put_section(section: str) -> None:
-    """Put the section into RESULTS.md, in place of the one before it or at the end."""
+def put_section(title: str, section: str) -> None:
+    """Put a section into RESULTS.md, in place of the one with its title or at the end."""
     parts = RESULTS.read_text().split("\n## ")
     mine = section.strip().removeprefix("## ")
-    places = [i for i, part in enumerate(parts) if part.startswith(TITLE + "\n")]
+    places = [i for i, part in enumerate(parts) if part.startswith(title + "\n")]
     if places:
         parts[places[0]] = mine + "\n"
     else:
@@ -233,7 +233,7 @@ def main() -> None:
         print_targets(table)
     print(said.getvalue())
     if options.write:
-        put_section(said.getvalue())
+        put_section(TITLE, said.getvalue())
 
 
 if __name__ == "__main__":
