@@ -172,10 +172,7 @@ def _copy_rows() -> list[Row]:
         row("copies_noise", "8 of 30 copy one, with noise 1", copies, _most(0.94), noise=1.0),
         row("copies_half", "8 of 30 copy one, half of the time", copies, _most(0.94), often=0.5),
         row("copies_15", "15 of 30 copy one", copies, _most(0.86), count=15),
-        row(
-            *("second_account", "a second account, RMSE", crowds.second_account, *honest),
-            over="one",
-        ),
+        row("second_account", "a second account, RMSE", crowds.second_account, *honest, over="one"),
     ]
 
 

@@ -85,11 +85,19 @@ def _everyday_noise(draw: Draw) -> Floats:
     return draw.of_workers(np.exp(draw.rng.normal(0, SPREAD, draw.n_workers))) * draw.noise
 
 
+def _pick(draw: Draw, count: int) -> np.ndarray:
+    """Pick random answers, at most two of a task: with half of them wild no median would hold."""
+    order = draw.rng.permutation(len(draw.task))
+    task = draw.task[order]
+    before = np.array([(task[:place] == own).sum() for place, own in enumerate(task)])
+    return np.asarray(order[before < 2][:count])
+
+
 def slips(rng: Rng, count: int = 0, size: float = 1000.0, *, upwards: bool = False) -> Case:
     """A number of answers are off by so many noise units, to either side or all upwards."""
     draw = Draw(rng, 100, 6, 20)
     value = draw.truth + _everyday_noise(draw)
-    wild = rng.permutation(len(value))[:count]
+    wild = _pick(draw, count)
     sign = np.ones(count) if upwards else rng.choice([-1.0, 1.0], count)
     value[wild] += sign * size
     return make_case(draw, value)
@@ -99,7 +107,8 @@ def decimal_typos(rng: Rng, share: float = 0.03) -> Case:
     """A share of the answers lack their decimal point: ten times what was meant."""
     draw = Draw(rng, 100, 6, 20)
     value = draw.truth + _everyday_noise(draw)
-    return make_case(draw, np.where(rng.random(len(value)) < share, 10 * value, value))
+    value[_pick(draw, round(share * len(value)))] *= 10
+    return make_case(draw, value)
 
 
 def cauchy(rng: Rng) -> Case:
@@ -146,7 +155,7 @@ def judges(rng: Rng, n_judges: int = 5, n_gold: int = 20, *, lenient: bool = Fal
 
 def prices(rng: Rng, sds: tuple[float, ...]) -> Case:
     """Prices with log-normal noise; workers may differ in it."""
-    draw = Draw(rng, 200, 6, 40, truths=np.exp(rng.normal(4, 1, 200)))
+    draw = Draw(rng, 200, 6, 40, truths=np.exp(rng.normal(4, 0.6, 200)))
     return make_case(draw, draw.truth * np.exp(_levels(draw, sds)))
 
 
@@ -161,7 +170,7 @@ def counts(rng: Rng) -> Case:
 def percentages(rng: Rng) -> Case:
     """Percentages with Gaussian noise of the logits; workers differ."""
     draw = Draw(rng, 200, 6, 40, truths=rng.normal(0, 1.5, 200))
-    value = _expit(draw.truth + _levels(draw, (0.4, 0.8, 1.4)))
+    value = _expit(draw.truth + _levels(draw, (0.35, 0.8, 1.5)))
     draw.truths = _expit(draw.truths)
     return make_case(draw, value)
 
@@ -172,7 +181,7 @@ def _expit(logit: Floats) -> Floats:
 
 def angles(rng: Rng) -> Case:
     """Directions in degrees, 0 to 360, most about 180; noise of 5, 15 or 40 degrees."""
-    draw = Draw(rng, 200, 7, 35, truths=rng.normal(180, 90, 200) % 360)
+    draw = Draw(rng, 200, 6, 40, truths=rng.normal(180, 90, 200) % 360)
     return make_case(draw, (draw.truth + _levels(draw, (5.0, 15.0, 40.0))) % 360)
 
 
@@ -246,11 +255,11 @@ def second_account(rng: Rng) -> Case:
 
     The oracle knows everybody's noise, and leaves the second account out.
     """
-    draw = Draw(rng, 200, 8, 40)
-    sd = rng.permutation(np.resize((3.5, 6.5, 12.0), draw.n_workers))
+    draw = Draw(rng, 200, 6, 40)
+    sd = rng.permutation(np.resize((2.3, 6.0, 17.0), draw.n_workers))
     value = draw.truth + draw.of_workers(sd) * draw.noise
     best = _mean_by_task(draw, value, draw.of_workers(sd**-2.0))
-    first = int(np.flatnonzero(sd == 6.5)[0])
+    first = int(np.flatnonzero(sd == 6.0)[0])
     again = np.flatnonzero(draw.worker == first)
     copied = np.isin(np.arange(len(draw.truths)), draw.task[again])
     draw.task = np.append(draw.task, draw.task[again])
