@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 import voxpop as vp
-from voxpop.arrays import Floats, Index
+from voxpop.arrays import Floats
 
 PENALTIES = 10.0 ** np.arange(-3, 3.1, 0.25)
 
@@ -46,12 +46,12 @@ def gibbs(answers: vp.Answers, n_sweeps: int = 2000, seed: int = 1) -> Floats:
     return np.asarray(total / (n_sweeps - first))
 
 
-def _sum(place: Index, value: Floats, n: int) -> Floats:
+def _sum(place: np.ndarray, value: Floats, n: int) -> Floats:
     return np.stack([np.bincount(place, column, n) for column in value.T], axis=1)
 
 
 def _posterior(
-    place: Index, weight: Floats, value: Floats, prior: Floats, n: int
+    place: np.ndarray, weight: Floats, value: Floats, prior: Floats, n: int
 ) -> tuple[Floats, Floats]:
     """Mean and sd of a Gaussian for each place, of answers and a prior about zero."""
     precision = _sum(place, weight, n) + prior

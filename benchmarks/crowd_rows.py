@@ -22,10 +22,6 @@ from voxpop.arrays import Floats
 Figures = dict[str, float]
 Measure = Callable[[int, Path], Figures]
 
-# How a fit is told that workers share no error. Nothing to tell while intervals know of none.
-UNSHARED: dict[str, object] = {}
-LEVELS = (0.5, 0.8, 0.9, 0.95)
-
 
 @dataclass(frozen=True)
 class Target:
@@ -40,8 +36,8 @@ class Target:
         said = "" if self.figure == "ratio" else f"{self.figure} "
         said += "worst " if self.worst else ""
         if np.isfinite(self.low) and np.isfinite(self.high):
-            return f"{said}{self.low:g} to {self.high:g}"
-        return said + (f"≤ {self.high:g}" if np.isfinite(self.high) else f"≥ {self.low:g}")
+            return f"{said}{self.low:.4g} to {self.high:.4g}"
+        return said + (f"≤ {self.high:.4g}" if np.isfinite(self.high) else f"≥ {self.low:.4g}")
 
     def met(self, row: Row, found: Sequence[Figures]) -> bool | None:
         """Tell whether it holds; None if it was not measured."""
@@ -170,7 +166,10 @@ def on_judges(make: Callable[[Rng], Case], seed: int, _data: Path) -> Figures:
     case = make(np.random.default_rng(seed))
     case = case._replace(best=bars.ridge(case.answers))
     found = measure_case(case, *timed_fit(case.answers))
-    return found | {"to ridge": found["rmse"] / found["best"]}
+    return found | {
+        "mean of judges": found["mean"] / found["spread"],
+        "to ridge": found["rmse"] / found["best"],
+    }
 
 
 def with_bounds(make: Callable[[Rng], Case], seed: int, _data: Path) -> Figures:
@@ -182,14 +181,22 @@ def with_bounds(make: Callable[[Rng], Case], seed: int, _data: Path) -> Figures:
     return found | {"lost by bounds": free["covered"] - found["covered"]}
 
 
-def on_several(make: Callable[[Rng], Case], draws: int, seed: int, _data: Path) -> Figures:
+def on_several(
+    make: Callable[[Rng], Case],
+    draws: int,
+    seed: int,
+    _data: Path,
+    *,
+    levels: Sequence[float] = (),
+    **options: object,
+) -> Figures:
     """Measure several small crowds for a seed: squares are averaged, and so is the rest."""
     found = []
     for draw in range(draws):
         case = make(np.random.default_rng([seed, draw]))
-        result, seconds = timed_fit(case.answers, **UNSHARED)
+        result, seconds = timed_fit(case.answers, **options)
         figures = measure_case(case, result, seconds)
-        for level in LEVELS:
+        for level in levels:
             figures[f"{level:.0%} held"] = _held(result, case.truth, level)
         found.append(figures)
     squares = ("rmse", "mean", "median")

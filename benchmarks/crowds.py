@@ -113,7 +113,7 @@ def _cells(row: Row, all_found: Iterable[Figures | str]) -> tuple[list[object], 
     found = [figures for figures in all_found if not isinstance(figures, str)]
     notes = sorted({reason for reason in all_found if isinstance(reason, str)})
     wanted = "; ".join(map(str, row.targets)) or "-"
-    to = {"one": "-", "spread": "sd of truths"}.get(row.over, row.over)
+    to = {"one": "-", "spread": "sd of truths", "best": "oracle"}.get(row.over, row.over)
     if not found:
         why = "; ".join(notes) or "not measured"
         return [row.about, to, *[None] * 5, wanted, "not measured", why], [None] * len(row.targets)
@@ -121,11 +121,11 @@ def _cells(row: Row, all_found: Iterable[Figures | str]) -> tuple[list[object], 
     seeds = row.with_ratios(found)
     mean = {name: row.middle(found, name) for name in seeds[0]}
     worst = None if len(seeds) == 1 or row.pooled else f"{max(s['ratio'] for s in seeds):.3g}"
-    bar = f"{row.bar} {mean['bar']:.3g}" if row.bar else None
+    bar = f"{row.bar} {mean['bar']:.4g}" if row.bar else None
     others = [f"{name} {_figure(mean[name])}" for name in mean if name not in IN_COLUMNS]
     if len(found) < len(all_found):
         notes.insert(0, f"{len(found)} of {len(all_found)} seeds")
-    cells = [row.about, to, f"{mean['ratio']:.3g}", worst, bar, f"{mean['covered']:.1%}"]
+    cells = [row.about, to, f"{mean['ratio']:.4g}", worst, bar, f"{mean['covered']:.1%}"]
     return [*cells, mean["seconds"], wanted, _verdict(met), "; ".join([*others, *notes])], met
 
 

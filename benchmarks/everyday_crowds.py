@@ -141,11 +141,11 @@ def judges(rng: Rng, n_judges: int = 5, n_gold: int = 20, *, lenient: bool = Fal
     Lenient judges are all too high, by less.
     """
     draw = Draw(rng, 200, n_judges, 200, truths=rng.standard_normal(200))
-    offset = rng.normal(0, 1.8, n_judges)
+    offset = rng.normal(0, 2.0, n_judges)
     if lenient:
-        offset = 0.55 * np.abs(offset)
+        offset = 0.5 * np.abs(offset)
     gain = rng.uniform(0.3, 1.3, n_judges)
-    sd = rng.uniform(0.4, 1.0, n_judges)
+    sd = rng.uniform(0.4, 0.95, n_judges)
     value = draw.of_workers(offset) + draw.of_workers(gain) * draw.truth
     return make_case(draw, value + draw.of_workers(sd) * draw.noise, n_gold=n_gold)
 
@@ -170,7 +170,7 @@ def counts(rng: Rng) -> Case:
 def percentages(rng: Rng) -> Case:
     """Percentages with Gaussian noise of the logits; workers differ."""
     draw = Draw(rng, 200, 6, 40, truths=rng.normal(0, 1.5, 200))
-    value = _expit(draw.truth + _levels(draw, (0.35, 0.8, 1.5)))
+    value = _expit(draw.truth + _levels(draw, (0.3, 0.8, 1.5)))
     draw.truths = _expit(draw.truths)
     return make_case(draw, value)
 
@@ -186,8 +186,8 @@ def angles(rng: Rng) -> Case:
 
 
 def ratings(rng: Rng) -> Case:
-    """Ratings 1 to 5 in whole numbers, truths finer than the scale; workers differ."""
-    draw = Draw(rng, 200, 6, 40, truths=rng.uniform(1, 5, 200))
+    """Ratings 1 to 5 in whole numbers, truths finer, some at either end; workers differ."""
+    draw = Draw(rng, 200, 6, 40, truths=np.clip(rng.normal(3.5, 1.2, 200), 1, 5))
     return make_case(draw, np.clip(np.round(draw.truth + _levels(draw, (0.4, 0.8, 1.2))), 1, 5))
 
 

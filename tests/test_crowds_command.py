@@ -25,7 +25,7 @@ def test_two_cheap_rows_and_a_set_that_is_not_there(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     lines = {line.split("|")[1].strip(): line for line in first.stdout.splitlines() if "|" in line}
     assert "met" in lines["no slips"].lower()
-    assert "90% held" in lines["5 tasks x 3 workers, 5 a seed"]
+    assert "≤ 1" in lines["5 tasks x 3 workers, 5 a seed"]
     assert "not run: no folder peer_grading" in lines["peer_grading, RMSE"]
     # Two seeds of two rows; what was not run is not kept. Nothing more is measured with no jobs.
     assert len(kept.read_text().splitlines()) == 4
