@@ -89,10 +89,6 @@ class Lists:
         size = self._size.rows[owner]
         return self._pool.rows[spans(self._start.rows[owner], size)], size
 
-    def matrix(self, owner: Index, size: int) -> Index:
-        """Return the items of owners whose lists are ``size`` long, (n, size)."""
-        return np.asarray(self._pool.rows[self._start.rows[owner][:, None] + np.arange(size)])
-
 
 def spans(start: Index, size: Index) -> Index:
     """Concatenate the ranges that begin at every start and have these sizes."""
@@ -252,42 +248,40 @@ class Ledger:
 
     def answers(self) -> Answers:
         """Return all answers as any estimator takes them: tasks without an answer are left out."""
-        task, tasks, gold = self._answered()
+        numbered, _ = self.by_task()
         return Answers.from_codes(
-            task,
-            id_array(self.tasks.ids)[tasks],
-            self.worker.copy(),
-            id_array(self.workers.ids),
-            self.value.copy(),
+            numbered.task,
+            id_array(self.tasks.ids)[numbered.task_ids],
+            numbered.worker,
+            id_array(self.workers.ids)[numbered.worker_ids],
+            numbered.value,
             value_names=self.value_names,
-            gold=gold,
+            gold=numbered.gold,
         )
 
-    def by_task(self) -> tuple[Answers, Index]:
-        """Return all answers sorted as :class:`Answers` are, and the edge that each of them is.
+    def by_task(self, tasks: Index | None = None) -> tuple[Answers, Index]:
+        """Return the answers to some tasks, and the edge that each is; ids are the numbers here.
 
-        In that order rounding errors are the same as in a fit of all answers.
+        By default all answers are returned, sorted as :class:`Answers` are, so that rounding errors
+        are the same as in a fit; those of some tasks are in their order of arrival.
         """
-        task, tasks, gold = self._answered()
-        order, _ = edge_order(self.task, self.worker, id_array(self.workers.ids))
+        if tasks is None:
+            tasks = np.flatnonzero(self.of_task.size > 0)
+            edge, _ = edge_order(self.task, self.worker, id_array(self.workers.ids))
+        else:
+            edge, _ = self.of_task.gather(tasks)
+        workers, worker = np.unique(self.worker[edge], return_inverse=True)
+        gold = self.gold[tasks]
         answers = Answers(
             task_ids=tasks,
-            worker_ids=np.arange(len(self.workers)),
-            task=task[order],
-            worker=self.worker[order],
-            value=self.value[order],
+            worker_ids=workers,
+            task=np.repeat(np.arange(len(tasks), dtype=np.int32), self.of_task.size[tasks]),
+            worker=worker.astype(np.int32),
+            value=self.value[edge],
             value_names=self.value_names,
-            gold=gold,
+            gold=None if np.isnan(gold).all() else gold,
         )
-        return answers, order
-
-    def _answered(self) -> tuple[Codes, Index, Floats | None]:
-        """Number the tasks that have answers: of every edge, their numbers here, and their gold."""
-        tasks = np.flatnonzero(self.of_task.size > 0)
-        number = np.zeros(len(self.tasks), dtype=np.int32)
-        number[tasks] = np.arange(len(tasks))
-        gold = self.gold[tasks]
-        return number[self.task], tasks, None if np.isnan(gold).all() else gold
+        return answers, edge
 
 
 def id_array(ids: Sequence[Any]) -> Ids:

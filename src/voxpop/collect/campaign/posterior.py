@@ -13,7 +13,6 @@ from voxpop.collect.campaign.ledger import Growing, Ledger
 from voxpop.collect.campaign.messages import Messages
 from voxpop.collect.campaign.selection import shrink_variances
 from voxpop.estimators.make_result import make_result, worker_noise
-from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result
 
@@ -30,7 +29,7 @@ class CampaignPosterior:
     def __init__(self, ledger: Ledger, model: Model, trust: float, tol: float) -> None:
         self.model, self.trust, self.tol = model, trust, tol
         self.ledger = ledger
-        self.messages = Messages(ledger, model, Engine(), tol)
+        self.messages = Messages(ledger, model, tol)
         self.messages.touch(np.unique(ledger.task).astype(np.int64))
         prior = model.prior_variance
         self._variance = Growing(np.float64, (), prior)
@@ -73,7 +72,6 @@ class CampaignPosterior:
         moved = self.messages.settle(tol)
         for column in (self._variance, self._half_width, self._outdated):
             column.grow(len(self.ledger.tasks))
-        moved = moved[self.ledger.of_task.size[moved] > 0]
         if len(moved):
             found = self.messages.moments(moved, np.array([0.5]))
             self._variance.rows[moved] = found.variance.mean(axis=1)
