@@ -276,22 +276,24 @@ class MessagePassing:
             found[group.task] += 1
         return found
 
-    def resume(
-        self, messages: NDArray[Any], quantum: float, sums: WorkerSums | None = None
-    ) -> None:
-        """Go on from messages by edge and slot, as :meth:`messages` gives them.
-
-        Where the answers are a part of a larger set, ``sums`` (m, K) are those of all messages to
-        the workers, in the same quantum, which is kept.
-        """
+    def resume(self, messages: NDArray[Any], quantum: float) -> None:
+        """Go on from messages by edge and slot, as :meth:`messages` gives them."""
         self._guesses_left = 0
-        self.quantum = self.quantum if sums is None else quantum
-        lowest, told = int(self._floor / self.quantum), np.zeros_like(self.sums)
+        lowest, sums = int(self._floor / self.quantum), np.zeros_like(self.sums)
         for group in self._groups:
             units = messages[self._edges(group), group.slot] * (quantum / self.quantum)
             group.message[:] = np.maximum(np.rint(units).astype(np.int64), lowest)
-            add_to_workers(told, group.worker, group.message)
-        self.sums = told if sums is None else sums
+            add_to_workers(sums, group.worker, group.message)
+        self.sums = sums
+
+    def resume_part(self, messages: WorkerSums, sums: WorkerSums, quantum: float) -> None:
+        """Go on where the answers are a part of a larger set, in its quantum.
+
+        ``sums`` (m, K) are those of all messages to the workers, also from other tasks.
+        """
+        self._guesses_left, self.quantum, self.sums = 0, quantum, sums
+        for group in self._groups:
+            group.message[:] = messages[self._edges(group), group.slot]
 
     def _edges(self, group: Group | RowGroup) -> NDArray[np.int64]:
         """Numbers of the edges (n, l) of a group."""
