@@ -22,12 +22,12 @@ from voxpop.collect.campaign.journal import (
     write_journal,
 )
 from voxpop.collect.campaign.ledger import Ledger, plain
-from voxpop.collect.campaign.next_batch import Available, Request, next_batch
+from voxpop.collect.campaign.next_batch import next_batch
 from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers
-from voxpop.errors import ConfigError, DataError, require, shorten
+from voxpop.errors import ConfigError, DataError, shorten
 from voxpop.models.model import Model
 from voxpop.results.result import Result
 
@@ -61,21 +61,12 @@ class Campaign:
         value_names: Sequence[str] | None = None,
         tol: float = 1e-8,
     ) -> None:
-        trust = 1.0
-        if isinstance(model, LearnedCrowd):
-            trust, model = model.trust, model.model
-        d = model.dimension
+        crowd = LearnedCrowd.of(model)
+        d = crowd.model.dimension
         names = ("value",) if d == 1 else tuple(f"value_{j + 1}" for j in range(d))
-        names = tuple(value_names or names)
-        require(len(names) == d, f"value_names must name {d} coordinates, got {len(names)}")
-        require(
-            np.asarray(model.prior_mean).ndim < 2,
-            "a campaign takes one prior_mean for all tasks, not one for each",
-        )
-        require(tol > 0, f"tol must be positive, got {tol}")
-        self._ledger = Ledger(d, names)
-        self._posterior = CampaignPosterior(self._ledger, model, trust, tol)
-        self._journal = Journal(None)
+        self._ledger = Ledger(d, tuple(value_names or names))
+        self._posterior = CampaignPosterior(self._ledger, crowd.model, crowd.trust, tol)
+        self._journal = Journal()
         self.add_tasks(tasks)
 
     @classmethod
@@ -117,8 +108,8 @@ class Campaign:
 
     def add_tasks(self, tasks: Iterable[Any]) -> None:
         """Add tasks that have no answer yet."""
-        ids = [plain(i) for i in tasks]
-        new = [i for i in dict.fromkeys(ids) if self._ledger.tasks.find(i) is None]
+        ids = dict.fromkeys(plain(i) for i in tasks)
+        new = [i for i in ids if self._ledger.tasks.find(i) is None]
         if new:
             with self._journal.recording({"tasks": new}):
                 self._ledger.add_tasks(new)
@@ -131,8 +122,7 @@ class Campaign:
         if truth.shape != (len(ids), d) or not np.isfinite(truth).all():
             raise DataError(f"gold must be {d} finite numbers for each task, got {shorten(ids)}")
         with self._journal.recording({"gold": {"task": ids, "value": truth.tolist()}}):
-            self._ledger.set_gold(ids, truth)
-            self._posterior.messages.touch(self._ledger.tasks.numbers(ids))
+            self._posterior.messages.touch(self._ledger.set_gold(ids, truth))
 
     def relearn(self) -> LearnedCrowd:
         """Learn the noise model anew from all answers so far, and start over with it."""
@@ -208,11 +198,8 @@ class Campaign:
         rng
             Breaks ties; the same generator gives the same batch.
         """
-        require(k >= 1, f"k must be at least 1, got {k}")
-        available = None if workers is None else Available.read(workers)
-        pairs = list(pending), list(forbidden)
-        request = Request(k, available, rules or Rules(), *pairs, list(skip))
-        return next_batch(self._posterior, request, rng or np.random.default_rng(0))
+        rng = rng or np.random.default_rng(0)
+        return next_batch(self._posterior, k, workers, rules, pending, forbidden, skip, rng)
 
     # Storage
 
@@ -249,11 +236,10 @@ class Campaign:
             create_journal(path, cls(model, value_names=value_names)._records())
         journal = Journal(path)
         try:
-            campaign = cls._replay(journal.records)
+            campaign = cls._replay(journal.read())
         except BaseException:
             journal.close()
             raise
-        journal.records.clear()
         campaign._journal = journal
         return campaign
 

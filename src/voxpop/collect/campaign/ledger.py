@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from voxpop.arrays import Codes, Floats, Ids, Index
+from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers, check_values, edge_order
-from voxpop.errors import DataError, shorten
+from voxpop.errors import DataError, require, shorten
 
 
 class Growing:
-    """An array to append to; ``rows`` are those in use."""
+    """An array to append to; ``rows`` are those in use, and an index picks among them."""
 
     def __init__(self, dtype: type, shape: tuple[int, ...] = (), fill: float = 0) -> None:
         self._room: NDArray[Any] = np.full((16, *shape), fill, dtype=dtype)
@@ -24,6 +25,9 @@ class Growing:
     def rows(self) -> NDArray[Any]:
         """The rows in use, as a view that is valid until the array grows."""
         return self._room[: self.n]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
 
     def grow(self, n: int) -> None:
         """Extend to n rows, new ones set to the fill value."""
@@ -42,58 +46,34 @@ class Growing:
 
 
 class Lists:
-    """One growing list of numbers per owner, all in one pool.
-
-    A full list moves to the end of the pool and gets twice the room: appending takes amortised
-    constant time, and at most half of the pool is unused.
-    """
+    """One growing list of numbers per owner."""
 
     def __init__(self) -> None:
-        self._pool = Growing(np.int64)
-        self._start, self._size = Growing(np.int64), Growing(np.int64)
-        self._room = Growing(np.int64)
+        self._items: list[array[int]] = []
+        self._size = Growing(np.int64)
 
     @property
     def size(self) -> Index:
         """Length of every list."""
-        return np.asarray(self._size.rows)
+        return self._size.rows
 
     def grow(self, n_owners: int) -> None:
         """Add owners with empty lists."""
-        for column in (self._start, self._size, self._room):
-            column.grow(n_owners)
+        self._items += [array("q") for _ in range(len(self._items), n_owners)]
+        self._size.grow(n_owners)
 
     def append(self, owner: Index, item: Index) -> None:
         """Append an item to the list of each owner; an owner may occur more than once."""
-        order = np.argsort(owner, kind="stable")
-        owner, item = owner[order], item[order]
-        who, first, count = np.unique(owner, return_index=True, return_counts=True)
-        needed = self._size.rows[who] + count
-        full = needed > self._room.rows[who]
-        self._move(who[full], needed[full])
-        at = self._start.rows[owner] + self._size.rows[owner]
-        at += np.arange(len(owner)) - np.repeat(first, count)
-        self._pool.rows[at] = item
-        self._size.rows[who] = needed
-
-    def _move(self, who: Index, needed: Index) -> None:
-        room = 2 ** np.ceil(np.log2(np.maximum(needed, 4))).astype(np.int64)
-        start = self._pool.n + np.cumsum(room) - room
-        kept, old_size = self.gather(who)
-        self._pool.grow(self._pool.n + int(room.sum()))
-        self._pool.rows[spans(start, old_size)] = kept
-        self._start.rows[who], self._room.rows[who] = start, room
+        for i, number in zip(owner.tolist(), item.tolist(), strict=True):
+            self._items[i].append(number)
+        np.add.at(self.size, owner, 1)
 
     def gather(self, owner: Index) -> tuple[Index, Index]:
         """Return the concatenated lists of some owners, and their lengths."""
-        size = self._size.rows[owner]
-        return self._pool.rows[spans(self._start.rows[owner], size)], size
-
-
-def spans(start: Index, size: Index) -> Index:
-    """Concatenate the ranges that begin at every start and have these sizes."""
-    end = np.cumsum(size)
-    return np.asarray(np.arange(end[-1] if len(end) else 0) + np.repeat(start - end + size, size))
+        found = array("q")
+        for i in owner.tolist():
+            found.extend(self._items[i])
+        return np.array(found, dtype=np.int64), self.size[owner]
 
 
 class Numbering:
@@ -129,52 +109,45 @@ class Ledger:
     """Tasks, workers and answers so far; every (task, worker) at most once."""
 
     def __init__(self, dimension: int, value_names: tuple[str, ...]) -> None:
+        require(
+            len(value_names) == dimension,
+            f"value_names must name {dimension} coordinates, got {len(value_names)}",
+        )
         self.dimension, self.value_names = dimension, value_names
         self.tasks, self.workers = Numbering(), Numbering()
-        self._task, self._worker = Growing(np.int32), Growing(np.int32)
-        self._value = Growing(np.float64, (dimension,))
-        self._gold = Growing(np.float64, (dimension,), np.nan)
+        self.task, self.worker = Growing(np.int32), Growing(np.int32)
+        self.value = Growing(np.float64, (dimension,))
+        # Known truths by task, NaN where unknown; all else is by edge.
+        self.gold = Growing(np.float64, (dimension,), np.nan)
         self.of_task, self.of_worker = Lists(), Lists()
 
     @property
     def n_edges(self) -> int:
         """Number of answers."""
-        return self._task.n
+        return self.task.n
 
     @property
-    def task(self) -> Codes:
-        """Task of every edge."""
-        return np.asarray(self._task.rows)
+    def is_gold(self) -> NDArray[np.bool_]:
+        """Which tasks have a known truth."""
+        return np.asarray(~np.isnan(self.gold.rows[:, 0]))
 
-    @property
-    def worker(self) -> Codes:
-        """Worker of every edge."""
-        return np.asarray(self._worker.rows)
+    def tasks_of(self, worker: object) -> list[int]:
+        """Return the numbers of the tasks that a worker has answered."""
+        u = self.workers.find(worker)
+        return [] if u is None else self.task[self.of_worker.gather(np.array([u]))[0]].tolist()
 
-    @property
-    def value(self) -> Floats:
-        """Value of every edge, (n_edges, dimension)."""
-        return np.asarray(self._value.rows)
-
-    @property
-    def gold(self) -> Floats:
-        """Known truths, (n_tasks, dimension); NaN where unknown."""
-        return np.asarray(self._gold.rows)
-
-    def add_tasks(self, ids: Sequence[Any]) -> None:
-        """Add tasks that have no answer yet."""
-        self.tasks.numbers(ids)
-        self._make_room()
-
-    def set_gold(self, ids: Sequence[Any], gold: Floats) -> None:
-        """Set the truth of some tasks."""
-        self.add_tasks(ids)
-        self._gold.rows[self.tasks.numbers(ids)] = gold
-
-    def _make_room(self) -> None:
-        self._gold.grow(len(self.tasks))
+    def add_tasks(self, ids: Sequence[Any]) -> Index:
+        """Add tasks, where they are new; return the numbers of all of them."""
+        task = self.tasks.numbers(ids)
+        self.gold.grow(len(self.tasks))
         self.of_task.grow(len(self.tasks))
-        self.of_worker.grow(len(self.workers))
+        return task
+
+    def set_gold(self, ids: Sequence[Any], gold: Floats) -> Index:
+        """Set the truth of some tasks; return their numbers."""
+        task = self.add_tasks(ids)
+        self.gold.rows[task] = gold
+        return task
 
     def new_rows(
         self, task: Sequence[Any], worker: Sequence[Any], value: ArrayLike
@@ -202,46 +175,45 @@ class Ledger:
             )
         check_values(values, self.value_names)
         pairs = list(zip(tasks, workers, strict=True))
+        first: dict[tuple[Any, Any], int] = {}
+        known: dict[int, Floats] = {}
         for row, pair in enumerate(pairs):
             if any(identity is None or identity != identity for identity in pair):
                 raise DataError(f"row {row + 1}: an answer needs a task and a worker, got {pair}")
-        first: dict[tuple[Any, Any], int] = {}
-        try:
-            earlier = [first.setdefault(pair, row) for row, pair in enumerate(pairs)]
-        except TypeError:
-            raise DataError("ids of tasks and workers must be hashable") from None
-        is_new = np.array(earlier, dtype=np.int64) == np.arange(len(pairs))
-        known = {row: values[earlier[row]] for row in np.flatnonzero(~is_new).tolist()}
-        for row, there in [*known.items(), *self._known(pairs)]:
+            try:
+                if first.setdefault(pair, row) < row:
+                    known[row] = values[first[pair]]
+            except TypeError:
+                raise DataError("ids of tasks and workers must be hashable") from None
+        known |= self._known(pairs)
+        for row, there in known.items():
             if not (there == values[row]).all():
                 raise DataError(
                     f"worker {shorten(pairs[row][1:])} has answered task {shorten(pairs[row][:1])} "
                     f"with {there.tolist()} and now with {values[row].tolist()}; "
                     "a worker answers a task once"
                 )
-            is_new[row] = False
-        rows = np.flatnonzero(is_new)
+        rows = [row for row in range(len(pairs)) if row not in known]
         return [tasks[row] for row in rows], [workers[row] for row in rows], values[rows]
 
-    def _known(self, pairs: Sequence[tuple[Any, Any]]) -> Iterator[tuple[int, Floats]]:
+    def _known(self, pairs: Sequence[tuple[Any, Any]]) -> dict[int, Floats]:
         """Find the rows whose task and worker have an answer already, and its value."""
         numbers = [(self.tasks.find(i), self.workers.find(u)) for i, u in pairs]
         rows = np.array([row for row, pair in enumerate(numbers) if None not in pair], dtype=int)
-        if len(rows):
-            task, worker = np.array([numbers[row] for row in rows], dtype=np.int64).T
-            edge, size = self.of_task.gather(task)
-            same = self.worker[edge] == np.repeat(worker, size)
-            found = np.repeat(rows, size)[same].tolist()
-            yield from zip(found, self.value[edge[same]], strict=True)
+        task, worker = np.array([numbers[row] for row in rows], dtype=np.int64).reshape(-1, 2).T
+        edge, size = self.of_task.gather(task)
+        same = self.worker[edge] == np.repeat(worker, size)
+        found = np.repeat(rows, size)[same].tolist()
+        return dict(zip(found, self.value[edge[same]], strict=True))
 
     def append(self, tasks: Sequence[Any], workers: Sequence[Any], value: Floats) -> Index:
         """Append rows that were checked; return the numbers of their tasks."""
-        task, worker = self.tasks.numbers(tasks), self.workers.numbers(workers)
-        self._make_room()
+        task, worker = self.add_tasks(tasks), self.workers.numbers(workers)
+        self.of_worker.grow(len(self.workers))
         edge = np.arange(self.n_edges, self.n_edges + len(task))
-        self._task.extend(task)
-        self._worker.extend(worker)
-        self._value.extend(value)
+        self.task.extend(task)
+        self.worker.extend(worker)
+        self.value.extend(value)
         self.of_task.append(task, edge)
         self.of_worker.append(worker, edge)
         return task
@@ -267,7 +239,7 @@ class Ledger:
         """
         if tasks is None:
             tasks = np.flatnonzero(self.of_task.size > 0)
-            edge, _ = edge_order(self.task, self.worker, id_array(self.workers.ids))
+            edge, _ = edge_order(self.task.rows, self.worker.rows, id_array(self.workers.ids))
         else:
             edge, _ = self.of_task.gather(tasks)
         workers, worker = np.unique(self.worker[edge], return_inverse=True)

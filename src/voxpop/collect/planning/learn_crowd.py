@@ -46,6 +46,11 @@ class LearnedCrowd:
     count: Floats
     trust: float = 1.0
 
+    @classmethod
+    def of(cls, crowd: Model | LearnedCrowd) -> LearnedCrowd:
+        """Take a model that is stated as one of which nothing had to be learned."""
+        return crowd if isinstance(crowd, LearnedCrowd) else cls(crowd, np.empty(0))
+
     def summary(self) -> str:
         """Say in one line who was found."""
         shown = shares_text(np.sqrt(self.model.levels), np.array(self.model.weights))
