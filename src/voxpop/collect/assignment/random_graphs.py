@@ -84,9 +84,13 @@ def assign_regular(
         f"{per_task} answers per task need as many workers, but {n_edges} answers at {per_worker} "
         f"per worker leave {n_workers}; lower per_worker or raise n_tasks",
     )
-    worker_degree = np.full(n_workers, n_edges // n_workers)
-    worker_degree[: n_edges % n_workers] += 1
-    return assign_degrees(np.full(n_tasks, per_task), rng.permutation(worker_degree), rng)
+    worker_degree = rng.permutation(even_shares(n_edges, n_workers))
+    return assign_degrees(np.full(n_tasks, per_task), worker_degree, rng)
+
+
+def even_shares(total: int, n: int) -> Numbers:
+    """Share a whole number among n, evenly: shares differ by at most one, the larger come first."""
+    return total // n + (np.arange(n) < total % n)
 
 
 def assign_degrees(
