@@ -40,8 +40,8 @@ class Constraints:
     ----------
     forbidden
         Forbidden pairs, as sorted numbers ``task * n_workers + worker``.
-    task_group, worker_group
-        Group of every task and worker, or None for no groups.
+    groups
+        Group of every task and of every worker, or None for no groups.
     mixing
         ``"different"``: nobody gets tasks from their own group, as when teams grade each other;
         ``"same"``: everybody gets tasks from their own group only, as with languages.
@@ -49,15 +49,14 @@ class Constraints:
 
     n_workers: int
     forbidden: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    task_group: Numbers | None = None
-    worker_group: Numbers | None = None
+    groups: tuple[Numbers, Numbers] | None = None
     mixing: Mixing = "different"
 
     def violated(self, task: Numbers, worker: Numbers) -> NDArray[np.bool_]:
         """Tell which pairs violate a constraint."""
         broken = among(task * self.n_workers + worker, self.forbidden)
-        if self.task_group is not None and self.worker_group is not None:
-            together = self.task_group[task] == self.worker_group[worker]
+        if self.groups is not None:
+            together = self.groups[0][task] == self.groups[1][worker]
             broken |= together if self.mixing == "different" else ~together
         return broken
 
