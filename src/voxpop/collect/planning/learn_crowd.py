@@ -56,10 +56,6 @@ class LearnedCrowd:
         shown = shares_text(np.sqrt(self.model.levels), np.array(self.model.weights))
         return f"{self.count.sum():.0f} workers in the pilot; noise sd (share): {shown}"
 
-    def draw_weights(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draw weights that the pilot's workers leave possible, (n, levels)."""
-        return np.maximum(rng.dirichlet(self.count + 1.0 / len(self.count), n), _LEAST_WEIGHT)
-
 
 def learn_crowd(answers: Answers) -> LearnedCrowd:
     """Learn the workers' noise levels and weights from a pilot.
@@ -130,9 +126,12 @@ def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) 
     """Relative standard error of a predicted RMSE from learning the crowd in a small pilot.
 
     From weights drawn as the pilot leaves them possible, and the strong oracle's RMSE under each:
-    the share of good workers changes BI's as it changes the oracle's.
+    the share of good workers changes BI's as it changes the oracle's. A stated crowd has none.
     """
-    weights = crowd.draw_weights(_DRAWS, rng)
+    if not len(crowd.count):
+        return 0.0
+    weights = rng.dirichlet(crowd.count + 1.0 / len(crowd.count), _DRAWS)
+    weights = np.maximum(weights, _LEAST_WEIGHT)
     drawn = np.sqrt(oracle_variances(crowd.model, weights, per_task, 1.0))
     return float(np.std(drawn) / np.sqrt(oracle_variance(crowd.model, per_task, 1.0)))
 
