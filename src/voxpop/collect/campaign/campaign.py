@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from voxpop.collect.campaign.batch import Batch, Rules
 from voxpop.collect.campaign.journal import (
     Journal,
     Record,
@@ -21,12 +20,15 @@ from voxpop.collect.campaign.journal import (
     read_journal,
     write_journal,
 )
-from voxpop.collect.campaign.ledger import Ledger, plain
-from voxpop.collect.campaign.next_batch import next_batch
+from voxpop.collect.campaign.ledger import Ledger, id_array, plain
+from voxpop.collect.campaign.next_batch import Available, Batch, Rules, next_batch
 from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
+from voxpop.collect.tables import read_pairs
 from voxpop.data.answers import Answers
+from voxpop.data.ids import Positions
 from voxpop.data.read import read_answers
+from voxpop.data.tables import open_table, resolve_column
 from voxpop.errors import ConfigError, DataError, shorten
 from voxpop.models.model import Model
 from voxpop.results.result import Result
@@ -276,3 +278,55 @@ class Campaign:
             f"Campaign({ledger.n_edges} answers of {len(ledger.workers)} workers to "
             f"{int((ledger.of_task.size > 0).sum())} of {len(ledger.tasks)} tasks)"
         )
+
+
+def next_answers(
+    answers: Answers,
+    crowd: Model | LearnedCrowd,
+    k: int,
+    rng: np.random.Generator,
+    *,
+    tasks: object = None,
+    workers: object = None,
+    pending: object = None,
+    forbidden: object = None,
+    rules: Rules | None = None,
+) -> Batch:
+    """Return the k answers to ask for next, given the answers so far.
+
+    An id may be text in one table and a number in another: ids are matched by their text.
+
+    Parameters
+    ----------
+    tasks
+        A table with a column of all task ids. By default only tasks with answers are known.
+    workers
+        Ids of the available workers, or a table of them with optional columns ``price`` and
+        ``capacity``. None: anyone may answer.
+    pending, forbidden
+        Tables of (task, worker) pairs: those already asked for, and those not allowed.
+    """
+    campaign = Campaign(crowd, value_names=answers.value_names)
+    campaign.add_table(answers)
+    if tasks is not None:
+        table = open_table(tasks)
+        listed = table.ids(resolve_column(table, "task", None))[1]
+        campaign.add_tasks(_match(listed.tolist(), campaign.task_ids))
+
+    def pairs(source: object) -> list[tuple[Any, Any]]:
+        task, worker = ([], []) if source is None else read_pairs(source)
+        known = _match(task, campaign.task_ids), _match(worker, campaign.worker_ids)
+        return list(zip(*known, strict=True))
+
+    if workers is not None:
+        available = Available.read(workers)
+        workers = replace(available, ids=_match(available.ids, campaign.worker_ids))
+    return campaign.next(
+        k, workers, rules=rules, pending=pairs(pending), forbidden=pairs(forbidden), rng=rng
+    )
+
+
+def _match(listed: list[Any], known: list[Any]) -> list[Any]:
+    """Spell ids as they are known; new ones as they come."""
+    positions = Positions(id_array(known))
+    return [i if (at := positions.get(i)) is None else known[at] for i in listed]

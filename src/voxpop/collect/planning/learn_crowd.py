@@ -56,6 +56,10 @@ class LearnedCrowd:
         shown = shares_text(np.sqrt(self.model.levels), np.array(self.model.weights))
         return f"{self.count.sum():.0f} workers in the pilot; noise sd (share): {shown}"
 
+    def draw_weights(self, n: int, rng: np.random.Generator) -> Floats:
+        """Draw weights that the pilot's workers leave possible, (n, levels)."""
+        return np.maximum(rng.dirichlet(self.count + 1.0 / len(self.count), n), _LEAST_WEIGHT)
+
 
 def learn_crowd(answers: Answers) -> LearnedCrowd:
     """Learn the workers' noise levels and weights from a pilot.
@@ -130,8 +134,7 @@ def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) 
     """
     if not len(crowd.count):
         return 0.0
-    weights = rng.dirichlet(crowd.count + 1.0 / len(crowd.count), _DRAWS)
-    weights = np.maximum(weights, _LEAST_WEIGHT)
+    weights = crowd.draw_weights(_DRAWS, rng)
     drawn = np.sqrt(oracle_variances(crowd.model, weights, per_task, 1.0))
     return float(np.std(drawn) / np.sqrt(oracle_variance(crowd.model, per_task, 1.0)))
 
