@@ -26,6 +26,8 @@ from voxpop.errors import ConfigError, require, shorten
 _PATIENCE = 10
 
 Pairs = tuple[ArrayLike, ArrayLike]
+# A task, and the worker who would give it away; None where it has one answer too few.
+_Offer = tuple[int, int | None]
 
 
 def assign_balanced(
@@ -244,11 +246,7 @@ class _AugmentingPaths:
 
     def add(self, task: int) -> bool:
         """Add an answer to a task, by the least busy worker at the end of a path."""
-        found = self._search([(task, None)], self._new < self._room)
-        if found is None:
-            return False
-        self._hand_on(*found)
-        return True
+        return self._hand_on([(task, None)], self._new < self._room)
 
     def level(self) -> None:
         """Pass tasks from busy workers to those with at least two fewer, until no path is left.
@@ -264,12 +262,10 @@ class _AugmentingPaths:
                 while self._tasks_of[u] and not exhausted[u]:
                     total = self._total
                     takes = (self._new < self._room) & (total <= total[u] - 2)
-                    found = self._search([(i, u) for i in sorted(self._tasks_of[u])], takes)
-                    if found is None:
-                        exhausted |= self._visited
-                    else:
-                        self._hand_on(*found)
+                    if self._hand_on([(i, u) for i in sorted(self._tasks_of[u])], takes):
                         improved = True
+                    else:
+                        exhausted |= self._visited
 
     def stuck(self, task: int) -> tuple[list[int], list[int]]:
         """After a failed search: the workers it reached, and all their tasks."""
@@ -284,15 +280,15 @@ class _AugmentingPaths:
         return task, worker
 
     def _search(
-        self, start: list[tuple[int, int | None]], takes: NDArray[np.bool_]
-    ) -> tuple[int, dict[int, tuple[int, int | None]]] | None:
+        self, start: list[_Offer], takes: NDArray[np.bool_]
+    ) -> tuple[int | None, dict[int, _Offer]]:
         """Search breadth first from tasks, each with its giver, for a worker who can take one.
 
-        Returns that worker, and for every worker reached the task to take and its giver.
+        Returns that worker, or None, and for every worker reached the task to take and its giver.
         """
         self._visited[:] = False
         self._visited[[u for _, u in start if u is not None]] = True
-        path: dict[int, tuple[int, int | None]] = {}
+        path: dict[int, _Offer] = {}
         layer, seen = start, {i for i, _ in start}
         while layer and takes.any():
             reached: list[int] = []
@@ -310,12 +306,14 @@ class _AugmentingPaths:
             for u in reached:
                 layer += [(i, u) for i in sorted(self._tasks_of[u] - seen)]
                 seen |= self._tasks_of[u]
-        return None
+        return None, path
 
-    def _hand_on(self, end: int, path: dict[int, tuple[int, int | None]]) -> None:
-        """Apply a path from its end: every worker takes a task from the one before."""
-        self._new[end] += 1
-        taker: int | None = end
+    def _hand_on(self, start: list[_Offer], takes: NDArray[np.bool_]) -> bool:
+        """Find a path, and apply it from its end: every worker takes a task from the one before."""
+        taker, path = self._search(start, takes)
+        if taker is None:
+            return False
+        self._new[taker] += 1
         while taker is not None:
             task, giver = path[taker]
             self._tasks_of[taker].add(task)
@@ -325,5 +323,6 @@ class _AugmentingPaths:
                 self._workers_of[task].remove(giver)
                 if giver not in path:
                     self._new[giver] -= 1
-                    return
+                    return True
             taker = giver
+        return True

@@ -155,12 +155,12 @@ class Campaign:
     @property
     def task_ids(self) -> list[Any]:
         """Ids of all tasks."""
-        return self._ledger.tasks.ids
+        return list(self._ledger.tasks)
 
     @property
     def worker_ids(self) -> list[Any]:
         """Ids of all workers who have answered."""
-        return self._ledger.workers.ids
+        return list(self._ledger.workers)
 
     def answers(self) -> Answers:
         """Return all answers so far, for any estimator; tasks without an answer are left out."""

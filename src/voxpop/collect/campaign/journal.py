@@ -211,7 +211,7 @@ def campaign_records(ledger: Ledger, model: Model, trust: float) -> Iterator[Rec
     """Return the records that recreate a campaign."""
     yield {"campaign": 1, "value_names": list(ledger.value_names)}
     yield model_record(model, trust)
-    tasks, workers = ledger.tasks.ids, ledger.workers.ids
+    tasks, workers = list(ledger.tasks), list(ledger.workers)
     yield {"tasks": tasks}
     known = np.flatnonzero(ledger.is_gold)
     if len(known):

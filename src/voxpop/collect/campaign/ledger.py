@@ -76,28 +76,16 @@ class Lists:
         return np.array(found, dtype=np.int64), self.size[owner]
 
 
-class Numbering:
+class Numbering(dict[Any, int]):
     """Ids of tasks or workers, numbered in order of arrival; an id is anything hashable."""
-
-    def __init__(self) -> None:
-        self._number: dict[Any, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._number)
-
-    @property
-    def ids(self) -> list[Any]:
-        """All ids, in the order of their numbers."""
-        return list(self._number)
 
     def find(self, identity: object) -> int | None:
         """Return the number of an id, or None."""
-        return self._number.get(plain(identity))
+        return self.get(plain(identity))
 
     def numbers(self, ids: Iterable[Any]) -> Index:
         """Return the numbers of ids; new ids get the next ones."""
-        known = self._number
-        return np.array([known.setdefault(plain(i), len(known)) for i in ids], dtype=np.int64)
+        return np.array([self.setdefault(plain(i), len(self)) for i in ids], dtype=np.int64)
 
 
 def plain(identity: Any) -> Any:
@@ -223,9 +211,9 @@ class Ledger:
         numbered, _ = self.by_task()
         return Answers.from_codes(
             numbered.task,
-            id_array(self.tasks.ids)[numbered.task_ids],
+            id_array([*self.tasks])[numbered.task_ids],
             numbered.worker,
-            id_array(self.workers.ids)[numbered.worker_ids],
+            id_array([*self.workers])[numbered.worker_ids],
             numbered.value,
             value_names=self.value_names,
             gold=numbered.gold,
@@ -239,7 +227,7 @@ class Ledger:
         """
         if tasks is None:
             tasks = np.flatnonzero(self.of_task.size > 0)
-            edge, _ = edge_order(self.task.rows, self.worker.rows, id_array(self.workers.ids))
+            edge, _ = edge_order(self.task.rows, self.worker.rows, id_array([*self.workers]))
         else:
             edge, _ = self.of_task.gather(tasks)
         workers, worker = np.unique(self.worker[edge], return_inverse=True)

@@ -217,7 +217,7 @@ def next_batch(
     chosen = select_answers(variance, eligible, expected, candidates, k, rng, budget, least_gain)
     for c in chosen:
         variance[c.task] = c.after
-    ids, before = ledger.tasks.ids, np.array([c.before for c in chosen])
+    ids, before = list(ledger.tasks), np.array([c.before for c in chosen])
     after = np.array([c.after for c in chosen])
     return Batch(
         task=id_array([ids[c.task] for c in chosen]),
@@ -238,16 +238,11 @@ def next_batch(
 
 def _numbered(ledger: Ledger, pairs: Pairs, what: str) -> list[tuple[int, Any]]:
     """Replace the task ids of pairs by numbers; a rule about an unknown task is an error."""
-    found, unknown = [], []
-    for task, worker in pairs:
-        i = ledger.tasks.find(task)
-        if i is None:
-            unknown.append(task)
-        else:
-            found.append((i, plain(worker)))
+    pairs = list(pairs)
+    unknown = [task for task, _ in pairs if ledger.tasks.find(task) is None]
     if unknown:
         raise DataError(f"{what}: there is no task {shorten(unknown)}; add it with add_tasks")
-    return found
+    return [(ledger.tasks[plain(task)], plain(worker)) for task, worker in pairs]
 
 
 def _candidates(

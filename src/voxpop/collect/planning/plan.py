@@ -103,6 +103,9 @@ class Option:
         )
 
 
+_Point = tuple[float, float, Option]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
     """Options with their cost and accuracy, and the one that meets the target or the budget.
@@ -132,7 +135,7 @@ class Plan:
         more than others. Gold questions must therefore be better than the line between the
         neighbouring options, by two standard errors.
         """
-        kept: list[tuple[float, float, Option]] = []
+        kept: list[_Point] = []
         for point in sorted(map(self._point, self.options), key=lambda p: p[:2]):
             if not kept or point[1] < kept[-1][1]:
                 while len(kept) > 1 and _is_above(kept[-2], kept[-1], point):
@@ -141,7 +144,7 @@ class Plan:
         chosen = {self.chosen} if self.chosen else set()
         return tuple(sorted({o for _, _, o in kept} | chosen, key=lambda o: o.cost))
 
-    def _point(self, option: Option) -> tuple[float, float, Option]:
+    def _point(self, option: Option) -> _Point:
         """Cost and error, as it averages over tasks; with a margin for gold questions."""
         margin = 2 * getattr(option.prediction, f"{self.criterion}_error") if option.gold else 0.0
         found = option.accuracy(self.criterion) + margin
@@ -186,9 +189,7 @@ class Plan:
         return save_figure(plot_budget(self).figure, path)
 
 
-def _is_above(
-    left: tuple[float, float, Option], point: tuple[float, float, Option], right: Any
-) -> bool:
+def _is_above(left: _Point, point: _Point, right: _Point) -> bool:
     """Tell whether a point (cost, error) lies above the line between two others."""
     slope = (right[1] - left[1]) / (right[0] - left[0])
     return bool(point[1] > left[1] + slope * (point[0] - left[0]))
