@@ -270,7 +270,7 @@ class MessagePassing:
 
     @property
     def slots(self) -> NDArray[np.int64]:
-        """How many slots each task has for its messages: one, or one per coordinate (M15)."""
+        """How many slots a task has for its messages: as many as coordinates are apart (M15)."""
         found = np.zeros(self._answers.n_tasks, dtype=np.int64)
         for group in self._groups:
             found[group.task] += 1

@@ -77,7 +77,7 @@ class Campaign:
 
         ``answers`` is a table, a path or :class:`Answers`; their gold is kept.
         """
-        read = answers if isinstance(answers, Answers) else read_answers(answers)
+        read = read_answers(answers)
         campaign = cls(learn_crowd(read), tasks, value_names=read.value_names)
         campaign.add_table(read)
         return campaign
@@ -99,7 +99,7 @@ class Campaign:
 
     def add_table(self, source: object) -> int:
         """Add the answers of a table, a path or :class:`Answers`; return how many were new."""
-        read = source if isinstance(source, Answers) else read_answers(source)
+        read = read_answers(source)
         n_new = self.add_many(
             read.task_ids[read.task].tolist(), read.worker_ids[read.worker].tolist(), read.value
         )

@@ -36,15 +36,14 @@ class Journal:
     """The journal of a campaign, locked against other writers; without a path it keeps nothing."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path, self._length, self._interrupted = path, 0, False
         self._file = None if path is None else _open_locked(path)
+        self._interrupted = False
 
     def read(self) -> list[Record]:
         """Read all records; an incomplete one was never acknowledged, and is cut off."""
-        assert self._path is not None
         assert self._file is not None
-        records, length = _whole_records(self._file.read(), self._path)
-        self._truncate(self._file, length)
+        records, length = _whole_records(self._file.read(), Path(self._file.name))
+        _truncate(self._file, length)
         return records
 
     @contextmanager
@@ -52,7 +51,7 @@ class Journal:
         """Write a record, then apply it to memory; if that fails, the two may differ."""
         require(not self._interrupted, "a change was interrupted; open or load it again")
         if self._file is not None:
-            self._append(self._file, record)
+            _append(self._file, record)
         try:
             yield
         except BaseException:
@@ -60,33 +59,33 @@ class Journal:
             self.close()
             raise
 
-    def _append(self, file: FileIO, record: Record) -> None:
-        """Write a record; when this returns, it is on the disk."""
-        line = memoryview(_line(record))
-        start = self._length
-        try:
-            while line:
-                line = line[file.write(line) :]
-            os.fsync(file.fileno())
-        except BaseException:
-            # After a full disk or Ctrl-C, remove the incomplete record.
-            self._truncate(file, start)
-            raise
-        self._length = file.tell()
-
-    def _truncate(self, file: FileIO, length: int) -> None:
-        file.truncate(length)
-        self._length = file.seek(length)
-
     def writes_to(self, path: Path) -> bool:
         """Tell whether the journal is open in this file."""
-        return bool(self._file and self._path and path.exists() and path.samefile(self._path))
+        return self._file is not None and path.exists() and path.samefile(self._file.name)
 
     def close(self) -> None:
         """Release the file; further changes stay in memory."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _append(file: FileIO, record: Record) -> None:
+    """Write a record; when this returns, it is on the disk."""
+    line, start = memoryview(_line(record)), file.tell()
+    try:
+        while line:
+            line = line[file.write(line) :]
+        os.fsync(file.fileno())
+    except BaseException:
+        # After a full disk or Ctrl-C, remove the incomplete record.
+        _truncate(file, start)
+        raise
+
+
+def _truncate(file: FileIO, length: int) -> None:
+    file.truncate(length)
+    file.seek(length)
 
 
 def create_journal(path: Path, records: Iterable[Record]) -> None:
