@@ -20,13 +20,13 @@ from voxpop.collect.campaign.journal import (
     read_journal,
     write_journal,
 )
-from voxpop.collect.campaign.ledger import Ledger, id_array, plain
+from voxpop.collect.campaign.ledger import Ledger
 from voxpop.collect.campaign.next_batch import Available, Batch, Rules, next_batch
 from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.collect.tables import read_pairs
 from voxpop.data.answers import Answers
-from voxpop.data.ids import Positions
+from voxpop.data.ids import Positions, id_array, plain
 from voxpop.data.read import read_answers
 from voxpop.data.tables import open_table, resolve_column
 from voxpop.errors import ConfigError, DataError, shorten

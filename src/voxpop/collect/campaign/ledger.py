@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from voxpop.arrays import Floats, Ids, Index
-from voxpop.data.answers import Answers, check_values, edge_order
+from voxpop.arrays import Floats, Index
+from voxpop.data.answers import Answers, as_values, check_lengths, check_values, edge_order
+from voxpop.data.ids import id_array, plain
 from voxpop.errors import DataError, require, shorten
 
 
@@ -88,11 +89,6 @@ class Numbering(dict[Any, int]):
         return np.array([self.setdefault(plain(i), len(self)) for i in ids], dtype=np.int64)
 
 
-def plain(identity: Any) -> Any:
-    """Unwrap a numpy scalar: 1 and np.int64(1) are one id."""
-    return identity.item() if isinstance(identity, np.generic) else identity
-
-
 class Ledger:
     """Tasks, workers and answers so far; every (task, worker) at most once."""
 
@@ -145,17 +141,9 @@ class Ledger:
         An answer may be sent again with the same value, by a sender who does not know whether it
         arrived. With another value it is an error.
         """
-        try:
-            values = np.array(value, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise DataError("values must be numbers, or vectors of equally many numbers") from None
-        values = values[:, None] if values.ndim == 1 else values
+        values = as_values(value)
         tasks, workers = [plain(i) for i in task], [plain(u) for u in worker]
-        if not len(tasks) == len(workers) == len(values):
-            raise DataError(
-                f"task, worker and value must be equally long, got {len(tasks)}, {len(workers)} "
-                f"and {len(values)}"
-            )
+        check_lengths(tasks, workers, values)
         if values.ndim != 2 or values.shape[1] != self.dimension:
             raise DataError(
                 f"values must have {self.dimension} coordinates ({', '.join(self.value_names)}), "
@@ -242,13 +230,3 @@ class Ledger:
             gold=None if np.isnan(gold).all() else gold,
         )
         return answers, edge
-
-
-def id_array(ids: Sequence[Any]) -> Ids:
-    """Return ids as an array that keeps their types."""
-    if ids and all(type(identity) is int for identity in ids):
-        return np.array(ids)
-    array = np.empty(len(ids), dtype=object)
-    for i, identity in enumerate(ids):  # one by one: a list of tuples would become a matrix
-        array[i] = identity
-    return array

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Ids
-from voxpop.collect.campaign.ledger import Ledger, id_array, plain
+from voxpop.collect.campaign.ledger import Ledger
 from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.campaign.selection import Candidate, Choice, ExpectedVariance, select_answers
 from voxpop.collect.tables import read_capacity, read_distinct_ids, require_distinct
+from voxpop.data.ids import id_array, plain
 from voxpop.data.tables import frame, open_table
 from voxpop.errors import DataError, require, shorten
 
