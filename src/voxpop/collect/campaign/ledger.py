@@ -71,10 +71,8 @@ class Lists:
 
     def gather(self, owner: Index) -> tuple[Index, Index]:
         """Return the concatenated lists of some owners, and their lengths."""
-        found = array("q")
-        for i in owner.tolist():
-            found.extend(self._items[i])
-        return np.array(found, dtype=np.int64), self.size[owner]
+        items = b"".join([self._items[i] for i in owner.tolist()])
+        return np.frombuffer(items, dtype=np.int64), self.size[owner]
 
 
 class Numbering(dict[Any, int]):

@@ -137,7 +137,8 @@ class Messages:
             task, told, heard = self._ledger.task[some], self._told(some), self._heard.rows[some]
             # Levels first: numpy is slow to reduce a short last axis.
             reach = np.ptp(np.ascontiguousarray((told - heard).T), axis=0).T * self.quantum
-            reach[self._slots.rows[task] == 1, 1:] = 0.0
+            if reach.shape[1] > 1:
+                reach[self._slots.rows[task] == 1, 1:] = 0.0
             # A probability moves by less than the logarithms do.
             at, slot = np.nonzero(reach > tol)
             moved = np.abs(self._belief(told[at, slot]) - self._belief(heard[at, slot]))
@@ -161,10 +162,11 @@ class Messages:
         per_worker = None if tasks is None else self._per_worker
         messages = self._engine.open(answers, self._model, per_worker)
         # What one coordinate says is not what all say together: where that changes, begin anew.
-        slots = messages.slots
-        changed = edge[(slots != self._slots.rows[answers.task_ids])[answers.task]]
-        self._slots.rows[answers.task_ids] = slots
-        self._put(changed, np.zeros_like(self._message.rows[changed]))
+        changed = messages.slots != self._slots.rows[answers.task_ids]
+        if changed.any():
+            self._slots.rows[answers.task_ids] = messages.slots
+            anew = edge[changed[answers.task]]
+            self._put(anew, np.zeros_like(self._message.rows[anew]))
         if resume:
             sums = self._sums.rows[answers.worker_ids]
             messages.resume_part(self._message.rows[edge], sums, self.quantum)
