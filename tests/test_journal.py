@@ -239,7 +239,7 @@ def test_killed_while_adding_nothing_that_was_acknowledged_is_lost(tmp_path: Pat
         assert expected <= there
         assert len(there) <= len(expected) + 1
         # A batch is there as a whole or not at all.
-        count = np.bincount(campaign._ledger.task)
+        count = np.bincount(campaign._ledger.task.rows)
         batches = [n % 3 != 0 for n in campaign.task_ids]
         assert count.tolist() == [2 if pair else 1 for pair in batches]
         expected = there

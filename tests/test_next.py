@@ -182,7 +182,7 @@ def test_without_trust_answers_are_bought_evenly() -> None:
     campaign = campaign_of(2)
     campaign._posterior.trust = 0.0
     place = {i: row for row, i in enumerate(campaign.task_ids)}
-    count = np.bincount(campaign._ledger.task)
+    count = np.bincount(campaign._ledger.task.rows)
     for i in campaign.next(70).task.tolist():
         assert count[place[i]] == count.min()
         count[place[i]] += 1

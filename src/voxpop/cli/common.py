@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from voxpop.errors import ConfigError, ConvergenceWarning, DataWarning, VoxpopError
+from voxpop.errors import ConfigError, ConvergenceWarning, DataWarning, VoxpopError, require
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from voxpop.collect.planning.learn_crowd import LearnedCrowd
     from voxpop.data.answers import Answers
     from voxpop.data.objects import Objects
     from voxpop.estimators.base import Estimator
+    from voxpop.models.model import Model
     from voxpop.results.result import Result
 
 Function = Callable[..., Any]
@@ -229,6 +231,33 @@ def stated_levels(support: tuple[float, ...] | str | None) -> tuple[float, ...] 
     if support == "nbi":
         raise ConfigError("--support nbi is for --method bi; give numbers, or auto to learn them")
     return None if support == "auto" or isinstance(support, str) else support
+
+
+def take_crowd(
+    settings: dict[str, Any], answers: Answers | None, dimension: int = 1
+) -> Model | LearnedCrowd:
+    """Take :data:`crowd_options` out: the crowd as stated, or learned from answers, and say so."""
+    from dataclasses import replace
+
+    from voxpop.collect.planning.learn_crowd import learn_crowd
+    from voxpop.models.model import Model
+
+    support = stated_levels(settings.pop("support"))
+    names = ("weights", "prior_mean", "prior_variance")
+    weights, mean, variance = (settings.pop(name) for name in names)
+    require(support is not None or not weights, "--weights goes with --support")
+    require(
+        variance is not None or not mean,
+        "--prior-mean does nothing without --prior-variance; give both",
+    )
+    prior = {} if variance is None else {"prior_mean": mean or 0.0, "prior_variance": variance}
+    if support is not None or answers is None:
+        return Model(support=support or (), weights=weights, dimension=dimension, **prior)
+    learned = learn_crowd(answers)
+    one_each = answers.task_degree.max() == 1 and not answers.is_gold.any()
+    unlearned = "no task has two answers, so the noise cannot be learned; give its support"
+    say(unlearned if one_each else learned.summary())
+    return replace(learned, model=replace(learned.model, **prior))
 
 
 def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:

@@ -30,10 +30,6 @@ def next_command(
     answers: str,
     k: int,
     workers: str | None,
-    support: tuple[float, ...] | str | None,
-    weights: tuple[float, ...] | None,
-    prior_mean: float | None,
-    prior_variance: float | None,
     seed: int,
     output: Path | None,
     **settings: Any,
@@ -51,15 +47,16 @@ def next_command(
     import numpy as np
 
     from voxpop.collect.campaign import Rules
-    from voxpop.collect.campaign.from_tables import next_answers, noise_model
+    from voxpop.collect.campaign.campaign import next_answers
+    from voxpop.models.model import Model
     from voxpop.present.terminal import show_batch
 
     table, _ = common.take_answers(settings)(answers)
     common.say_read(table)
-    levels = common.stated_levels(support)
     files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}
-    crowd, found = noise_model(table, levels, weights, prior_mean or 0.0, prior_variance)
-    common.say(found)
+    crowd = common.take_crowd(settings, table, table.dimension)
+    if isinstance(crowd, Model):
+        common.say(f"noise variances as given: {', '.join(f'{s:g}' for s in crowd.support)}")
     batch = next_answers(
         table,
         crowd,

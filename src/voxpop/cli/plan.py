@@ -51,6 +51,7 @@ def plan(
     import numpy as np
 
     from voxpop.collect.planning.plan import Prices, make_plan
+    from voxpop.errors import require
     from voxpop.present.terminal import planning, show_plan
 
     gold = settings["gold"]
@@ -59,7 +60,10 @@ def plan(
             "note: --gold is for known truths; the number of gold questions is --gold-questions"
         )
         gold_questions, settings["gold"] = int(gold[0]), ()
-    crowd = _crowd(pilot, settings)
+    read, dimension = common.take_answers(settings), settings.pop("dimension")
+    is_stated = common.stated_levels(settings["support"]) is not None
+    require(is_stated == (pilot is None), "give a pilot file, or --support; one of the two")
+    crowd = common.take_crowd(settings, None if pilot is None else read(pilot)[0], dimension)
     with planning(common.console(stderr=True)) as on_option:
         found = make_plan(
             crowd,
@@ -76,26 +80,3 @@ def plan(
         common.say(f"wrote {found.plot(plot)}")
     document = found.to_dict() if as_json else None
     common.print_data(found.columns(), lambda screen: show_plan(found, screen), document)
-
-
-def _crowd(pilot: str | None, settings: dict[str, Any]) -> Any:
-    """Take the options of the crowd out: return it as stated, or learned from the pilot."""
-    from dataclasses import replace
-
-    from voxpop.collect.planning.learn_crowd import learn_crowd
-    from voxpop.errors import require
-    from voxpop.models.model import Model
-
-    read = common.take_answers(settings)
-    names = ("weights", "dimension", "prior_mean", "prior_variance")
-    support = common.stated_levels(settings.pop("support"))
-    weights, dimension, mean, variance = (settings.pop(name) for name in names)
-    require((pilot is None) != (support is None), "give a pilot file, or --support; one of the two")
-    require(support is not None or not weights, "--weights goes with --support")
-    require(variance is not None or mean is None, "--prior-mean goes with --prior-variance")
-    prior = {} if variance is None else {"prior_mean": mean or 0.0, "prior_variance": variance}
-    if support is not None:
-        return Model(support=support, weights=weights, dimension=dimension, **prior)
-    learned = learn_crowd(read(pilot)[0])
-    common.say(learned.summary())
-    return replace(learned, model=replace(learned.model, **prior))

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from voxpop.arrays import Floats, Ids
-from voxpop.data.tables import Table, open_table, resolve_column
+from voxpop.arrays import Ids
+from voxpop.data.tables import Table, ids_of_rows, open_table, resolve_column
 from voxpop.errors import DataError, shorten
 
 
@@ -28,19 +29,17 @@ def read_distinct_ids(table: Table, role: str) -> Ids:
     return ids
 
 
-def read_capacity(table: Table) -> Floats | None:
+def read_capacity(table: Table) -> NDArray[np.int64] | None:
     """Read the maximum number of answers of each worker, where the table has such a column."""
     if "capacity" not in table.columns:
         return None
     capacity = table.numbers("capacity")
     if not bool(((capacity >= 0) & (capacity == np.floor(capacity))).all()):
         raise DataError("capacity of a worker must be a whole number, 0 or more")
-    return capacity
+    return capacity.astype(np.int64)
 
 
 def read_pairs(source: object) -> tuple[list[Any], list[Any]]:
     """Read the task and the worker of every row."""
     table = open_table(source)
-    task, tasks = table.ids(resolve_column(table, "task", None))
-    worker, workers = table.ids(resolve_column(table, "worker", None))
-    return tasks[task].tolist(), workers[worker].tolist()
+    return ids_of_rows(table, "task"), ids_of_rows(table, "worker")

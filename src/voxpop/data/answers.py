@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -78,11 +78,7 @@ class Answers:
         duplicates: Duplicates = "error",
     ) -> Answers:
         """Build from three parallel arrays; ``gold`` is per task, in order of first appearance."""
-        try:
-            values = np.array(value, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise DataError("values must be numbers, or vectors of the same length") from None
-        values = _as_columns(values)
+        values = as_values(value)
         numbered = tuple(f"value_{j + 1}" for j in range(values.shape[1]))
         return cls.from_codes(
             *number_ids(task, "task"),
@@ -115,11 +111,7 @@ class Answers:
         )
         if len(value) == 0:
             raise DataError("there are no answers")
-        if not len(task) == len(worker) == len(value):
-            raise DataError(
-                f"task, worker and value must be equally long, got {len(task)}, {len(worker)} "
-                f"and {len(value)}"
-            )
+        check_lengths(task, worker, value)
         if value.ndim != 2 or not value.shape[1] or len(value_names) != value.shape[1]:
             raise DataError(
                 f"values must be one vector per answer with a name for each coordinate, got shape "
@@ -267,6 +259,23 @@ def _as_columns(array: Floats) -> Floats:
 def _read_only(array: Index) -> Index:
     array.flags.writeable = False
     return array
+
+
+def as_values(value: ArrayLike) -> Floats:
+    """Take answers as an array with a column for each coordinate."""
+    try:
+        return _as_columns(np.array(value, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise DataError("values must be numbers, or vectors of the same length") from None
+
+
+def check_lengths(task: Sized, worker: Sized, value: Sized) -> None:
+    """Refuse columns that are not equally long."""
+    if not len(task) == len(worker) == len(value):
+        raise DataError(
+            f"task, worker and value must be equally long, got {len(task)}, {len(worker)} "
+            f"and {len(value)}"
+        )
 
 
 def check_values(value: Floats, value_names: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -19,22 +20,30 @@ def number_ids(ids: ArrayLike, column: str) -> tuple[Codes, Ids]:
     """Give ids dense numbers in order of first appearance; any hashable thing is an id."""
     import pandas as pd
 
-    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iuf":
-        array = ids
-    else:
-        # Filled one by one: as an array, a list of 1 and "1" would become text, and a list of
-        # tuples a matrix.
-        listed = list(ids)  # type: ignore[arg-type]
-        array = np.empty(len(listed), dtype=object)
-        array[:] = listed
-        if listed and all(type(item) is int for item in listed):
-            array = np.array(listed)
+    is_numeric = isinstance(ids, np.ndarray) and ids.dtype.kind in "iuf"
+    array = np.asarray(ids) if is_numeric else id_array(list(ids))  # type: ignore[arg-type]
     try:
         codes, distinct = pd.factorize(array)
     except TypeError:
         raise DataError(f"column {column!r} holds ids that cannot be hashed") from None
     refuse_missing(codes < 0, column)
     return codes.astype(np.int32), np.asarray(distinct)
+
+
+def id_array(ids: Sequence[Any]) -> Ids:
+    """Return ids as an array that keeps their types."""
+    if ids and all(type(identity) is int for identity in ids):
+        return np.array(ids)
+    array = np.empty(len(ids), dtype=object)
+    # One by one: as an array, a list of 1 and "1" would become text, and one of tuples a matrix.
+    for i, identity in enumerate(ids):
+        array[i] = identity
+    return array
+
+
+def plain(identity: Any) -> Any:
+    """Unwrap a numpy scalar: 1 and np.int64(1) are one id."""
+    return identity.item() if isinstance(identity, np.generic) else identity
 
 
 class Positions:
@@ -50,8 +59,8 @@ class Positions:
 
     def get(self, identity: object) -> int | None:
         """Return the position, or None."""
-        plain = identity.item() if isinstance(identity, np.generic) else identity
-        return self._exact.get(plain, self._by_text.get(str(plain)))
+        identity = plain(identity)
+        return self._exact.get(identity, self._by_text.get(str(identity)))
 
 
 # How to restore an id of a type that files do not have from its text.

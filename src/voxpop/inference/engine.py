@@ -51,8 +51,13 @@ class Engine:
         )
         require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
 
-    def open(self, answers: Answers, model: Model) -> MessagePassing:
-        """Lay out answers and the paper's model for passing messages."""
+    def open(
+        self, answers: Answers, model: Model, per_worker: float | None = None
+    ) -> MessagePassing:
+        """Lay out answers and the paper's model for passing messages.
+
+        ``per_worker`` goes with a part of a larger set of answers, as in :class:`MessagePassing`.
+        """
         from voxpop.inference.groups import model_in_units, noise_unit
         from voxpop.inference.message_passing import MessagePassing
 
@@ -64,6 +69,7 @@ class Engine:
             self.inference,
             self.accuracy,
             self.kernels(),
+            per_worker=per_worker,
         )
 
     def kernels(self) -> KernelSet:

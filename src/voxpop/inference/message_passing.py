@@ -68,6 +68,9 @@ class MessagePassing:
         Of each coordinate, (d,).
     inference, accuracy, kernels
         Which kernel for which task ("auto": the cheapest), how exact, and whose.
+    per_worker
+        How many answers a worker gives, as a rule, where ``answers`` are a part of a larger set:
+        the kernels are then those of the whole, and nothing is kept for later sweeps.
     learned
         Whether parameters other than the model's are going to be given in every sweep: all tasks
         are then integrated over, with ``n_classes`` classes of difficulty, ``bounds`` (2, d) of the
@@ -83,6 +86,7 @@ class MessagePassing:
         accuracy: float,
         kernels: KernelSet,
         *,
+        per_worker: float | None = None,
         learned: bool = False,
         n_classes: int = 1,
         bounds: Floats | None = None,
@@ -93,9 +97,10 @@ class MessagePassing:
         self._accuracy = accuracy
         self._groups = list(
             _all_groups(
-                answers, unit, model, inference, accuracy, kernels, learned, bounds, has_bias
+                answers, unit, model, inference, accuracy, kernels, per_worker, learned, bounds,
+                has_bias,
             )
-        )
+        )  # fmt: skip
         self._start(len(model.support), n_classes, learned)
         self.log_weights = model.log_weights
         warm = any(group.warm for group in self._groups)
@@ -263,6 +268,14 @@ class MessagePassing:
             found[self._edges(group), group.slot] = group.message
         return found
 
+    @property
+    def slots(self) -> NDArray[np.int64]:
+        """How many slots a task has for its messages: as many as coordinates are apart (M15)."""
+        found = np.zeros(self._answers.n_tasks, dtype=np.int64)
+        for group in self._groups:
+            found[group.task] += 1
+        return found
+
     def resume(self, messages: NDArray[Any], quantum: float) -> None:
         """Go on from messages by edge and slot, as :meth:`messages` gives them."""
         self._guesses_left = 0
@@ -272,6 +285,15 @@ class MessagePassing:
             group.message[:] = np.maximum(np.rint(units).astype(np.int64), lowest)
             add_to_workers(sums, group.worker, group.message)
         self.sums = sums
+
+    def resume_part(self, messages: WorkerSums, sums: WorkerSums, quantum: float) -> None:
+        """Go on where the answers are a part of a larger set, in its quantum.
+
+        ``sums`` (m, K) are those of all messages to the workers, also from other tasks.
+        """
+        self._guesses_left, self.quantum, self.sums = 0, quantum, sums
+        for group in self._groups:
+            group.message[:] = messages[self._edges(group), group.slot]
 
     def _edges(self, group: Group | RowGroup) -> NDArray[np.int64]:
         """Numbers of the edges (n, l) of a group."""
@@ -342,13 +364,15 @@ def _all_groups(
     inference: Inference,
     accuracy: float,
     kernels: KernelSet,
+    per_worker: float | None,
     learned: bool,
     bounds: Floats | None,
     has_bias: bool,
 ) -> Iterator[Group | RowGroup]:
     """Sort the tasks into groups by degree and kernel; refuse what cannot be enumerated."""
     degree = answers.task_degree
-    room, per_worker = _CACHE_NUMBERS, float(np.median(answers.worker_degree))
+    room = _CACHE_NUMBERS if per_worker is None else 0
+    per_worker = float(np.median(answers.worker_degree)) if per_worker is None else per_worker
     none = np.full((answers.n_tasks, answers.dimension), np.nan)
     gold = none if answers.gold is None else answers.gold / unit
     prior_mean = model.prior_means(answers.n_tasks)

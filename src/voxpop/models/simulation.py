@@ -92,16 +92,17 @@ def simulate(
     value = mu[assignment.task] + np.sqrt(variance[assignment.worker])[:, None] * noise
     answers = Answers.from_codes(
         assignment.task.astype(np.int32),
-        _ids("t", assignment.n_tasks),
+        made_up_ids("t", assignment.n_tasks),
         assignment.worker.astype(np.int32),
-        _ids("w", assignment.n_workers),
+        made_up_ids("w", assignment.n_workers),
         value,
         value_names=_names(model.dimension),
     )
     return Simulation(answers, mu, variance)
 
 
-def _ids(letter: str, n: int) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+def made_up_ids(letter: str, n: int) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    """Name n tasks or workers by a letter and their number, all equally long."""
     digits = len(str(n - 1))
     return np.array([f"{letter}{i:0{digits}d}" for i in range(n)], dtype=object)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +16,7 @@ from voxpop.collect.assignment.random_graphs import (
     Constraints,
     Mixing,
     Numbers,
+    even_shares,
     exchange,
     mix,
 )
@@ -23,6 +26,8 @@ from voxpop.errors import ConfigError, require, shorten
 _PATIENCE = 10
 
 Pairs = tuple[ArrayLike, ArrayLike]
+# A task, and the worker who would give it away; None where it has one answer too few.
+_Offer = tuple[int, int | None]
 
 
 def assign_balanced(
@@ -67,21 +72,24 @@ def assign_balanced(
     names = np.arange(n_tasks) if task_names is None else np.array([*task_names], dtype=object)
     done_by_task = np.bincount(done // n_workers, minlength=n_tasks)
     done_by_worker = np.bincount(done % n_workers, minlength=n_workers)
-    most = np.full(n_workers, n_tasks) if capacity is None else np.asarray(capacity, np.int64)
-    most = np.broadcast_to(most, n_workers)
+    limit = np.asarray(n_tasks if capacity is None else capacity, np.int64)
+    most = np.broadcast_to(limit, n_workers)
     require(bool((most >= 0).all()), "capacity must be 0 or more")
+    groups = None
+    if task_group is not None and worker_group is not None:
+        groups = np.asarray(task_group, np.int64), np.asarray(worker_group, np.int64)
     constraints = Constraints(
         n_workers=n_workers,
         forbidden=np.union1d(done, _codes(forbidden, n_tasks, n_workers)),
-        task_group=None if task_group is None else np.asarray(task_group, np.int64),
-        worker_group=None if worker_group is None else np.asarray(worker_group, np.int64),
+        groups=groups,
         mixing=mixing,
     )
-    need = _task_need(done_by_task, per_task, rng)
-    room = np.maximum(most - done_by_worker, 0)
+    # Tasks with more answers get the extra one first.
+    first = np.lexsort((rng.random(n_tasks), -done_by_task))
+    goal = even_shares(round(n_tasks * per_task), n_tasks)[np.argsort(first)]
+    need, room = np.maximum(goal - done_by_task, 0), np.maximum(most - done_by_worker, 0)
     task, worker = _Assigner(need, done_by_worker, room, constraints, names).assign(rng)
-    order = np.lexsort((worker, task))
-    return Assignment(task[order], worker[order], n_tasks, n_workers)
+    return Assignment.of_edges(task, worker, n_tasks, n_workers)
 
 
 def _codes(pairs: Pairs | None, n_tasks: int, n_workers: int) -> Numbers:
@@ -97,95 +105,84 @@ def _codes(pairs: Pairs | None, n_tasks: int, n_workers: int) -> Numbers:
     return np.unique(task * n_workers + worker)
 
 
-def _task_need(done: Numbers, per_task: float, rng: np.random.Generator) -> Numbers:
-    """Answers that each task still needs; tasks with more answers get the extra one first."""
-    n_tasks = len(done)
-    low = int(np.floor(per_task))
-    n_high = round(n_tasks * per_task) - n_tasks * low
-    goal = np.full(n_tasks, low)
-    first = np.lexsort((rng.random(n_tasks), -done))
-    goal[first[:n_high]] += 1
-    return np.asarray(np.maximum(goal - done, 0))
-
-
 def _fill(load: Numbers, room: Numbers, n: int, rng: np.random.Generator) -> Numbers:
     """Distribute n answers so that the total loads are level, within the room of each worker."""
-    low, high = 0, int((load + room).max())
-    while low < high:
-        level = (low + high + 1) // 2
-        if np.clip(level - load, 0, room).sum() <= n:
-            low = level
-        else:
-            high = level - 1
-    share = np.clip(low - load, 0, room)
-    willing = rng.permutation(np.flatnonzero((share < room) & (load + share <= low)))
+    levels = range(int((load + room).max()) + 1)
+    level = bisect_right(levels, n, key=lambda total: np.clip(total - load, 0, room).sum()) - 1
+    share = np.clip(level - load, 0, room)
+    willing = rng.permutation(np.flatnonzero((share < room) & (load + share <= level)))
     share[willing[: n - share.sum()]] += 1
     return np.asarray(share)
 
 
+@dataclass(frozen=True, eq=False)
 class _Assigner:
     """Builds one assignment: what tasks need, and the load and the room of workers."""
 
-    def __init__(
-        self, need: Numbers, load: Numbers, room: Numbers, constraints: Constraints, names: Ids
-    ) -> None:
-        self._need, self._load, self._room = need, load, room
-        self._constraints, self._names = constraints, names
+    need: Numbers
+    load: Numbers
+    room: Numbers
+    constraints: Constraints
+    names: Ids
 
     def assign(self, rng: np.random.Generator) -> tuple[Numbers, Numbers]:
         """Assign at random, exchange, repair the rest by augmenting paths, and mix."""
-        n = int(self._need.sum())
-        free = int(self._room.sum())
+        n = int(self.need.sum())
+        free = int(self.room.sum())
         require(
             n <= free,
             f"{n} answers are needed, but the workers have room for {free}; raise capacity or the "
             "number of workers, or ask for fewer answers per task",
         )
-        task = np.repeat(np.arange(len(self._need)), self._need)
+        task = np.repeat(np.arange(len(self.need)), self.need)
         if not n:
             return task, task.copy()
-        share = self._share(rng, n)
+        share = self._share(rng)
         worker = rng.permutation(np.repeat(np.arange(len(share)), share))
         task, worker, broken = self._exchange_broken(task, worker, rng)
         if broken.any() or self._may_be_uneven(worker):
             paths = _AugmentingPaths(
-                task[~broken], worker[~broken], self._load, self._room, self._constraints
+                task[~broken], worker[~broken], self.load, self.room, self.constraints
             )
             for i in task[broken].tolist():
                 if not paths.add(i):
                     raise ConfigError(self._infeasibility(i, paths))
             paths.level()
             task, worker = paths.edges()
-        return task, mix(task, worker, self._constraints, rng, nearly_uniform=not broken.any())
+        return task, mix(task, worker, self.constraints, rng, nearly_uniform=not broken.any())
 
-    def _share(self, rng: np.random.Generator, n: int) -> Numbers:
-        """Distribute the answers evenly, within each group if groups stay together."""
-        of_task, of_worker = self._constraints.task_group, self._constraints.worker_group
-        if self._constraints.mixing == "different" or of_task is None or of_worker is None:
-            return _fill(self._load, self._room, n, rng)
-        share = np.zeros_like(self._room)
-        for group in np.unique(of_task).tolist():
-            members = np.flatnonzero(of_worker == group)
-            wanted, free = int(self._need[of_task == group].sum()), int(self._room[members].sum())
+    @property
+    def pools(self) -> tuple[Numbers, Numbers]:
+        """Who shares the work of which tasks: all together, or each group by itself."""
+        if self.constraints.groups is not None and self.constraints.mixing == "same":
+            return self.constraints.groups
+        return np.zeros_like(self.need), np.zeros_like(self.room)
+
+    def _share(self, rng: np.random.Generator) -> Numbers:
+        """Distribute the answers evenly within each pool."""
+        share, (of_task, of_worker) = np.zeros_like(self.room), self.pools
+        for pool in np.unique(of_task).tolist():
+            members = np.flatnonzero(of_worker == pool)
+            wanted, free = int(self.need[of_task == pool].sum()), int(self.room[members].sum())
             require(
                 wanted <= free,
                 f"{wanted} answers are needed in the group of task "
-                f"{shorten(self._names[of_task == group][:1])}, but its {len(members)} workers "
+                f"{shorten(self.names[of_task == pool][:1])}, but its {len(members)} workers "
                 f"have room for {free}; raise capacity, or find more workers for it",
             )
             if wanted:
-                share[members] = _fill(self._load[members], self._room[members], wanted, rng)
+                share[members] = _fill(self.load[members], self.room[members], wanted, rng)
         return share
 
     def _exchange_broken(
         self, task: Numbers, worker: Numbers, rng: np.random.Generator
     ) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
         """Exchange at random while that helps; return which edges still violate a constraint."""
-        if self._constraints.mixing == "same" and self._constraints.task_group is not None:
-            # Sort both sides by group, so that the edges stay within groups.
-            assert self._constraints.worker_group is not None
-            task = task[np.argsort(self._constraints.task_group[task], kind="stable")]
-            worker = worker[np.argsort(self._constraints.worker_group[worker], kind="stable")]
+        # Sort both sides by pool, so that the edges stay within pools.
+        task, worker = (
+            side[np.argsort(pool[side], kind="stable")]
+            for side, pool in zip((task, worker), self.pools, strict=True)
+        )
         fewest, waited = len(task) + 1, 0
         while waited < _PATIENCE:
             broken = self._broken(task, worker)
@@ -193,34 +190,34 @@ class _Assigner:
                 break
             waited = 0 if broken.sum() < fewest else waited + 1
             fewest = min(fewest, int(broken.sum()))
-            worker = exchange(task, worker, self._constraints, rng)
+            worker = exchange(task, worker, self.constraints, rng)
         return task, worker, self._broken(task, worker)
 
     def _broken(self, task: Numbers, worker: Numbers) -> NDArray[np.bool_]:
         """Tell which edges violate a constraint or repeat an earlier one."""
         repeats = np.ones(len(task), dtype=bool)
-        code = task * self._constraints.n_workers + worker
+        code = task * self.constraints.n_workers + worker
         repeats[np.unique(code, return_index=True)[1]] = False
-        return repeats | self._constraints.violated(task, worker)
+        return repeats | self.constraints.violated(task, worker)
 
     def _may_be_uneven(self, worker: Numbers) -> bool:
         """Tell whether total loads differ by more than one although there is room."""
-        new = np.bincount(worker, minlength=len(self._room))
-        total, takes = self._load + new, new < self._room
+        new = np.bincount(worker, minlength=len(self.room))
+        total, takes = self.load + new, new < self.room
         gives = new > 0
         return bool(takes.any() and gives.any() and total[gives].max() - total[takes].min() > 1)
 
     def _infeasibility(self, task: int, paths: _AugmentingPaths) -> str:
         """Name tasks that need more answers than the workers allowed for them can give."""
-        allowed = int(self._constraints.allowed(task).sum())
-        name = shorten(self._names[[task]])
-        if allowed < self._need[task]:
+        allowed = int(self.constraints.allowed(task).sum())
+        name = shorten(self.names[[task]])
+        if allowed < self.need[task]:
             return (
-                f"task {name} needs {self._need[task]} answers, but the rules allow only {allowed} "
+                f"task {name} needs {self.need[task]} answers, but the rules allow only {allowed} "
                 "workers for it; ask for fewer answers per task, or relax the rules"
             )
         tasks, workers = paths.stuck(task)
-        n, free = int(self._need[tasks].sum()), int(self._room[workers].sum())
+        n, free = int(self.need[tasks].sum()), int(self.room[workers].sum())
         return (
             f"{len(tasks)} tasks, including {name}, need {n} answers, but the {len(workers)} "
             f"workers that the rules allow have room for {free}, with one answer each per task; "
@@ -234,23 +231,22 @@ class _AugmentingPaths:
     def __init__(
         self, task: Numbers, worker: Numbers, load: Numbers, room: Numbers, constraints: Constraints
     ) -> None:
-        self._constraints, self._room = constraints, room
+        self._constraints, self._load, self._room = constraints, load, room
         self._tasks_of: list[set[int]] = [set() for _ in room]
         self._workers_of: defaultdict[int, set[int]] = defaultdict(set)
         for i, u in zip(task.tolist(), worker.tolist(), strict=True):
             self._tasks_of[u].add(i)
             self._workers_of[i].add(u)
-        self._total = load + np.bincount(worker, minlength=len(room))
         self._new = np.bincount(worker, minlength=len(room))
         self._visited = np.zeros(len(room), dtype=bool)
 
+    @property
+    def _total(self) -> Numbers:
+        return self._load + self._new
+
     def add(self, task: int) -> bool:
         """Add an answer to a task, by the least busy worker at the end of a path."""
-        found = self._search([(task, None)], self._new < self._room)
-        if found is None:
-            return False
-        self._hand_on(*found)
-        return True
+        return self._hand_on([(task, None)], self._new < self._room)
 
     def level(self) -> None:
         """Pass tasks from busy workers to those with at least two fewer, until no path is left.
@@ -264,13 +260,12 @@ class _AugmentingPaths:
             exhausted = np.zeros(len(self._room), dtype=bool)
             for u in np.argsort(-self._total, kind="stable").tolist():
                 while self._tasks_of[u] and not exhausted[u]:
-                    takes = (self._new < self._room) & (self._total <= self._total[u] - 2)
-                    found = self._search([(i, u) for i in sorted(self._tasks_of[u])], takes)
-                    if found is None:
-                        exhausted |= self._visited
-                    else:
-                        self._hand_on(*found)
+                    total = self._total
+                    takes = (self._new < self._room) & (total <= total[u] - 2)
+                    if self._hand_on([(i, u) for i in sorted(self._tasks_of[u])], takes):
                         improved = True
+                    else:
+                        exhausted |= self._visited
 
     def stuck(self, task: int) -> tuple[list[int], list[int]]:
         """After a failed search: the workers it reached, and all their tasks."""
@@ -285,15 +280,15 @@ class _AugmentingPaths:
         return task, worker
 
     def _search(
-        self, start: list[tuple[int, int | None]], takes: NDArray[np.bool_]
-    ) -> tuple[int, dict[int, tuple[int, int | None]]] | None:
+        self, start: list[_Offer], takes: NDArray[np.bool_]
+    ) -> tuple[int | None, dict[int, _Offer]]:
         """Search breadth first from tasks, each with its giver, for a worker who can take one.
 
-        Returns that worker, and for every worker reached the task to take and its giver.
+        Returns that worker, or None, and for every worker reached the task to take and its giver.
         """
         self._visited[:] = False
         self._visited[[u for _, u in start if u is not None]] = True
-        path: dict[int, tuple[int, int | None]] = {}
+        path: dict[int, _Offer] = {}
         layer, seen = start, {i for i, _ in start}
         while layer and takes.any():
             reached: list[int] = []
@@ -306,28 +301,28 @@ class _AugmentingPaths:
                     reached.append(u)
             ends = [u for u in reached if takes[u]]
             if ends:
-                return min(ends, key=lambda u: (self._total[u], u)), path
+                return min(ends, key=lambda u: (self._load[u] + self._new[u], u)), path
             layer = []
             for u in reached:
                 layer += [(i, u) for i in sorted(self._tasks_of[u] - seen)]
                 seen |= self._tasks_of[u]
-        return None
+        return None, path
 
-    def _hand_on(self, end: int, path: dict[int, tuple[int, int | None]]) -> None:
-        """Apply a path from its end: every worker takes a task from the one before."""
-        for count in (self._new, self._total):
-            count[end] += 1
-        taker: int = end
-        while True:
+    def _hand_on(self, start: list[_Offer], takes: NDArray[np.bool_]) -> bool:
+        """Find a path, and apply it from its end: every worker takes a task from the one before."""
+        taker, path = self._search(start, takes)
+        if taker is None:
+            return False
+        self._new[taker] += 1
+        while taker is not None:
             task, giver = path[taker]
             self._tasks_of[taker].add(task)
             self._workers_of[task].add(taker)
-            if giver is None:
-                return
-            self._tasks_of[giver].remove(task)
-            self._workers_of[task].remove(giver)
-            if giver not in path:
-                for count in (self._new, self._total):
-                    count[giver] -= 1
-                return
+            if giver is not None:
+                self._tasks_of[giver].remove(task)
+                self._workers_of[task].remove(giver)
+                if giver not in path:
+                    self._new[giver] -= 1
+                    return True
             taker = giver
+        return True

@@ -11,9 +11,10 @@ from voxpop.arrays import Ids
 from voxpop.collect.assignment.balanced import assign_balanced
 from voxpop.collect.assignment.random_graphs import Mixing, Numbers
 from voxpop.collect.tables import read_capacity, read_distinct_ids, read_pairs
-from voxpop.data.ids import Positions
+from voxpop.data.ids import Positions, number_ids
 from voxpop.data.tables import frame, open_table
-from voxpop.errors import DataError, require, shorten
+from voxpop.errors import ConfigError, DataError, require, shorten
+from voxpop.models.simulation import made_up_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ def _read(source: object, role: str, group: str | None) -> _Side:
     if isinstance(source, int | np.integer):
         require(bool(source >= 1), f"there must be at least one {role}, got {source}")
         require(group is None, f"groups need a table of the {role}s, not their number")
-        return _Side(_named(role[0], int(source)))
+        return _Side(made_up_ids(role[0], int(source)))
     table = open_table(source)
     ids = read_distinct_ids(table, role)
     groups = None
@@ -100,8 +101,7 @@ def _read(source: object, role: str, group: str | None) -> _Side:
             raise DataError(f"no column {group!r} among the {role}s; the columns are {listed}")
         code, names = table.ids(group)
         groups = [str(names[k]) for k in code]
-    capacity = read_capacity(table) if role == "worker" else None
-    return _Side(ids, groups, None if capacity is None else capacity.astype(np.int64))
+    return _Side(ids, groups, read_capacity(table) if role == "worker" else None)
 
 
 def _workers(
@@ -113,40 +113,35 @@ def _workers(
     capacity: int | None,
 ) -> _Side:
     """Read the workers and their capacities; by default those who have answered, or few enough."""
+    answered = [*dict.fromkeys(done[1])] if done else []
     if source is not None:
         side = _read(source, "worker", group)
     else:
         require(group is None, "groups need a table of the workers")
-        require(
-            done is not None or capacity is not None,
-            "give the workers, or how many answers one may give (capacity)",
-        )
         if done is not None:
-            side = _Side(np.array([*dict.fromkeys(done[1])], dtype=object))
+            side = _Side(np.array(answered, dtype=object))
         elif capacity is not None:
             require(capacity >= 1, f"capacity must be at least 1, got {capacity}")
-            n_answers = round(n_tasks * per_task)
-            side = _Side(_named("w", max(-(-n_answers // capacity), int(np.ceil(per_task)))))
-    ids = side.ids
-    most = np.full(len(ids), n_tasks if capacity is None else capacity)
+            enough = -(-round(n_tasks * per_task) // capacity)
+            side = _Side(made_up_ids("w", max(enough, int(np.ceil(per_task)))))
+        else:
+            raise ConfigError("give the workers, or how many answers one may give (capacity)")
+    most = np.full(len(side.ids), n_tasks if capacity is None else capacity)
     most = most if side.capacity is None else np.minimum(most, side.capacity)
     # Workers who are no longer available keep their answers, and get no new ones.
-    known = Positions(ids)
-    gone = [u for u in dict.fromkeys(done[1] if done else ()) if known.get(u) is None]
-    if gone:
-        ids = np.array([*ids.tolist(), *gone], dtype=object)
-        most = np.concatenate([most, np.zeros(len(gone), dtype=np.int64)])
-    return _Side(ids, side.group, most)
+    known = Positions(side.ids)
+    gone = [u for u in answered if known.get(u) is None]
+    ids = np.array([*side.ids.tolist(), *gone], dtype=object) if gone else side.ids
+    return _Side(ids, side.group, np.append(most, np.zeros(len(gone), dtype=np.int64)))
 
 
 def _groups(tasks: _Side, workers: _Side) -> tuple[Numbers | None, Numbers | None]:
     """Number the groups of both sides; workers who are no longer available have none."""
     if tasks.group is None or workers.group is None:
         return None, None
-    names = {name: k for k, name in enumerate(dict.fromkeys([*tasks.group, *workers.group]))}
-    of_worker = np.full(len(workers.ids), -1)
-    of_worker[: len(workers.group)] = [names[name] for name in workers.group]
-    return np.array([names[name] for name in tasks.group]), of_worker
+    code = number_ids([*tasks.group, *workers.group], "group")[0].astype(np.int64)
+    n_tasks, n_gone = len(tasks.ids), len(workers.ids) - len(workers.group)
+    return code[:n_tasks], np.append(code[n_tasks:], np.full(n_gone, -1))
 
 
 def _forbidden(source: object, place: Positions, person: Positions) -> tuple[Numbers, Numbers]:
@@ -167,8 +162,3 @@ def _numbered(
     known = [pair for pair in numbers if pair[0] is not None]
     task, worker = np.array(known, dtype=np.int64).reshape(-1, 2).T
     return task, worker
-
-
-def _named(letter: str, n: int) -> Ids:
-    digits = len(str(n - 1))
-    return np.array([f"{letter}{i:0{digits}d}" for i in range(n)], dtype=object)

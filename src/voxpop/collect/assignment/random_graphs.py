@@ -31,6 +31,12 @@ class Assignment:
     n_tasks: int
     n_workers: int
 
+    @classmethod
+    def of_edges(cls, task: Numbers, worker: Numbers, n_tasks: int, n_workers: int) -> Assignment:
+        """Sort the edges by task, then by worker."""
+        order = np.lexsort((worker, task))
+        return cls(task[order], worker[order], n_tasks, n_workers)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Constraints:
@@ -40,8 +46,8 @@ class Constraints:
     ----------
     forbidden
         Forbidden pairs, as sorted numbers ``task * n_workers + worker``.
-    task_group, worker_group
-        Group of every task and worker, or None for no groups.
+    groups
+        Group of every task and of every worker, or None for no groups.
     mixing
         ``"different"``: nobody gets tasks from their own group, as when teams grade each other;
         ``"same"``: everybody gets tasks from their own group only, as with languages.
@@ -49,15 +55,14 @@ class Constraints:
 
     n_workers: int
     forbidden: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    task_group: Numbers | None = None
-    worker_group: Numbers | None = None
+    groups: tuple[Numbers, Numbers] | None = None
     mixing: Mixing = "different"
 
     def violated(self, task: Numbers, worker: Numbers) -> NDArray[np.bool_]:
         """Tell which pairs violate a constraint."""
         broken = among(task * self.n_workers + worker, self.forbidden)
-        if self.task_group is not None and self.worker_group is not None:
-            together = self.task_group[task] == self.worker_group[worker]
+        if self.groups is not None:
+            together = self.groups[0][task] == self.groups[1][worker]
             broken |= together if self.mixing == "different" else ~together
         return broken
 
@@ -84,9 +89,13 @@ def assign_regular(
         f"{per_task} answers per task need as many workers, but {n_edges} answers at {per_worker} "
         f"per worker leave {n_workers}; lower per_worker or raise n_tasks",
     )
-    worker_degree = np.full(n_workers, n_edges // n_workers)
-    worker_degree[: n_edges % n_workers] += 1
-    return assign_degrees(np.full(n_tasks, per_task), rng.permutation(worker_degree), rng)
+    worker_degree = rng.permutation(even_shares(n_edges, n_workers))
+    return assign_degrees(np.full(n_tasks, per_task), worker_degree, rng)
+
+
+def even_shares(total: int, n: int) -> Numbers:
+    """Share a whole number among n, evenly: shares differ by at most one, the larger come first."""
+    return total // n + (np.arange(n) < total % n)
 
 
 def assign_degrees(
@@ -125,8 +134,7 @@ def assign_degrees(
         task, worker = _greedy(tasks, workers)
         nearly_uniform = False
     worker = mix(task, worker, constraints, rng, nearly_uniform)
-    order = np.lexsort((worker, task))
-    return Assignment(task[order], worker[order], len(tasks), len(workers))
+    return Assignment.of_edges(task, worker, len(tasks), len(workers))
 
 
 def _exists(tasks: Numbers, workers: Numbers) -> bool:
@@ -145,7 +153,7 @@ def repeated(edge: Numbers) -> NDArray[np.bool_]:
 
 
 def among(edge: Numbers, ordered: Numbers) -> NDArray[np.bool_]:
-    """Tell which numbers occur in a sorted list."""
+    """Tell which numbers occur in a sorted list; twice as fast as ``np.isin``, which sorts both."""
     if not len(ordered):
         return np.zeros(len(edge), dtype=bool)
     place = np.minimum(np.searchsorted(ordered, edge), len(ordered) - 1)

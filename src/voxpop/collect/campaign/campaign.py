@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from voxpop.collect.campaign.batch import Batch, Rules
 from voxpop.collect.campaign.journal import (
     Journal,
     Record,
@@ -21,13 +20,16 @@ from voxpop.collect.campaign.journal import (
     read_journal,
     write_journal,
 )
-from voxpop.collect.campaign.ledger import Ledger, plain
-from voxpop.collect.campaign.next_batch import Available, Request, next_batch
+from voxpop.collect.campaign.ledger import Ledger
+from voxpop.collect.campaign.next_batch import Available, Batch, Rules, next_batch
 from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
+from voxpop.collect.tables import read_pairs
 from voxpop.data.answers import Answers
+from voxpop.data.ids import Positions, id_array, plain
 from voxpop.data.read import read_answers
-from voxpop.errors import ConfigError, DataError, require, shorten
+from voxpop.data.tables import open_table, resolve_column
+from voxpop.errors import ConfigError, DataError, shorten
 from voxpop.models.model import Model
 from voxpop.results.result import Result
 
@@ -61,21 +63,12 @@ class Campaign:
         value_names: Sequence[str] | None = None,
         tol: float = 1e-8,
     ) -> None:
-        trust = 1.0
-        if isinstance(model, LearnedCrowd):
-            trust, model = model.trust, model.model
-        d = model.dimension
+        crowd = LearnedCrowd.of(model)
+        d = crowd.model.dimension
         names = ("value",) if d == 1 else tuple(f"value_{j + 1}" for j in range(d))
-        names = tuple(value_names or names)
-        require(len(names) == d, f"value_names must name {d} coordinates, got {len(names)}")
-        require(
-            np.asarray(model.prior_mean).ndim < 2,
-            "a campaign takes one prior_mean for all tasks, not one for each",
-        )
-        require(tol > 0, f"tol must be positive, got {tol}")
-        self._ledger = Ledger(d, names)
-        self._posterior = CampaignPosterior(self._ledger, model, trust, tol)
-        self._journal = Journal(None)
+        self._ledger = Ledger(d, tuple(value_names or names))
+        self._posterior = CampaignPosterior(self._ledger, crowd.model, crowd.trust, tol)
+        self._journal = Journal()
         self.add_tasks(tasks)
 
     @classmethod
@@ -84,7 +77,7 @@ class Campaign:
 
         ``answers`` is a table, a path or :class:`Answers`; their gold is kept.
         """
-        read = answers if isinstance(answers, Answers) else read_answers(answers)
+        read = read_answers(answers)
         campaign = cls(learn_crowd(read), tasks, value_names=read.value_names)
         campaign.add_table(read)
         return campaign
@@ -106,7 +99,7 @@ class Campaign:
 
     def add_table(self, source: object) -> int:
         """Add the answers of a table, a path or :class:`Answers`; return how many were new."""
-        read = source if isinstance(source, Answers) else read_answers(source)
+        read = read_answers(source)
         n_new = self.add_many(
             read.task_ids[read.task].tolist(), read.worker_ids[read.worker].tolist(), read.value
         )
@@ -117,8 +110,8 @@ class Campaign:
 
     def add_tasks(self, tasks: Iterable[Any]) -> None:
         """Add tasks that have no answer yet."""
-        ids = [plain(i) for i in tasks]
-        new = [i for i in dict.fromkeys(ids) if self._ledger.tasks.find(i) is None]
+        ids = dict.fromkeys(plain(i) for i in tasks)
+        new = [i for i in ids if self._ledger.tasks.find(i) is None]
         if new:
             with self._journal.recording({"tasks": new}):
                 self._ledger.add_tasks(new)
@@ -131,8 +124,7 @@ class Campaign:
         if truth.shape != (len(ids), d) or not np.isfinite(truth).all():
             raise DataError(f"gold must be {d} finite numbers for each task, got {shorten(ids)}")
         with self._journal.recording({"gold": {"task": ids, "value": truth.tolist()}}):
-            self._ledger.set_gold(ids, truth)
-            self._posterior.messages.touch(self._ledger.tasks.numbers(ids))
+            self._posterior.messages.touch(self._ledger.set_gold(ids, truth))
 
     def relearn(self) -> LearnedCrowd:
         """Learn the noise model anew from all answers so far, and start over with it."""
@@ -163,12 +155,12 @@ class Campaign:
     @property
     def task_ids(self) -> list[Any]:
         """Ids of all tasks."""
-        return self._ledger.tasks.ids
+        return list(self._ledger.tasks)
 
     @property
     def worker_ids(self) -> list[Any]:
         """Ids of all workers who have answered."""
-        return self._ledger.workers.ids
+        return list(self._ledger.workers)
 
     def answers(self) -> Answers:
         """Return all answers so far, for any estimator; tasks without an answer are left out."""
@@ -208,11 +200,8 @@ class Campaign:
         rng
             Breaks ties; the same generator gives the same batch.
         """
-        require(k >= 1, f"k must be at least 1, got {k}")
-        available = None if workers is None else Available.read(workers)
-        pairs = list(pending), list(forbidden)
-        request = Request(k, available, rules or Rules(), *pairs, list(skip))
-        return next_batch(self._posterior, request, rng or np.random.default_rng(0))
+        rng = rng or np.random.default_rng(0)
+        return next_batch(self._posterior, k, workers, rules, pending, forbidden, skip, rng)
 
     # Storage
 
@@ -249,11 +238,10 @@ class Campaign:
             create_journal(path, cls(model, value_names=value_names)._records())
         journal = Journal(path)
         try:
-            campaign = cls._replay(journal.records)
+            campaign = cls._replay(journal.read())
         except BaseException:
             journal.close()
             raise
-        journal.records.clear()
         campaign._journal = journal
         return campaign
 
@@ -290,3 +278,55 @@ class Campaign:
             f"Campaign({ledger.n_edges} answers of {len(ledger.workers)} workers to "
             f"{int((ledger.of_task.size > 0).sum())} of {len(ledger.tasks)} tasks)"
         )
+
+
+def next_answers(
+    answers: Answers,
+    crowd: Model | LearnedCrowd,
+    k: int,
+    rng: np.random.Generator,
+    *,
+    tasks: object = None,
+    workers: object = None,
+    pending: object = None,
+    forbidden: object = None,
+    rules: Rules | None = None,
+) -> Batch:
+    """Return the k answers to ask for next, given the answers so far.
+
+    An id may be text in one table and a number in another: ids are matched by their text.
+
+    Parameters
+    ----------
+    tasks
+        A table with a column of all task ids. By default only tasks with answers are known.
+    workers
+        Ids of the available workers, or a table of them with optional columns ``price`` and
+        ``capacity``. None: anyone may answer.
+    pending, forbidden
+        Tables of (task, worker) pairs: those already asked for, and those not allowed.
+    """
+    campaign = Campaign(crowd, value_names=answers.value_names)
+    campaign.add_table(answers)
+    if tasks is not None:
+        table = open_table(tasks)
+        listed = table.ids(resolve_column(table, "task", None))[1]
+        campaign.add_tasks(_match(listed.tolist(), campaign.task_ids))
+
+    def pairs(source: object) -> list[tuple[Any, Any]]:
+        task, worker = ([], []) if source is None else read_pairs(source)
+        known = _match(task, campaign.task_ids), _match(worker, campaign.worker_ids)
+        return list(zip(*known, strict=True))
+
+    if workers is not None:
+        available = Available.read(workers)
+        workers = replace(available, ids=_match(available.ids, campaign.worker_ids))
+    return campaign.next(
+        k, workers, rules=rules, pending=pairs(pending), forbidden=pairs(forbidden), rng=rng
+    )
+
+
+def _match(listed: list[Any], known: list[Any]) -> list[Any]:
+    """Spell ids as they are known; new ones as they come."""
+    positions = Positions(id_array(known))
+    return [i if (at := positions.get(i)) is None else known[at] for i in listed]

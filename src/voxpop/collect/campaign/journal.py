@@ -33,31 +33,25 @@ _PER_RECORD = 10_000
 
 
 class Journal:
-    """The journal of a campaign, locked against other writers; without a path it keeps nothing.
+    """The journal of a campaign, locked against other writers; without a path it keeps nothing."""
 
-    ``records`` are those in the file when it was opened.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path, self._length, self._interrupted = path, 0, False
-        self.records: list[Record] = []
+    def __init__(self, path: Path | None = None) -> None:
         self._file = None if path is None else _open_locked(path)
-        if path is not None and self._file is not None:
-            try:
-                self.records, length = _whole_records(self._file.read(), path)
-                # An incomplete record was never acknowledged.
-                self._truncate(self._file, length)
-            except BaseException:
-                self._file.close()
-                raise
+        self._interrupted = False
+
+    def read(self) -> list[Record]:
+        """Read all records; an incomplete one was never acknowledged, and is cut off."""
+        assert self._file is not None
+        records, length = _whole_records(self._file.read(), Path(self._file.name))
+        _truncate(self._file, length)
+        return records
 
     @contextmanager
     def recording(self, record: Record) -> Iterator[None]:
         """Write a record, then apply it to memory; if that fails, the two may differ."""
         require(not self._interrupted, "a change was interrupted; open or load it again")
         if self._file is not None:
-            _check_ids(_ids_in(record))
-            self._append(self._file, record)
+            _append(self._file, record)
         try:
             yield
         except BaseException:
@@ -65,33 +59,33 @@ class Journal:
             self.close()
             raise
 
-    def _append(self, file: FileIO, record: Record) -> None:
-        """Write a record; when this returns, it is on the disk."""
-        line = memoryview(_line(record))
-        start = self._length
-        try:
-            while line:
-                line = line[file.write(line) :]
-            os.fsync(file.fileno())
-        except BaseException:
-            # After a full disk or Ctrl-C, remove the incomplete record.
-            self._truncate(file, start)
-            raise
-        self._length = file.tell()
-
-    def _truncate(self, file: FileIO, length: int) -> None:
-        file.truncate(length)
-        self._length = file.seek(length)
-
     def writes_to(self, path: Path) -> bool:
         """Tell whether the journal is open in this file."""
-        return bool(self._file and self._path and path.exists() and path.samefile(self._path))
+        return self._file is not None and path.exists() and path.samefile(self._file.name)
 
     def close(self) -> None:
         """Release the file; further changes stay in memory."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _append(file: FileIO, record: Record) -> None:
+    """Write a record; when this returns, it is on the disk."""
+    line, start = memoryview(_line(record)), file.tell()
+    try:
+        while line:
+            line = line[file.write(line) :]
+        os.fsync(file.fileno())
+    except BaseException:
+        # After a full disk or Ctrl-C, remove the incomplete record.
+        _truncate(file, start)
+        raise
+
+
+def _truncate(file: FileIO, length: int) -> None:
+    file.truncate(length)
+    file.seek(length)
 
 
 def create_journal(path: Path, records: Iterable[Record]) -> None:
@@ -154,6 +148,15 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
 
 
 def _line(record: Record) -> bytes:
+    """Encode a record; ids that JSON would turn into something else are refused."""
+    parts = record, record.get("answers", {}), record.get("gold", {})
+    ids = [i for part in parts for name in ("tasks", "task", "worker") for i in part.get(name, ())]
+    strange = [i for i in ids if type(i) is not int and type(i) is not str]
+    if strange:
+        raise DataError(
+            "ids of a campaign that is kept in a file must be text or whole numbers, "
+            f"got {shorten(strange)}"
+        )
     text = json.dumps(record, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
@@ -207,13 +210,12 @@ def campaign_records(ledger: Ledger, model: Model, trust: float) -> Iterator[Rec
     """Return the records that recreate a campaign."""
     yield {"campaign": 1, "value_names": list(ledger.value_names)}
     yield model_record(model, trust)
-    tasks, workers = ledger.tasks.ids, ledger.workers.ids
-    _check_ids([*tasks, *workers])
+    tasks, workers = list(ledger.tasks), list(ledger.workers)
     yield {"tasks": tasks}
-    known = np.flatnonzero(~np.isnan(ledger.gold[:, 0]))
+    known = np.flatnonzero(ledger.is_gold)
     if len(known):
-        gold = ledger.gold[known].tolist()
-        yield {"gold": {"task": [tasks[i] for i in known], "value": gold}}
+        truth = ledger.gold[known].tolist()
+        yield {"gold": {"task": [tasks[i] for i in known], "value": truth}}
     for start in range(0, ledger.n_edges, _PER_RECORD):
         part = slice(start, start + _PER_RECORD)
         yield {
@@ -247,20 +249,3 @@ def crowd_in(records: list[Record]) -> tuple[LearnedCrowd, list[str]]:
     model = Model(**{**stored, "prior_variance": stored["prior_variance"] or np.inf})
     trust = float(last.get("trust", 1.0))  # absent in files of earlier versions
     return LearnedCrowd(model, np.empty(0), trust), records[0]["value_names"]
-
-
-def _ids_in(record: Record) -> Iterator[Any]:
-    for part in (record.get("answers", {}), record.get("gold", {})):
-        yield from part.get("task", ())
-        yield from part.get("worker", ())
-    yield from record.get("tasks", ())
-
-
-def _check_ids(ids: Iterable[object]) -> None:
-    """Refuse ids that JSON would turn into something else."""
-    strange = [i for i in ids if type(i) is not int and type(i) is not str]
-    if strange:
-        raise DataError(
-            "ids of a campaign that is kept in a file must be text or whole numbers, "
-            f"got {shorten(strange)}"
-        )

@@ -1,8 +1,9 @@
-"""The next batch: from the state of a campaign, workers and rules to the answers to ask for."""
+"""The next batch of answers to ask for: what, of whom and why, by the rules for buying them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,142 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.arrays import Floats
-from voxpop.collect.campaign.batch import Batch, Rules
-from voxpop.collect.campaign.ledger import Ledger, id_array, plain
+from voxpop.arrays import Floats, Ids
+from voxpop.collect.campaign.ledger import Ledger
 from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.campaign.selection import Candidate, Choice, ExpectedVariance, select_answers
 from voxpop.collect.tables import read_capacity, read_distinct_ids, require_distinct
-from voxpop.data.tables import open_table
-from voxpop.errors import DataError, shorten
+from voxpop.data.ids import id_array, plain
+from voxpop.data.tables import frame, open_table
+from voxpop.errors import DataError, require, shorten
 
+Pairs = Iterable[tuple[Any, Any]]
 # Tolerance of the beliefs, as probabilities, when selecting answers.
 _SELECTION_TOL = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Prices, limits and targets of a campaign.
+
+    Parameters
+    ----------
+    half_width
+        Target: a task is done when its 95 % interval is ± this or narrower in every coordinate.
+    capacity
+        Maximum number of answers per worker in total, including those already given.
+    per_worker
+        Maximum number of answers per worker in a batch. By default a batch is divided equally
+        among the named workers. To prefer the best of them, ask for fewer answers than there are
+        workers, or raise this limit.
+    price
+        Price of an answer by a worker without a price of their own.
+    budget
+        Money left to spend.
+    least_gain
+        Minimum reduction of the mean variance per unit of cost; answers below it are not bought.
+    """
+
+    half_width: float | None = None
+    capacity: int | None = None
+    per_worker: int | None = None
+    price: float = 1.0
+    budget: float | None = None
+    least_gain: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("half_width", 0.0), ("price", 0.0), ("budget", -1e-300)):
+            number = getattr(self, name)
+            require(
+                number is None or least < number < np.inf,
+                f"{name} must be positive, got {number}",
+            )
+        for name in ("capacity", "per_worker"):
+            number = getattr(self, name)
+            require(number is None or number >= 1, f"{name} must be at least 1, got {number}")
+        require(self.least_gain >= 0, f"least_gain must be 0 or more, got {self.least_gain}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The answers to ask for next, best first, and the progress of the campaign.
+
+    Attributes
+    ----------
+    task, worker
+        Ids, row by row; ``worker`` is None if anyone may answer.
+    gain
+        Expected reduction of the task's variance per coordinate; infinite for the first answer
+        under a flat prior.
+    sd, sd_after
+        Standard deviation of the task's truth before this answer and expected after it, shrunk by
+        the trust in the beliefs about workers. Repeated tasks continue from the row before.
+    price
+        Cost of the answer.
+    reason
+        Why the answer is asked for, in words.
+    stop
+        Why no further answers should be bought; empty if the campaign goes on.
+    n_tasks, n_done, n_unanswered
+        Numbers of all tasks, of those that need no more answers, and of those without any.
+    rmse, rmse_after
+        Expected root mean squared error of a coordinate over the answered tasks, now and after
+        this batch.
+    """
+
+    task: Ids
+    worker: Ids
+    gain: Floats
+    sd: Floats
+    sd_after: Floats
+    price: Floats
+    reason: list[str]
+    stop: str
+    n_tasks: int
+    n_done: int
+    n_unanswered: int
+    rmse: float
+    rmse_after: float
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """Task and worker of every row."""
+        return list(zip(self.task.tolist(), self.worker.tolist(), strict=True))
+
+    @property
+    def cost(self) -> float:
+        """Total price."""
+        return float(self.price.sum())
+
+    def columns(self) -> dict[str, Any]:
+        """Return the table as columns."""
+        names = ("task", "worker", "gain", "sd", "sd_after", "price")
+        columns: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return columns | {"reason": np.array(self.reason, dtype=object)}
+
+    @property
+    def table(self) -> Any:
+        """The table as a pandas data frame."""
+        return frame(self.columns(), "pandas")
+
+    def summary(self) -> str:
+        """Describe the progress and the effect of the batch in one line."""
+        state = f"{self.n_done} of {self.n_tasks} tasks done"
+        if self.n_unanswered:
+            state += f", {self.n_unanswered} without an answer"
+        if np.isfinite(self.rmse):
+            state += f"; expected RMSE{' of the others' * bool(self.n_unanswered)} {self.rmse:.4g}"
+        if not len(self):
+            return f"{state}; stop: {self.stop}"
+        more = "1 more answer" if len(self) == 1 else f"{len(self)} more answers"
+        after = f"{self.rmse_after:.4g} after {more} (cost {self.cost:,.2f})"
+        return f"{state}, {after}" + (f"; then stop: {self.stop}" if self.stop else "")
+
+    def __repr__(self) -> str:
+        return f"Batch({self.summary()})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +155,7 @@ class Available:
 
     ids: list[Any]
     price: Floats | None = None
-    capacity: Floats | None = None
+    capacity: NDArray[np.int64] | None = None
 
     @classmethod
     def read(cls, workers: object) -> Available:
@@ -50,71 +176,59 @@ class Available:
         return cls(ids, price, read_capacity(table))
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
-    """What is asked of a campaign: number of answers, workers, rules and exceptions.
-
-    ``workers`` is None if anyone may answer. ``pending`` and ``forbidden`` are pairs of task and
-    worker, ``skip`` is a list of tasks.
-    """
-
-    k: int
-    workers: Available | None
-    rules: Rules
-    pending: list[tuple[Any, Any]]
-    forbidden: list[tuple[Any, Any]]
-    skip: list[Any]
-
-
-def next_batch(posterior: CampaignPosterior, request: Request, rng: np.random.Generator) -> Batch:
-    """Select the next answers."""
+def next_batch(
+    posterior: CampaignPosterior,
+    k: int,
+    workers: object,
+    rules: Rules | None,
+    pending: Pairs,
+    forbidden: Pairs,
+    skip: Iterable[Any],
+    rng: np.random.Generator,
+) -> Batch:
+    """Select the next answers; see :meth:`Campaign.next`."""
+    require(k >= 1, f"k must be at least 1, got {k}")
     posterior.update(_SELECTION_TOL)
-    ledger, model, rules = posterior.ledger, posterior.model, request.rules
-    workers = request.workers or Available([])
-    require_distinct(workers.ids, "worker")
-    pending = _numbered(ledger, request.pending, "pending")
+    ledger, model = posterior.ledger, posterior.model
+    rules, named = rules or Rules(), Available.read([] if workers is None else workers)
+    require_distinct(named.ids, "worker")
+    asked = _numbered(ledger, pending, "pending")
     # One belief per available worker and per worker of a pending answer; the last is the crowd's.
-    people = dict.fromkeys([*workers.ids, *(u for _, u in pending if u is not None)])
+    people = dict.fromkeys([*named.ids, *(u for _, u in asked if u is not None)])
     row = {u: n for n, u in enumerate(people)}
     expected = ExpectedVariance(model.levels, posterior.beliefs(people), model.dimension)
     now = posterior.variances()
     variance = now.copy()
-    for i, u in pending:
+    for i, u in asked:
         variance[i] = expected.after(row.get(u, len(row)), variance[i])
-    unknown = np.isnan(ledger.gold[:, 0])
-    unfinished, half_width = unknown, None
+    unknown, half_width = ~ledger.is_gold, None
+    unfinished = unknown.copy()
     if rules.half_width is not None:
         half_width = posterior.half_widths()
-        unfinished = unknown & (half_width > rules.half_width)
+        unfinished &= half_width > rules.half_width
     eligible = unfinished.copy()
-    eligible[[i for i, _ in _numbered(ledger, [(i, None) for i in request.skip], "skip")]] = False
-    if request.workers is None:
-        candidates = [Candidate(len(row), rules.price, request.k, anonymous=True)]
+    eligible[[i for i, _ in _numbered(ledger, ((i, None) for i in skip), "skip")]] = False
+    if workers is None:
+        candidates = [Candidate(len(row), rules.price, k, anonymous=True)]
     else:
-        candidates = _candidates(ledger, workers, pending, request)
-    chosen = select_answers(
-        variance,
-        eligible,
-        expected,
-        candidates,
-        request.k,
-        rng,
-        budget=np.inf if rules.budget is None else rules.budget,
-        least_gain=rules.least_gain * max(1, int(unknown.sum())),
-    )
+        barred = _numbered(ledger, forbidden, "forbidden")
+        candidates = _candidates(ledger, named, asked, barred, k, rules)
+    budget = np.inf if rules.budget is None else rules.budget
+    least_gain = rules.least_gain * max(1, int(unknown.sum()))
+    chosen = select_answers(variance, eligible, expected, candidates, k, rng, budget, least_gain)
     for c in chosen:
         variance[c.task] = c.after
-    ids, before = ledger.tasks.ids, np.array([c.before for c in chosen])
+    ids, before = list(ledger.tasks), np.array([c.before for c in chosen])
     after = np.array([c.after for c in chosen])
     return Batch(
         task=id_array([ids[c.task] for c in chosen]),
-        worker=id_array([workers.ids[c.candidate] if workers.ids else None for c in chosen]),
+        worker=id_array([named.ids[c.candidate] if named.ids else None for c in chosen]),
         gain=before - after,
         sd=np.sqrt(before),
         sd_after=np.sqrt(after),
         price=np.array([candidates[c.candidate].price for c in chosen]),
         reason=[_reason(ledger, c.task, now, half_width) for c in chosen],
-        stop="" if len(chosen) == request.k else _stop(chosen, eligible, candidates, rules),
+        stop="" if len(chosen) == k else _stop(chosen, eligible, candidates, budget),
         n_tasks=len(ledger.tasks),
         n_done=int((~unfinished).sum()),
         n_unanswered=int((unknown & (ledger.of_task.size == 0)).sum()),
@@ -123,38 +237,39 @@ def next_batch(posterior: CampaignPosterior, request: Request, rng: np.random.Ge
     )
 
 
-def _numbered(ledger: Ledger, pairs: list[tuple[Any, Any]], what: str) -> list[tuple[int, Any]]:
+def _numbered(ledger: Ledger, pairs: Pairs, what: str) -> list[tuple[int, Any]]:
     """Replace the task ids of pairs by numbers; a rule about an unknown task is an error."""
-    numbers = [ledger.tasks.find(task) for task, _ in pairs]
-    unknown = [task for (task, _), i in zip(pairs, numbers, strict=True) if i is None]
+    pairs = list(pairs)
+    unknown = [task for task, _ in pairs if ledger.tasks.find(task) is None]
     if unknown:
         raise DataError(f"{what}: there is no task {shorten(unknown)}; add it with add_tasks")
-    return [(i, plain(u)) for (_, u), i in zip(pairs, numbers, strict=True) if i is not None]
+    return [(ledger.tasks[plain(task)], plain(worker)) for task, worker in pairs]
 
 
 def _candidates(
-    ledger: Ledger, workers: Available, pending: list[tuple[int, Any]], request: Request
+    ledger: Ledger,
+    workers: Available,
+    pending: list[tuple[int, Any]],
+    forbidden: list[tuple[int, Any]],
+    k: int,
+    rules: Rules,
 ) -> list[Candidate]:
     """Make a candidate of every available worker."""
-    rules, n = request.rules, len(workers.ids)
-    share = rules.per_worker or -(-request.k // max(1, n))
+    n = len(workers.ids)
+    share = rules.per_worker or -(-k // max(1, n))
     price = np.full(n, rules.price) if workers.price is None else workers.price
-    capacity = np.full(n, np.inf if rules.capacity is None else float(rules.capacity))
+    capacity = np.full(n, rules.capacity or np.inf)
     if workers.capacity is not None:
         capacity = np.minimum(capacity, workers.capacity)
-    taken, forbidden = defaultdict[Any, set[int]](set), defaultdict[Any, set[int]](set)
-    for i, u in pending:
-        taken[u].add(i)
-    for i, u in _numbered(ledger, request.forbidden, "forbidden"):
-        forbidden[u].add(i)
+    taken, barred = defaultdict[Any, set[int]](set), defaultdict[Any, set[int]](set)
+    for tasks_of, pairs in ((taken, pending), (barred, forbidden)):
+        for i, u in pairs:
+            tasks_of[u].add(i)
     candidates = []
     for place, worker in enumerate(workers.ids):
-        u = ledger.workers.find(worker)
-        if u is not None:
-            edge, _ = ledger.of_worker.gather(np.array([u]))
-            taken[worker].update(ledger.task[edge].tolist())
+        taken[worker].update(ledger.tasks_of(worker))
         room = int(min(share, capacity[place] - len(taken[worker])))
-        excluded = taken[worker] | forbidden[worker]
+        excluded = taken[worker] | barred[worker]
         candidates.append(Candidate(place, float(price[place]), room, excluded))
     return candidates
 
@@ -178,14 +293,14 @@ def _stop(
     chosen: list[Choice],
     eligible: NDArray[np.bool_],
     candidates: list[Candidate],
-    rules: Rules,
+    budget: float,
 ) -> str:
     """Say why the batch has fewer answers than were asked for."""
     if not eligible.any():
         return "every task is done"
     spent = sum(candidates[c.candidate].price for c in chosen)
     cheapest = min((one.price for one in candidates if one.room > 0), default=np.inf)
-    if rules.budget is not None and rules.budget - spent < cheapest < np.inf:
+    if budget - spent < cheapest < np.inf:
         return "the budget is spent"
     tasks = set(np.flatnonzero(eligible).tolist())
     if not any(one.room > 0 and tasks - one.excluded for one in candidates):

@@ -12,8 +12,8 @@ from voxpop.arrays import Floats
 from voxpop.collect.campaign.ledger import Growing, Ledger
 from voxpop.collect.campaign.messages import Messages
 from voxpop.collect.campaign.selection import shrink_variances
+from voxpop.errors import require
 from voxpop.estimators.make_result import make_result, worker_noise
-from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result
 
@@ -28,10 +28,15 @@ class CampaignPosterior:
     """
 
     def __init__(self, ledger: Ledger, model: Model, trust: float, tol: float) -> None:
+        require(
+            np.asarray(model.prior_mean).ndim < 2,
+            "a campaign takes one prior_mean for all tasks, not one for each",
+        )
+        require(tol > 0, f"tol must be positive, got {tol}")
         self.model, self.trust, self.tol = model, trust, tol
         self.ledger = ledger
-        self.messages = Messages(ledger, model, Engine(), tol)
-        self.messages.touch(np.unique(ledger.task).astype(np.int64))
+        self.messages = Messages(ledger, model, tol)
+        self.messages.touch(np.unique(ledger.task.rows).astype(np.int64))
         prior = model.prior_variance
         self._variance = Growing(np.float64, (), prior)
         self._half_width = Growing(np.float64, (), float(ndtri(0.975) * np.sqrt(prior)))
@@ -73,12 +78,11 @@ class CampaignPosterior:
         moved = self.messages.settle(tol)
         for column in (self._variance, self._half_width, self._outdated):
             column.grow(len(self.ledger.tasks))
-        moved = moved[self.ledger.of_task.size[moved] > 0]
         if len(moved):
             found = self.messages.moments(moved, np.array([0.5]))
             self._variance.rows[moved] = found.variance.mean(axis=1)
             self._outdated.rows[moved] = True
-        self._variance.rows[~np.isnan(self.ledger.gold[:, 0])] = 0.0
+        self._variance.rows[self.ledger.is_gold] = 0.0
 
     def half_widths(self) -> Floats:
         """Half-width of every 95 % interval, the widest of the coordinates."""

@@ -104,7 +104,6 @@ def select_answers(
     candidates: list[Candidate],
     k: int,
     rng: np.random.Generator,
-    *,
     budget: float = np.inf,
     least_gain: float = 0.0,
 ) -> list[Choice]:

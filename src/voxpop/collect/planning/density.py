@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri, softmax
 
-from voxpop.arrays import Codes, Floats, Index
-from voxpop.collect.assignment.random_graphs import assign_degrees
+from voxpop.arrays import Floats, Index
+from voxpop.collect.assignment.random_graphs import assign_degrees, even_shares
 from voxpop.data.answers import Answers
+from voxpop.data.sums import sum_by_task
 from voxpop.errors import require
 from voxpop.estimators.bi.bi import BI
 from voxpop.inference.engine import Engine
-from voxpop.inference.kernels.posterior import Posterior
+from voxpop.inference.message_passing import MessagePassing
 from voxpop.models.model import Model
 from voxpop.models.simulation import simulate
 from voxpop.models.theory import average_mse, oracle_mse, oracle_variance
@@ -33,7 +34,7 @@ _GROWTH, _PATIENCE, _MAX_GENERATIONS = 1e-4, 3, 60
 # Generations whose estimates are averaged: a few tasks with large errors dominate the mean.
 _MEASURED = 4
 # Sampling errors are some per mille, so messages need few digits.
-_ACCURACY = 1e-5
+_ENGINE = Engine(accuracy=1e-5)
 # Inner sweeps within a task whose coordinates are integrated separately: one and three differ by
 # 1e-4 of the error, none and one by 2e-3.
 _INNER_SWEEPS = 1
@@ -92,7 +93,6 @@ def predict_error(
     gold: int = 0,
     size: int = _SIZE,
     populations: int = _POPULATIONS,
-    engine: Engine | None = None,
 ) -> PredictedError:
     """Predict the error of BI on a large random assignment.
 
@@ -103,9 +103,7 @@ def predict_error(
     _check(per_task, per_worker, gold)
     require(populations >= 2, f"populations must be at least 2, got {populations}")
     require(size >= 10 * per_task, f"size must be ten times per_task or more, got {size}")
-    centred = replace(model, prior_mean=0.0)
-    engine = engine or Engine(accuracy=_ACCURACY)
-    evolution = _Evolution(centred, per_task, per_worker, gold, size, engine)
+    evolution = _Evolution(replace(model, prior_mean=0.0), per_task, per_worker, gold, size)
     excess = [evolution.run(child) for child in rng.spawn(populations)]
     return _predicted_error(model, per_task, np.array(excess))
 
@@ -135,14 +133,6 @@ def measure_error(
     return replace(measured, spread=float(np.std(np.array(rows)[:, 2], ddof=1)))
 
 
-def _degrees(n_tasks: int, per_task: float) -> Index:
-    """Numbers of answers that differ by at most one and average ``per_task``."""
-    low = int(per_task)
-    degree = np.full(n_tasks, low, dtype=np.int64)
-    degree[: round(n_tasks * per_task) - n_tasks * low] += 1
-    return degree
-
-
 def _check(per_task: float, per_worker: int, gold: int) -> None:
     require(per_task >= 1, f"per_task must be at least 1, got {per_task}")
     require(per_worker >= 1, f"per_worker must be at least 1, got {per_worker}")
@@ -168,16 +158,15 @@ def _predicted_error(model: Model, per_task: float, excess: Floats) -> Predicted
 
 
 class _Evolution:
-    """Density evolution for one ensemble of assignments."""
+    """Density evolution for one ensemble of assignments: tasks whose workers are all different."""
 
     def __init__(
-        self, model: Model, per_task: float, per_worker: int, gold: int, size: int, engine: Engine
+        self, model: Model, per_task: float, per_worker: int, gold: int, size: int
     ) -> None:
-        self._model, self._engine = model, engine
-        self._per_worker, self._gold = per_worker, gold
-        degree = _degrees(int(np.ceil(size / per_task)), per_task)
-        self._task = np.repeat(np.arange(len(degree), dtype=np.int32), degree)
-        self._first = np.concatenate([[0], np.cumsum(degree)[:-1]])
+        self._model, self._per_worker, self._gold = model, per_worker, gold
+        n_tasks = int(np.ceil(size / per_task))
+        degree = even_shares(round(n_tasks * per_task), n_tasks)
+        self._task = np.repeat(np.arange(n_tasks, dtype=np.int32), degree)
 
     def run(self, rng: np.random.Generator) -> Floats:
         """Renew a population until it converges; return BI's excess over the oracle (2,)."""
@@ -192,14 +181,18 @@ class _Evolution:
             best = max(best, knowledge)
             if waited >= _PATIENCE or self._per_worker == 1:
                 break
-            tasks = self._draw_tasks(level, incoming, rng)
-            level, incoming = self._renew(level, tasks.outgoing, rng)
+            outgoing = self._send(self._draw_tasks(level, rng), incoming)[1]
+            level, incoming = self._renew(level, outgoing, rng)
         measured = []
         for left in reversed(range(_MEASURED)):
-            tasks = self._draw_tasks(level, incoming, rng)
-            measured.append(self._excess_of(tasks, level))
+            answers = self._draw_tasks(level, rng)
+            messages, outgoing = self._send(answers, incoming)
+            found = messages.posterior(_UPPER)
+            half_width = float((found.quantile[:, :, 0] - found.estimate).mean())
+            variance = self._model.levels[level]
+            measured.append(_excess(answers, variance, self._model, found.estimate, half_width))
             if left:
-                level, incoming = self._renew(level, tasks.outgoing, rng)
+                level, incoming = self._renew(level, outgoing, rng)
         return np.asarray(np.mean(measured, axis=0))
 
     def _draw_levels(self, rng: np.random.Generator) -> Index:
@@ -211,24 +204,33 @@ class _Evolution:
         count[count.argmax()] += n - count.sum()
         return rng.permutation(np.repeat(np.arange(len(count)), count))
 
-    def _draw_tasks(self, level: Index, incoming: Floats, rng: np.random.Generator) -> _FreshTasks:
+    def _draw_tasks(self, level: Index, rng: np.random.Generator) -> Answers:
         """Draw tasks and their answers by workers of the population (D1)."""
-        model = self._model
+        model, n_tasks, n_edges = self._model, int(self._task[-1]) + 1, len(level)
         # Under a flat prior the location of the truth is irrelevant, so it is the origin.
         spread = np.sqrt(model.prior_variance) if model.prior_precision > 0 else 0.0
-        truth = spread * rng.normal(size=(len(self._first), model.dimension))
-        noise = rng.normal(size=(len(level), model.dimension))
-        value = truth[self._task] + np.sqrt(model.levels[level])[:, None] * noise
-        return _FreshTasks(self._engine, model, self._task, value, incoming)
+        truth = spread * rng.normal(size=(n_tasks, model.dimension))
+        noise = rng.normal(size=(n_edges, model.dimension))
+        return Answers(
+            task_ids=np.arange(n_tasks),
+            worker_ids=np.arange(n_edges),
+            task=self._task,
+            worker=np.arange(n_edges, dtype=np.int32),
+            value=truth[self._task] + np.sqrt(model.levels[level])[:, None] * noise,
+        )
 
-    def _excess_of(self, tasks: _FreshTasks, level: Index) -> tuple[float, float]:
-        """Return BI's excess over the strong oracle in squared error and in half-width (D4)."""
-        found = tasks.posterior(_UPPER)
-        precision = (1.0 / self._model.levels[level])[:, None]
-        total = np.add.reduceat(precision, self._first) + self._model.prior_precision
-        oracle = np.add.reduceat(precision * tasks.value, self._first) / total
-        half_width = float((found.quantile[:, :, 0] - found.estimate).mean())
-        return _excess(found.estimate, oracle), half_width - _oracle_half_width(total)
+    def _send(self, answers: Answers, incoming: Floats) -> tuple[MessagePassing, Floats]:
+        """Let tasks hear log messages (n_edges, n_levels) of their workers, and answer them."""
+        messages = _ENGINE.open(answers, self._model)
+        units = np.rint(incoming / messages.quantum).astype(np.int64)
+        separate = answers.dimension > 1 and "integrate" in messages.used
+        sums = np.zeros_like(units)
+        for _ in range(1 + _INNER_SWEEPS * separate):
+            messages.sums = units + sums
+            messages.sweep()
+            sums = messages.sums
+        messages.sums = units + sums
+        return messages, np.asarray(sums * messages.quantum)
 
     def _renew(
         self, level: Index, outgoing: Floats, rng: np.random.Generator
@@ -258,53 +260,20 @@ class _Evolution:
         return np.asarray(message - message.max(axis=1, keepdims=True))
 
 
-class _FreshTasks:
-    """Messages and posteriors of tasks whose every answer is by a different worker.
+def _excess(
+    answers: Answers, variance: Floats, model: Model, estimate: Floats, half_width: float
+) -> tuple[float, float]:
+    """Return BI's excess over the strong oracle in squared error and in half-width (D4).
 
-    ``incoming`` and ``outgoing`` (n_edges, n_levels) are log messages from and to the workers. All
-    of this module's message passing is here.
+    Given all answers and their variances, the truth is Gaussian about the oracle's estimate. The
+    excess of the MSE is therefore the mean squared distance from it, the cross term vanishes, and
+    with it most of the sampling noise. The oracle's half-width is a control variate for BI's.
     """
-
-    def __init__(
-        self, engine: Engine, model: Model, task: Codes, value: Floats, incoming: Floats
-    ) -> None:
-        self.value = value
-        answers = Answers(
-            task_ids=np.arange(task[-1] + 1),
-            worker_ids=np.arange(len(value)),
-            task=task,
-            worker=np.arange(len(value), dtype=np.int32),
-            value=value,
-            value_names=tuple(f"value_{j}" for j in range(value.shape[1])),
-        )
-        self._messages = messages = engine.open(answers, model)
-        units = np.rint(incoming / messages.quantum).astype(np.int64)
-        separate = model.dimension > 1 and "integrate" in messages.used
-        sums = np.zeros_like(units)
-        for _ in range(1 + _INNER_SWEEPS * separate):
-            messages.sums = units + sums
-            messages.sweep()
-            sums = messages.sums
-        messages.sums = units + sums
-        self.outgoing: Floats = np.asarray(sums * messages.quantum)
-
-    def posterior(self, probabilities: Floats) -> Posterior:
-        """Return estimates and quantiles of the truths."""
-        return self._messages.posterior(probabilities)
-
-
-def _excess(estimate: Floats, oracle: Floats) -> float:
-    """Mean squared distance from the oracle's estimates, which is the excess of BI's MSE (D4).
-
-    Given all answers and levels, the truth is Gaussian about the oracle's estimate, so the cross
-    term vanishes, and with it most of the sampling noise.
-    """
-    return float(((estimate - oracle) ** 2).sum(axis=1).mean())
-
-
-def _oracle_half_width(total_precision: Floats) -> float:
-    """Mean half-width of the oracle's intervals, a control variate for BI's."""
-    return _NORMAL_95 * float((1.0 / np.sqrt(total_precision)).mean())
+    precision = (1.0 / variance)[:, None]
+    total = sum_by_task(answers, precision) + model.prior_precision
+    oracle = sum_by_task(answers, precision * answers.value) / total
+    of_oracle = _NORMAL_95 * float((1.0 / np.sqrt(total)).mean())
+    return float(((estimate - oracle) ** 2).sum(axis=1).mean()), half_width - of_oracle
 
 
 def _window_sums(rows: Floats, width: int) -> Floats:
@@ -325,24 +294,18 @@ def _fit_one_crowd(
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
     """Return the excess of one crowd over the oracle in MSE and half-width, and its MSE."""
-    degree = rng.permutation(_degrees(n_tasks, per_task))
-    n_workers = -(-degree.sum() // per_worker)
-    load = _degrees(n_workers, degree.sum() / n_workers)
+    degree = rng.permutation(even_shares(round(n_tasks * per_task), n_tasks))
+    load = even_shares(degree.sum(), -(-degree.sum() // per_worker))
     crowd = simulate(model, assign_degrees(degree, rng.permutation(load), rng), rng)
     answers = _with_gold(crowd.answers, crowd.worker_variance, gold, rng)
     bi = BI(support=model.support, weights=model.weights, prior_variance=model.prior_variance)
     found = bi.fit(answers)
     estimate = found.estimate[:n_tasks]
-    task = crowd.answers.task
-    precision = 1.0 / crowd.worker_variance[crowd.answers.worker]
-    weighted = np.zeros((n_tasks, model.dimension))
-    np.add.at(weighted, task, precision[:, None] * crowd.answers.value)
-    total: Floats = np.bincount(task, precision, n_tasks).astype(np.float64)
-    total += model.prior_precision
     low, high = found.interval(0.95)
-    wider = float(0.5 * (high - low)[:n_tasks].mean()) - _oracle_half_width(total)
+    half_width = float(0.5 * (high - low)[:n_tasks].mean())
+    variance = crowd.worker_variance[crowd.answers.worker]
     mse = float(((estimate - crowd.truth) ** 2).sum(axis=1).mean())
-    return _excess(estimate, weighted / total[:, None]), wider, mse
+    return *_excess(crowd.answers, variance, model, estimate, half_width), mse
 
 
 def _with_gold(

@@ -46,6 +46,11 @@ class LearnedCrowd:
     count: Floats
     trust: float = 1.0
 
+    @classmethod
+    def of(cls, crowd: Model | LearnedCrowd) -> LearnedCrowd:
+        """Take a model that is stated as one of which nothing had to be learned."""
+        return crowd if isinstance(crowd, LearnedCrowd) else cls(crowd, np.empty(0))
+
     def summary(self) -> str:
         """Say in one line who was found."""
         shown = shares_text(np.sqrt(self.model.levels), np.array(self.model.weights))
@@ -125,8 +130,10 @@ def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) 
     """Relative standard error of a predicted RMSE from learning the crowd in a small pilot.
 
     From weights drawn as the pilot leaves them possible, and the strong oracle's RMSE under each:
-    the share of good workers changes BI's as it changes the oracle's.
+    the share of good workers changes BI's as it changes the oracle's. A stated crowd has none.
     """
+    if not len(crowd.count):
+        return 0.0
     weights = crowd.draw_weights(_DRAWS, rng)
     drawn = np.sqrt(oracle_variances(crowd.model, weights, per_task, 1.0))
     return float(np.std(drawn) / np.sqrt(oracle_variance(crowd.model, per_task, 1.0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from voxpop.models.theory import oracle_mse
 
 Criterion = Literal["rmse", "half_width"]
 CRITERION_NAMES = {"rmse": "RMSE", "half_width": "half-width (95 %)"}
+# Squared errors average over tasks, and so do half-widths.
+_POWER = {"rmse": 2, "half_width": 1}
 # Answers per task and gold questions per worker that a frontier considers.
 _PER_TASK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300)
 _GOLD = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -74,6 +76,24 @@ class Option:
         drawn = float(getattr(self.prediction, f"{criterion}_error"))
         return float(np.hypot(drawn, self.crowd_error * self.accuracy(criterion)))
 
+    def row(self) -> dict[str, Any]:
+        """Return cost, numbers and accuracy as a row of a table."""
+        found, root = self.prediction, np.sqrt(self.prediction.dimension)
+        return {
+            "cost": self.cost,
+            "per_task": self.per_task,
+            "per_worker": self.per_worker,
+            "gold": self.gold,
+            "workers": self.n_workers,
+            "answers": self.n_answers,
+            "rmse": found.rmse,
+            "rmse_error": self.error("rmse"),
+            "rmse_luck": self.luck * found.rmse,
+            "half_width_95": found.half_width,
+            "average_rmse": float(np.sqrt(found.average_mse) / root),
+            "oracle_rmse": float(np.sqrt(found.oracle_mse) / root),
+        }
+
     def summary(self) -> str:
         """Describe what to buy."""
         gold = f" and {self.gold} gold questions" if self.gold else ""
@@ -81,6 +101,9 @@ class Option:
             f"{self.per_task:.4g} answers per task, {self.n_workers} workers with up to "
             f"{self.per_worker} tasks{gold} each"
         )
+
+
+_Point = tuple[float, float, Option]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,14 +135,8 @@ class Plan:
         more than others. Gold questions must therefore be better than the line between the
         neighbouring options, by two standard errors.
         """
-        power = 2 if self.criterion == "rmse" else 1
-        points = []
-        for option in self.options:
-            margin = 2 * getattr(option.prediction, f"{self.criterion}_error")
-            found = option.accuracy(self.criterion) + (margin if option.gold else 0.0)
-            points.append((option.cost, found**power, option))
-        kept: list[tuple[float, float, Option]] = []
-        for point in sorted(points, key=lambda p: p[:2]):
+        kept: list[_Point] = []
+        for point in sorted(map(self._point, self.options), key=lambda p: p[:2]):
             if not kept or point[1] < kept[-1][1]:
                 while len(kept) > 1 and _is_above(kept[-2], kept[-1], point):
                     kept.pop()
@@ -127,30 +144,19 @@ class Plan:
         chosen = {self.chosen} if self.chosen else set()
         return tuple(sorted({o for _, _, o in kept} | chosen, key=lambda o: o.cost))
 
+    def _point(self, option: Option) -> _Point:
+        """Cost and error, as it averages over tasks; with a margin for gold questions."""
+        margin = 2 * getattr(option.prediction, f"{self.criterion}_error") if option.gold else 0.0
+        found = option.accuracy(self.criterion) + margin
+        return option.cost, found ** _POWER[self.criterion], option
+
     def columns(self, options: Sequence[Option] | None = None) -> dict[str, list[Any]]:
         """Return the frontier, or the given options, as columns of a table."""
-        rows = self.frontier if options is None else options
-        root = np.sqrt(self.model.dimension)
-        return {
-            "cost": [o.cost for o in rows],
-            "per_task": [o.per_task for o in rows],
-            "per_worker": [o.per_worker for o in rows],
-            "gold": [o.gold for o in rows],
-            "workers": [o.n_workers for o in rows],
-            "answers": [o.n_answers for o in rows],
-            "rmse": [o.prediction.rmse for o in rows],
-            "rmse_error": [o.error("rmse") for o in rows],
-            "rmse_luck": [o.luck * o.prediction.rmse for o in rows],
-            "half_width_95": [o.prediction.half_width for o in rows],
-            "average_rmse": [float(np.sqrt(o.prediction.average_mse) / root) for o in rows],
-            "oracle_rmse": [float(np.sqrt(o.prediction.oracle_mse) / root) for o in rows],
-        }
+        rows = [option.row() for option in (self.frontier if options is None else options)]
+        return {name: [row[name] for row in rows] for name in rows[0]}
 
     def to_dict(self) -> dict[str, Any]:
         """Return target, chosen option and frontier as plain values."""
-        columns = self.columns([*([self.chosen] if self.chosen else []), *self.frontier])
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        chosen = rows.pop(0) if self.chosen else None
         return {
             "n_tasks": self.n_tasks,
             "criterion": self.criterion,
@@ -158,8 +164,8 @@ class Plan:
             "budget": self.budget,
             "levels": list(self.model.support),
             "weights": list(self.model.weights or ()),
-            "chosen": chosen,
-            "frontier": rows,
+            "chosen": None if self.chosen is None else self.chosen.row(),
+            "frontier": [option.row() for option in self.frontier],
         }
 
     def summary(self) -> str:
@@ -183,9 +189,7 @@ class Plan:
         return save_figure(plot_budget(self).figure, path)
 
 
-def _is_above(
-    left: tuple[float, float, Option], point: tuple[float, float, Option], right: Any
-) -> bool:
+def _is_above(left: _Point, point: _Point, right: _Point) -> bool:
     """Tell whether a point (cost, error) lies above the line between two others."""
     slope = (right[1] - left[1]) / (right[0] - left[0])
     return bool(point[1] > left[1] + slope * (point[0] - left[0]))
@@ -236,14 +240,14 @@ def make_plan(
         f"max_gold must be between 0 and {capacity - 1}, got {max_gold}",
     )
     search = _PlanSearch(
-        crowd,
-        int(rng.integers(2**62)),
-        n_tasks,
-        capacity,
-        [gold for gold in _GOLD if gold <= max_gold],
-        prices or Prices(),
-        "rmse" if half_width is None else "half_width",
-        on_option,
+        crowd=LearnedCrowd.of(crowd),
+        seed=int(rng.integers(2**62)),
+        n_tasks=n_tasks,
+        capacity=capacity,
+        golds=[gold for gold in _GOLD if gold <= max_gold],
+        prices=prices or Prices(),
+        criterion="rmse" if half_width is None else "half_width",
+        on_option=on_option,
     )
     return search.run(rmse if half_width is None else half_width, budget)
 
@@ -252,7 +256,7 @@ def make_plan(
 class _PlanSearch:
     """Evaluates options, each once, and searches among them."""
 
-    crowd: Model | LearnedCrowd
+    crowd: LearnedCrowd
     seed: int
     n_tasks: int
     capacity: int
@@ -260,10 +264,7 @@ class _PlanSearch:
     prices: Prices
     criterion: Criterion
     on_option: Callable[[Option], None] | None
-
-    def __post_init__(self) -> None:
-        self._model = self.crowd.model if isinstance(self.crowd, LearnedCrowd) else self.crowd
-        self._known: dict[tuple[int, int], Option] = {}
+    known: dict[tuple[int, int], Option] = field(default_factory=dict)
 
     def run(self, target: float | None, budget: float | None) -> Plan:
         """Find the chosen option, then evaluate the frontier around it."""
@@ -281,10 +282,10 @@ class _PlanSearch:
                 if self._cost(n_answers, gold) <= most and not self._dominated(n_answers, gold):
                     self._option(n_answers, gold)
         return Plan(
-            model=self._model,
+            model=self.crowd.model,
             n_tasks=self.n_tasks,
             criterion=self.criterion,
-            options=tuple(o for o in self._known.values() if o.cost <= most or o is chosen),
+            options=tuple(o for o in self.known.values() if o.cost <= most or o is chosen),
             chosen=chosen,
             target=target,
             budget=budget,
@@ -302,29 +303,20 @@ class _PlanSearch:
 
     def _option(self, n_answers: int, gold: int) -> Option:
         """Predict the accuracy of a number of answers and gold questions per worker."""
-        key = (n_answers, gold)
-        if key not in self._known:
-            self._known[key] = option = self._evaluate(*key)
-            if self.on_option is not None:
-                self.on_option(option)
-        return self._known[key]
-
-    def _evaluate(self, n_answers: int, gold: int) -> Option:
-        per_worker, n_workers = self._workers(n_answers, gold)
+        if (n_answers, gold) in self.known:
+            return self.known[n_answers, gold]
+        model, (per_worker, n_workers) = self.crowd.model, self._workers(n_answers, gold)
         per_task = n_answers / self.n_tasks
         prediction = predict_error(
-            self._model,
+            model,
             self._rng(n_answers, gold),
             per_task=per_task,
             per_worker=per_worker,
             gold=gold,
             size=int(max(_SIZE, 10 * per_task)),
         )
-        crowd_error = 0.0
-        if isinstance(self.crowd, LearnedCrowd):
-            crowd_error = pilot_error(self.crowd, int(per_task), self._rng(int(per_task)))
-        rng = self._rng(n_answers, gold, 1)
-        return Option(
+        luck_rng = self._rng(n_answers, gold, 1)
+        self.known[n_answers, gold] = option = Option(
             per_task=per_task,
             per_worker=per_worker,
             gold=gold,
@@ -332,95 +324,90 @@ class _PlanSearch:
             n_answers=n_answers + n_workers * gold,
             cost=self._cost(n_answers, gold),
             prediction=prediction,
-            crowd_error=crowd_error,
-            luck=rmse_sampling_sd(self._model, per_task, self.n_tasks, n_workers, rng),
+            crowd_error=pilot_error(self.crowd, int(per_task), self._rng(int(per_task))),
+            luck=rmse_sampling_sd(model, per_task, self.n_tasks, n_workers, luck_rng),
         )
+        if self.on_option is not None:
+            self.on_option(option)
+        return option
 
     def _rng(self, *key: int) -> np.random.Generator:
         """Random numbers that depend on the option only, not on the order of evaluation."""
         return np.random.default_rng([self.seed, *key])
 
+    def _accuracy(self, option: Option) -> float:
+        return option.accuracy(self.criterion)
+
     def _floor(self, per_task: float) -> float:
         """Lower bound of the criterion: the oracle's RMSE; none for a half-width."""
         if self.criterion == "half_width":
             return 0.0
-        return float(np.sqrt(oracle_mse(self._model, per_task) / self._model.dimension))
+        model = self.crowd.model
+        return float(np.sqrt(oracle_mse(model, per_task) / model.dimension))
 
     def _dominated(self, n_answers: int, gold: int) -> bool:
         """Tell whether a known option costs no more and reaches the lower bound of this one."""
         cost, best = self._cost(n_answers, gold), self._floor(n_answers / self.n_tasks)
-        return any(
-            o.cost <= cost and o.accuracy(self.criterion) <= best for o in self._known.values()
-        )
+        return any(o.cost <= cost and self._accuracy(o) <= best for o in self.known.values())
 
     def _cheapest(self, target: float) -> Option:
         """Find the cheapest option that reaches the target, over all numbers of gold questions."""
         found = [o for gold in self.golds if (o := self._fewest(target, gold)) is not None]
         if not found:
-            best = min(self._known.values(), key=lambda o: o.accuracy(self.criterion))
+            best = min(self.known.values(), key=self._accuracy)
             raise ConfigError(
                 f"{CRITERION_NAMES[self.criterion]} {target:g} is out of reach: "
-                f"{best.per_task:g} answers per task give {best.accuracy(self.criterion):.3g}; "
+                f"{best.per_task:g} answers per task give {self._accuracy(best):.3g}; "
                 "relax the target, or find better workers"
             )
         return min(found, key=lambda o: o.cost)
 
     def _fewest(self, target: float, gold: int) -> Option | None:
         """Find the fewest answers that reach the target: accuracy is monotone in their number."""
+
+        def reached(per_task: int) -> bool:
+            return self._accuracy(self._option(per_task * self.n_tasks, gold)) <= target
+
         low, high = 0, 1
         while self._floor(high) > target and high < _MOST:
             low, high = high, high + 1
-        cheapest = min(
-            (o.cost for o in self._known.values() if self._meets(o, target)), default=np.inf
-        )
-        while not self._meets(self._option(high * self.n_tasks, gold), target):
-            if high == _MOST or self._cost(high * self.n_tasks, gold) > cheapest:
+        known = [o.cost for o in self.known.values() if self._accuracy(o) <= target]
+        while not reached(high):
+            if high == _MOST or self._cost(high * self.n_tasks, gold) > min(known, default=np.inf):
                 return None
             low, high = high, min(max(high + 1, int(1.5 * high)), _MOST)
         while high - low > 1:
             middle = (low + high) // 2
-            if self._meets(self._option(middle * self.n_tasks, gold), target):
-                high = middle
-            else:
-                low = middle
+            low, high = (low, middle) if reached(middle) else (middle, high)
         return self._between(low, high, target, gold)
 
     def _between(self, low: int, high: int, target: float, gold: int) -> Option:
         """Give a multiple of a tenth of the tasks one answer less, if that reaches the target."""
-        if low >= 1:
-            ends = [self._option(n * self.n_tasks, gold) for n in (low, high)]
-            # Squared errors average over tasks.
-            power = 2 if self.criterion == "rmse" else 1
-            above, below = (o.accuracy(self.criterion) ** power for o in ends)
-            needed = (above - target**power) / (above - below) if above > below else 1.0
-            for tenths in range(max(1, int(np.ceil(10 * needed))), 10):
-                n_answers = -(-self.n_tasks * (10 * low + tenths) // 10)
-                if self._meets(option := self._option(n_answers, gold), target):
-                    return option
-        return self._option(high * self.n_tasks, gold)
-
-    def _meets(self, option: Option, target: float) -> bool:
-        return option.accuracy(self.criterion) <= target
+        end = self._option(high * self.n_tasks, gold)
+        if low < 1:
+            return end
+        power, start = _POWER[self.criterion], self._option(low * self.n_tasks, gold)
+        above, below = self._accuracy(start) ** power, self._accuracy(end) ** power
+        needed = (above - target**power) / (above - below) if above > below else 1.0
+        for tenths in range(max(1, int(np.ceil(10 * needed))), 10):
+            option = self._option(-(-self.n_tasks * (10 * low + tenths) // 10), gold)
+            if self._accuracy(option) <= target:
+                return option
+        return end
 
     def _best_within(self, budget: float) -> Option:
         """Find the most accurate option within the budget, over all numbers of gold questions."""
-        found = []
-        for gold in self.golds:
-            affordable = self._affordable(budget, gold)
-            if affordable is not None and not self._dominated(affordable, gold):
-                found.append(self._option(affordable, gold))
-        if not found:
-            least = self._cost(self.n_tasks, 0)
-            raise ConfigError(
-                f"a budget of {budget:,.2f} does not buy one answer per task, which costs "
-                f"{least:,.2f}; raise it, or ask about fewer tasks"
-            )
-        return min(found, key=lambda o: (o.accuracy(self.criterion), o.cost))
-
-    def _affordable(self, budget: float, gold: int) -> int | None:
-        """Return the most answers within the budget; None if fewer than one per task."""
         # Prices are decimal but sums are binary: allow for rounding.
         limit = budget * (1 + 1e-9)
         counts = range(self.n_tasks, _MOST * self.n_tasks + 1)
-        n = bisect_right(counts, limit, key=lambda n_answers: self._cost(n_answers, gold))
-        return counts[n - 1] if n else None
+        found = []
+        for gold in self.golds:
+            n = bisect_right(counts, limit, key=lambda n_answers: self._cost(n_answers, gold))
+            if n and not self._dominated(counts[n - 1], gold):
+                found.append(self._option(counts[n - 1], gold))
+        if not found:
+            raise ConfigError(
+                f"a budget of {budget:,.2f} does not buy one answer per task, which costs "
+                f"{self._cost(self.n_tasks, 0):,.2f}; raise it, or ask about fewer tasks"
+            )
+        return min(found, key=lambda o: (self._accuracy(o), o.cost))
