@@ -40,9 +40,8 @@ def reproduce(
         voxpop reproduce all --quick --data ../shared/data
         voxpop reproduce all --full --data ../shared/data --jobs 8
     """
+    from voxpop.paper.experiments import FULL, QUICK, count
     from voxpop.paper.experiments import reproduce as run
-    from voxpop.paper.experiments.runner import FULL, QUICK
-    from voxpop.paper.experiments.verdicts import count
     from voxpop.present.terminal import counting, show_rows
 
     talk = common.console(stderr=True)
@@ -56,8 +55,8 @@ def reproduce(
         click.echo(json.dumps(lines, indent=2))
     else:
         if sys.stdout.isatty() and parts != ("claims",):
-            for sheet in found.sheets:
-                show_rows(sheet.title, sheet.columns, common.console())
+            for title, table in found.sheets.items():
+                show_rows(title, table.to_dict("list"), common.console())
         for verdict in found.verdicts:
             click.echo(f"{verdict.word}\t{verdict.name}\t{verdict.measured}\t[{verdict.margin}]")
     if found.verdicts:

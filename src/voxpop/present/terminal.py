@@ -77,7 +77,7 @@ def show_methods(runs: Sequence[MethodRun], console: Console) -> None:
 
 
 def show_rows(
-    title: str, columns: Mapping[str, Any], console: Console, rows: Sequence[int] | None = None
+    title: str, columns: Mapping[Any, Any], console: Console, rows: Sequence[int] | None = None
 ) -> None:
     """Print some rows of a table, or all."""
     table = Table(title=title, title_justify="left")
