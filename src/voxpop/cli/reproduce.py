@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -51,8 +50,7 @@ def reproduce(
         common.say(note)
     common.say(f"wrote {', '.join(path.name for path in found.files)} to {output}")
     if as_json:
-        lines = [vars(verdict) | {"verdict": verdict.word} for verdict in found.verdicts]
-        click.echo(json.dumps(lines, indent=2))
+        common.print_json([vars(verdict) | {"verdict": verdict.word} for verdict in found.verdicts])
     else:
         if sys.stdout.isatty() and parts != ("claims",):
             for title, table in found.sheets.items():
