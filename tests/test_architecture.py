@@ -19,7 +19,6 @@ DOORS = {
     ("results.result", "results.explain"),
     ("results.result", "results.prediction"),
     ("results.result", "results.saved"),
-    ("collect.planning.plan", "present.drawing"),
     ("collect.planning.plan", "present.plots"),
 }
 
