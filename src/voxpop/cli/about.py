@@ -33,7 +33,7 @@ def methods(as_json: bool) -> None:
 @click.command()
 @common.json_option
 def version(as_json: bool) -> None:
-    """Show the versions of voxpop and what it stands on, and the backend in use.
+    """Show the versions of voxpop and its dependencies, and the backend in use.
 
     \b
         voxpop version

@@ -103,16 +103,16 @@ reading_options = _together(
     click.option(
         "--duplicates",
         type=click.Choice(["error", "mean", "last"]),
-        help="If a worker answered a task twice.  [default: error; mean of runs]",
+        help="What to do if a worker answered a task twice.  [default: error; mean of runs]",
     ),
-    click.option("--question", help="Which question of an export with several."),
+    click.option("--question", help="Question to read, if an export has several."),
     click.option("--missing", type=float, multiple=True, help="Wide tables: number for no answer."),
     click.option("--objects", "match", is_flag=True, help="Match boxes or points into objects."),
     click.option("--iou-threshold", type=float, help="Minimum overlap of boxes.  [default: 0.5]"),
     click.option("--distance-threshold", type=float, help="Maximum distance of points."),
     click.option("--quorum", type=float, help="Share who must mark an object.  [default: 0.5]"),
     click.option("--looked", help="File of task and worker: who looked, even if they saw nothing."),
-    click.option("--query", help="SELECT or table, if the input is the URL of a database."),
+    click.option("--query", help="Table or SELECT to read, if the input is the URL of a database."),
 )
 """How to read answers: for every command that reads them. See :func:`take_answers`."""
 
@@ -136,7 +136,7 @@ estimator_options = _together(
         "--noise", callback=_noise, help="What bi also allows for: tails,bias,difficulty,truths."
     ),
     click.option("--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."),
-    click.option("--variances", help="Workers' true variances, a file: for oracles and scores."),
+    click.option("--variances", help="File of workers' true variances, for oracles and scores."),
     click.option("--threads", type=int, help="Threads; they do not change the result."),
     click.option("--max-iter", type=int, help="Maximum number of sweeps."),
     click.option("--tol", type=float, help="Change at which the iteration stops."),

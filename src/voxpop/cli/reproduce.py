@@ -31,8 +31,8 @@ def reproduce(
 
     Every instance has its own random numbers: a part gives the same figures as the whole. Finished
     instances are kept in the output folder: an interrupted run continues where it stopped, and
-    --full continues from --quick. A claim is OPEN if what it is about is not here. The exit status
-    is 1 if a claim failed.
+    --full continues from --quick. A claim is OPEN if it needs data or machines that are absent. The
+    exit status is 1 if a claim failed.
 
     \b
         voxpop reproduce fig1a -o paper

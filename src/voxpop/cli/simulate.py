@@ -17,7 +17,7 @@ from voxpop.cli import common
 @click.option(
     "--support", default="10,100,1000", callback=common.numbers(), help="Noise variances."
 )
-@click.option("--weights", callback=common.numbers(), help="Share at each.  [default: equal]")
+@click.option("--weights", callback=common.numbers(), help="Their shares.  [default: equal]")
 @click.option("--dimension", default=1, help="Coordinates of an answer.")
 @click.option("--prior-mean", default=0.0, help="Prior mean of the truths.")
 @click.option("--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]")
