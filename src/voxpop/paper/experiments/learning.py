@@ -116,8 +116,8 @@ def _labels(result: Result) -> Labels:
 # ---- Reviews: a real crowd, a real test set ---------------------------------------------------
 
 
-def _read_reviews(folder: Path) -> Problem:
-    """Tf-idf of the training texts and of the test texts, and the ratings of the latter."""
+def _read_reviews(folder: Path, rows: Index) -> Problem:
+    """Tf-idf of these training texts and of the test texts, and the ratings of the latter."""
     from sklearn.datasets import load_svmlight_files
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import Ridge
@@ -131,7 +131,7 @@ def _read_reviews(folder: Path) -> Problem:
     tfidf = TfidfTransformer(sublinear_tf=True).fit(vstack([training, test]))
     return Problem(
         learner=Ridge(alpha=_RIDGE),
-        features=tfidf.transform(training),
+        features=tfidf.transform(training)[rows],
         test=tfidf.transform(test),
         test_truth=rating,
     )
@@ -153,10 +153,8 @@ def run_reviews(setting: Setting, _rng: np.random.Generator, data: Path) -> list
     folder = data / "moviereviews"
     answers = read_answers(folder / "answers.csv.gz", "task", "worker", "value")
     truth = read_truth(folder / "truth.csv.gz", answers.task_ids, ("value",))[:, 0]
-    problem = _read_reviews(folder)
     # Row k of the texts is task r000k.
-    row_of = np.array([int(str(task)[1:]) for task in answers.task_ids])
-    problem = replace(problem, features=problem.features[row_of])
+    problem = _read_reviews(folder, np.array([int(str(task)[1:]) for task in answers.task_ids]))
     size = len(truth)
     samples = [
         named_rng("reviews", number).integers(size, size=size) if number else np.arange(size)

@@ -24,8 +24,7 @@ from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError, require
 # What the usual libraries of linear algebra read when they are loaded.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
-Cell = str | int | float | bool
-Row = dict[str, Cell]
+Row = dict[str, Any]
 """One line of a tidy table."""
 Setting = Mapping[str, Any]
 """What defines an instance, but for its random numbers."""
