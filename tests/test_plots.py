@@ -38,7 +38,7 @@ from voxpop import (
     plot_tasks,
 )
 from voxpop.arrays import Floats
-from voxpop.present.drawing import save_figure
+from voxpop.present.plots import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
@@ -23,20 +22,18 @@ def methods(as_json: bool) -> None:
 
     lines = {name: estimator.summary for name, estimator in ESTIMATORS.items()}
     if as_json:
-        click.echo(json.dumps(lines, indent=2))
+        common.print_json(lines)
     elif sys.stdout.isatty():
-        show_rows(
-            "Methods", {"method": [*lines], "what it does": [*lines.values()]}, common.console()
-        )
+        columns = {"method": [*lines], "what it does": [*lines.values()]}
+        show_rows("Methods", columns, common.console())
     else:
-        for name, line in lines.items():
-            click.echo(f"{name}\t{line}")
+        click.echo("\n".join(f"{name}\t{line}" for name, line in lines.items()))
 
 
 @click.command()
 @common.json_option
 def version(as_json: bool) -> None:
-    """Show the versions of voxpop and what it stands on, and the backend in use.
+    """Show the versions of voxpop and its dependencies, and the backend in use.
 
     \b
         voxpop version
@@ -46,7 +43,6 @@ def version(as_json: bool) -> None:
 
     facts = versions() | {"backend": backend_in_use()}
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
-        return
-    for name, item in facts.items():
-        click.echo(f"{name} {item}")
+        common.print_json(facts)
+    else:
+        click.echo("\n".join(f"{name} {item}" for name, item in facts.items()))

@@ -50,19 +50,16 @@ def aggregate(
     """
     from voxpop.data.read import read_truth, read_variances
     from voxpop.data.tables import require_folder
-    from voxpop.estimators.bounds.oracles import StrongOracle
-    from voxpop.estimators.bounds.weak_oracle import WeakOracle
+    from voxpop.present.report import write_report
     from voxpop.present.terminal import show_result, show_score
     from voxpop.results.metrics import score
 
-    read, variances = common.take_answers(settings), settings["variances"]
-    if method not in (StrongOracle.name, WeakOracle.name):
-        settings["variances"] = None  # to score the learned ones
-    estimator = common.build_estimator(method, settings)
     folder = output or common.default_folder(answers)
     require_folder(folder)
-    table, _ = read(answers)
-    common.say_read(table)
+    variances = settings["variances"]
+    if method not in ("strong-oracle", "weak-oracle"):
+        settings["variances"] = None  # to score the learned ones
+    table, estimator = common.prepare(answers, method, settings)
     # Mistakes in these files show before the work, not after it.
     true = None if truth is None else read_truth(truth, table.task_ids, table.value_names)
     true_variance = None if variances is None else read_variances(variances, table.worker_ids)
@@ -73,19 +70,15 @@ def aggregate(
         common.say(result.audit.summary())
     # Files first: whoever reads the output may hang up on us.
     result.save(folder, file_format)
-    report = folder / "report.html"
-    if no_report:
-        report.unlink(missing_ok=True)  # that of an earlier result
-    else:
-        from voxpop.present.report.page import write_report
-
-        write_report(table, result, report, truth=true, title=common.source_name(answers))
-    names = f"tasks.{file_format}, workers.{file_format}"
-    names += " and result.json" if no_report else ", result.json and report.html"
-    common.say(f"wrote {names} to {folder}")
-    document = None
-    if as_json:
-        document = result.to_dict() | ({"score": scored.to_dict()} if scored else {})
+    written = [f"tasks.{file_format}", f"workers.{file_format}", "result.json"]
+    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier result
+    if not no_report:
+        title = common.source_name(answers)
+        report = write_report(table, result, folder / "report.html", truth=true, title=title)
+        written.append(report.name)
+    common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
+    score_of = {"score": scored.to_dict()} if scored else {}
+    document = result.to_dict() | score_of if as_json else None
     common.print_data(result.task_columns(), lambda screen: show_result(result, screen), document)
     if scored and not as_json:
         show_score(scored, common.console(stderr=True))

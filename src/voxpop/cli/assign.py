@@ -16,7 +16,7 @@ from voxpop.cli import common
 @click.option("--workers", help="The same for workers.  [default: as few as --capacity allows]")
 @click.option("--per-task", type=float, required=True, help="Answers per task, or their average.")
 @click.option("--capacity", type=int, help="Maximum answers per worker.")
-@click.option("--given", help="File of answers there already: they count, and are not repeated.")
+@click.option("--given", help="File of existing answers: they count, and are not asked for again.")
 @click.option("--forbidden", help="File of task and worker: pairs never to assign.")
 @click.option("--group", help="Column of both files: nobody gets tasks from their own group.")
 @click.option("--same-group", is_flag=True, help="Instead, only tasks from their own group.")
@@ -32,7 +32,7 @@ def assign(
 ) -> None:
     """Assign workers to tasks at random, in equal shares, and within the rules.
 
-    Writes one row per answer to ask for, task and worker; the same seed gives the same rows.
+    Writes one row (task, worker) per answer to ask for. The same seed gives the same rows.
 
     \b
         voxpop assign --tasks 1000 --per-task 5 --capacity 20 -o assignment.csv

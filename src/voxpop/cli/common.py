@@ -8,12 +8,13 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from voxpop.errors import ConfigError, ConvergenceWarning, DataWarning, VoxpopError, require
+from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError, require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,26 +62,21 @@ def _say_warning(message: Warning | str, *_: object, **__: object) -> None:
     say(f"warning: {message}")
 
 
-def numbers(_: click.Context, __: click.Parameter, text: str | None) -> Any:
-    """Parse ``10,100,1000``."""
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise click.BadParameter(f"expected numbers like 10,100,1000, got {text!r}") from None
+def numbers(*words: str) -> Function:
+    """Make what parses ``10,100,1000``; one of the ``words`` stays as it is."""
+    expected = f"{', '.join(words)} or numbers" if words else "numbers"
 
+    def parse(_: click.Context, __: click.Parameter, text: str | None) -> Any:
+        if text is None or text in words:
+            return text
+        try:
+            return tuple(float(part) for part in text.split(","))
+        except ValueError:
+            raise click.BadParameter(
+                f"expected {expected} like 10,100,1000, got {text!r}"
+            ) from None
 
-def _levels(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
-    """Parse the levels: ``auto``, ``nbi`` or numbers."""
-    if text in ("auto", "nbi"):
-        return text
-    try:
-        return numbers(context, parameter, text)
-    except click.BadParameter:
-        raise click.BadParameter(
-            f"expected auto, nbi or numbers like 10,100,1000, got {text!r}"
-        ) from None
+    return parse
 
 
 def _noise(_: click.Context, __: click.Parameter, text: str | None) -> set[str] | None:
@@ -97,13 +93,7 @@ def _noise(_: click.Context, __: click.Parameter, text: str | None) -> set[str] 
 
 def _together(*options: Decorator) -> Decorator:
     """Combine several options into one decorator, shown in this order."""
-
-    def decorate(command: Function) -> Function:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return lambda command: reduce(lambda made, option: option(made), options[::-1], command)
 
 
 reading_options = _together(
@@ -115,23 +105,27 @@ reading_options = _together(
     click.option(
         "--duplicates",
         type=click.Choice(["error", "mean", "last"]),
-        help="If a worker answered a task twice.  [default: error; mean of runs]",
+        help="What to do if a worker answered a task twice.  [default: error; mean of runs]",
     ),
-    click.option("--question", help="Which question of an export with several."),
+    click.option("--question", help="Question to read, if an export has several."),
     click.option("--missing", type=float, multiple=True, help="Wide tables: number for no answer."),
     click.option("--objects", "match", is_flag=True, help="Match boxes or points into objects."),
     click.option("--iou-threshold", type=float, help="Minimum overlap of boxes.  [default: 0.5]"),
     click.option("--distance-threshold", type=float, help="Maximum distance of points."),
     click.option("--quorum", type=float, help="Share who must mark an object.  [default: 0.5]"),
     click.option("--looked", help="File of task and worker: who looked, even if they saw nothing."),
-    click.option("--query", help="SELECT or table, if the input is the URL of a database."),
+    click.option("--query", help="Table or SELECT to read, if the input is the URL of a database."),
 )
 """How to read answers: for every command that reads them. See :func:`take_answers`."""
 
 crowd_options = _together(
     reading_options,
-    click.option("--support", callback=_levels, help="Noise variances: auto, nbi, or 10,100,1000."),
-    click.option("--weights", callback=numbers, help="Share of workers at each --support."),
+    click.option(
+        "--support",
+        callback=numbers("auto", "nbi"),
+        help="Noise variances: auto, nbi, or 10,100,1000.",
+    ),
+    click.option("--weights", callback=numbers(), help="Share of workers at each --support."),
     click.option("--prior-mean", type=float, help="Prior mean of the truths."),
     click.option("--prior-variance", type=float, help="Prior variance.  [default: flat]"),
 )
@@ -143,8 +137,8 @@ estimator_options = _together(
     click.option(
         "--noise", callback=_noise, help="What bi also allows for: tails,bias,difficulty,truths."
     ),
-    click.option("--bounds", callback=numbers, help="Lowest and highest possible truth: 0,100."),
-    click.option("--variances", help="Workers' true variances, a file: for oracles and scores."),
+    click.option("--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."),
+    click.option("--variances", help="File of workers' true variances, for oracles and scores."),
     click.option("--threads", type=int, help="Threads; they do not change the result."),
     click.option("--max-iter", type=int, help="Maximum number of sweeps."),
     click.option("--tol", type=float, help="Change at which the iteration stops."),
@@ -172,10 +166,9 @@ def take_answers(settings: dict[str, Any]) -> Callable[[object], tuple[Answers, 
     given = {name: settings.pop(name) for name in names}
     thresholds = {name: item for name, item in given.items() if item is not None}
     matched = settings.pop("match") or thresholds
-    gold = settings["gold"]
     settings |= {
         "values": settings["values"] or None,
-        "gold": gold[0] if len(gold) == 1 else list(gold) or None,
+        "gold": one_or_all(settings["gold"]),
         "objects": Matching(**thresholds) if matched else None,
     }
     options = {name: settings.pop(name) for name in ReadingOptions.__annotations__}
@@ -185,6 +178,11 @@ def take_answers(settings: dict[str, Any]) -> Callable[[object], tuple[Answers, 
             return read_with_objects(readable, cast("ReadingOptions", options))
 
     return read
+
+
+def one_or_all(given: tuple[str, ...]) -> Any:
+    """What a repeatable option was given: the only one, a list of several, or None."""
+    return given[0] if len(given) == 1 else list(given) or None
 
 
 @contextmanager
@@ -228,9 +226,10 @@ def say_read(table: Answers) -> None:
 
 def stated_levels(support: tuple[float, ...] | str | None) -> tuple[float, ...] | None:
     """Return the noise variances that were stated; None where they are to be learned."""
-    if support == "nbi":
-        raise ConfigError("--support nbi is for --method bi; give numbers, or auto to learn them")
-    return None if support == "auto" or isinstance(support, str) else support
+    require(
+        support != "nbi", "--support nbi is for --method bi; give numbers, or auto to learn them"
+    )
+    return None if isinstance(support, str) else support
 
 
 def take_crowd(
@@ -267,13 +266,24 @@ def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
 
     given = {name: item for name, item in settings.items() if item is not None}
     parts, bounds = given.pop("noise", None), given.pop("bounds", None)
-    if bounds is not None and len(bounds) != 2:
-        raise ConfigError(f"bounds must be a lowest and a highest number, got {len(bounds)}")
+    if bounds is not None:
+        require(
+            len(bounds) == 2, f"bounds must be a lowest and a highest number, got {len(bounds)}"
+        )
     if parts is not None or (bounds is not None and method != "auto"):
         given["noise"] = Noise(bounds=bounds).learning(*(parts or ()))
     elif bounds is not None:
         given["bounds"] = bounds
     return make_estimator(method, given)
+
+
+def prepare(source: str, method: str, settings: dict[str, Any]) -> tuple[Answers, Estimator]:
+    """Read the answers and make the estimator, as the :data:`estimator_options` say."""
+    read = take_answers(settings)
+    estimator = build_estimator(method, settings)  # a mistake in an option shows at once
+    table, _ = read(source)
+    say_read(table)
+    return table, estimator
 
 
 def fit(estimator: Estimator, table: Answers) -> Result:
@@ -299,11 +309,16 @@ def print_data(
     from voxpop.data.tables import print_table
 
     if document is not None:
-        click.echo(json.dumps(document, indent=2))
+        print_json(document)
     elif sys.stdout.isatty():
         show(console())
     else:
         print_table(columns, sys.stdout)
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(document, indent=2))
 
 
 def write_data(columns: Mapping[str, Any], path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,13 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
     """
     from voxpop.data.read import long_columns
     from voxpop.data.tables import write_table
-    from voxpop.errors import ConfigError
+    from voxpop.errors import require
 
-    read = common.take_answers(options)
-    answers, objects = read(sources[0] if len(sources) == 1 else list(sources))
-    if workers is not None and objects is None:
-        raise ConfigError("--workers is about objects, and nothing was matched; add --objects")
+    answers, objects = common.take_answers(options)(common.one_or_all(sources))
+    require(
+        workers is None or objects is not None,
+        "--workers is about objects, and nothing was matched; add --objects",
+    )
     for note in answers.notes:
         common.say(note)
     write_table(long_columns(answers), out)
@@ -89,16 +89,15 @@ def export(
     from voxpop.data.formats import export_result, is_url, sniff, write_result
     from voxpop.data.formats.base import number
     from voxpop.data.read import read_by_worker
-    from voxpop.errors import ConfigError
+    from voxpop.errors import require
     from voxpop.results.result import Result
 
     loaded = Result.load(result)
     if is_url(out):
         common.say(f"wrote {write_result(loaded, out, prefix, existing)}")
         return
-    origin: Any = source[0] if len(source) == 1 else list(source) or None
-    if to is None and origin is None:
-        raise ConfigError("say what to write with --to, or name the export with --source")
+    origin = common.one_or_all(source)
+    require(bool(to or origin), "say what to write with --to, or name the export with --source")
     amounts = read_by_worker(bonuses, "amount") if bonuses else {}
     told = export_result(
         *(loaded, Path(out), to or sniff(origin), origin),
@@ -120,7 +119,7 @@ def formats(as_json: bool) -> None:
     from voxpop.data.formats import FORMATS, WRITERS
 
     if as_json:
-        click.echo(json.dumps({"read": FORMATS, "written": WRITERS}, indent=2))
+        common.print_json({"read": FORMATS, "written": WRITERS})
         return
     for title, listed in (("read (--from)", FORMATS), ("written (--to)", WRITERS)):
         click.echo(title)

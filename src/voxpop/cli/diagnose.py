@@ -41,12 +41,9 @@ def diagnose(
     from voxpop.results.diagnosis import diagnose as find_flags
     from voxpop.results.diagnosis.removing import effect_of_removing
 
-    read = common.take_answers(settings)
-    estimator = common.build_estimator(method, settings)
     if output is not None:
         require_folder(output)
-    table, _ = read(answers)
-    common.say_read(table)
+    table, estimator = common.prepare(answers, method, settings)
     result = common.fit(estimator, table)
     agreed, found = agreement(table), find_flags(table, result, error_rate=error_rate)
     common.say(agreed.summary())

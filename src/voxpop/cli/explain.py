@@ -29,10 +29,7 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
     from voxpop.results.explain import explain as explain_task
     from voxpop.results.prediction import find_id
 
-    read = common.take_answers(settings)
-    estimator = common.build_estimator(method, settings)
-    table, _ = read(answers)
-    common.say_read(table)
+    table, estimator = common.prepare(answers, method, settings)
     find_id(table.task_ids, task_id, "task")
     result = common.fit(estimator, table)
     common.say_result(result)

@@ -14,12 +14,12 @@ from voxpop.cli import common
 @common.answers_argument
 @click.option("-k", "k", default=20, help="How many answers to ask for.")
 @click.option("--tasks", help="File with a column of all task ids.  [default: those answered]")
-@click.option("--workers", help="Who is there: a file (worker, price, capacity), or ann,bob.")
-@click.option("--half-width", type=float, help="A task is done when its 95 % interval is ± this.")
-@click.option("--capacity", type=int, help="Maximum answers per worker, with those given.")
+@click.option("--workers", help="Available workers: a file (worker, price, capacity), or ann,bob.")
+@click.option("--half-width", type=float, help="Half-width of the 95 % interval of a done task.")
+@click.option("--capacity", type=int, help="Maximum answers per worker, counting those given.")
 @click.option("--per-worker", type=int, help="Maximum per worker now.  [default: even shares]")
 @click.option("--price", default=1.0, help="Price of one answer.")
-@click.option("--budget", type=float, help="Money that is left.")
+@click.option("--budget", type=float, help="Remaining budget.")
 @click.option("--least-gain", default=0.0, help="Minimum reduction of mean variance per cost.")
 @click.option("--pending", help="File of task and worker: pairs that were asked for already.")
 @click.option("--forbidden", help="File of task and worker: pairs never to ask for.")
@@ -37,7 +37,7 @@ def next_command(
     """List the answers to ask for next: those that reduce the expected error most per cost.
 
     Writes one row per answer: task, worker (empty: anyone), the expected reduction of the variance,
-    and why. Ends early when every task is done or the money is spent.
+    and why. Ends early when every task is done or the budget is spent.
 
     \b
         voxpop next answers.csv -k 20 --tasks tasks.csv

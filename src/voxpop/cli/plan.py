@@ -13,11 +13,11 @@ from voxpop.cli import common
 @click.command()
 @click.argument("pilot", required=False, type=click.Path(allow_dash=True))
 @click.option("--tasks", "n_tasks", type=int, required=True, help="Number of tasks to be answered.")
-@click.option("--dimension", default=1, help="Coordinates, without a PILOT.")
+@click.option("--dimension", default=1, help="Coordinates of an answer, if there is no PILOT.")
 @common.crowd_options
 @click.option("--rmse", type=float, help="Target: root mean squared error of a coordinate.")
 @click.option("--half-width", type=float, help="Target: mean half-width of the 95 % intervals.")
-@click.option("--budget", type=float, help="Money there is, instead of a target.")
+@click.option("--budget", type=float, help="Available budget, instead of a target.")
 @click.option("--capacity", default=20, help="Maximum answers per worker.")
 @click.option("--gold-questions", default=0, help="Maximum gold questions per worker.")
 @click.option("--price", default=1.0, help="Price of one answer.")

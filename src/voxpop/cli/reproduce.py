@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -32,17 +31,16 @@ def reproduce(
 
     Every instance has its own random numbers: a part gives the same figures as the whole. Finished
     instances are kept in the output folder: an interrupted run continues where it stopped, and
-    --full continues from --quick. A claim is OPEN if what it is about is not here. The exit status
-    is 1 if a claim failed.
+    --full continues from --quick. A claim is OPEN if it needs data or machines that are absent. The
+    exit status is 1 if a claim failed.
 
     \b
         voxpop reproduce fig1a -o paper
         voxpop reproduce all --quick --data ../shared/data
         voxpop reproduce all --full --data ../shared/data --jobs 8
     """
+    from voxpop.paper.experiments import FULL, QUICK, count
     from voxpop.paper.experiments import reproduce as run
-    from voxpop.paper.experiments.runner import FULL, QUICK
-    from voxpop.paper.experiments.verdicts import count
     from voxpop.present.terminal import counting, show_rows
 
     talk = common.console(stderr=True)
@@ -52,12 +50,11 @@ def reproduce(
         common.say(note)
     common.say(f"wrote {', '.join(path.name for path in found.files)} to {output}")
     if as_json:
-        lines = [vars(verdict) | {"verdict": verdict.word} for verdict in found.verdicts]
-        click.echo(json.dumps(lines, indent=2))
+        common.print_json([vars(verdict) | {"verdict": verdict.word} for verdict in found.verdicts])
     else:
         if sys.stdout.isatty() and parts != ("claims",):
-            for sheet in found.sheets:
-                show_rows(sheet.title, sheet.columns, common.console())
+            for title, table in found.sheets.items():
+                show_rows(title, table.to_dict("list"), common.console())
         for verdict in found.verdicts:
             click.echo(f"{verdict.word}\t{verdict.name}\t{verdict.measured}\t[{verdict.margin}]")
     if found.verdicts:

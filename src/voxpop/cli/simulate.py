@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ from voxpop.cli import common
 @click.option("--tasks", "n_tasks", default=200, help="Number of tasks.")
 @click.option("--per-task", default=5, help="Answers per task.")
 @click.option("--per-worker", default=5, help="Answers per worker.")
-@click.option("--support", default="10,100,1000", callback=common.numbers, help="Noise variances.")
-@click.option("--weights", callback=common.numbers, help="Share at each.  [default: equal]")
+@click.option(
+    "--support", default="10,100,1000", callback=common.numbers(), help="Noise variances."
+)
+@click.option("--weights", callback=common.numbers(), help="Their shares.  [default: equal]")
 @click.option("--dimension", default=1, help="Coordinates of an answer.")
 @click.option("--prior-mean", default=0.0, help="Prior mean of the truths.")
 @click.option("--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]")
@@ -39,13 +40,10 @@ def simulate(
 
     if stated["prior_variance"] is None:
         stated["prior_variance"] = np.inf
-    model = Model(**stated)
     rng = np.random.default_rng(seed)
-    crowd = draw(model, assign_regular(n_tasks, per_task, per_worker, rng), rng)
-    folder = crowd.save(output)
-    common.say(
-        f"wrote {crowd.answers.n_edges} answers of {crowd.answers.n_workers} workers to {folder}"
-    )
+    crowd = draw(Model(**stated), assign_regular(n_tasks, per_task, per_worker, rng), rng)
+    folder, drawn = crowd.save(output), crowd.answers
+    common.say(f"wrote {drawn.n_edges} answers of {drawn.n_workers} workers to {folder}")
 
 
 @click.command()
@@ -68,13 +66,13 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
         "on each.\n30 % are experts (sd 3), 50 % fair (sd 10), and 20 % spammers (sd 71). "
         "Nobody knows who is who."
     )
-    contestants = compare(crowd, demo_methods(crowd))
+    runs = compare(crowd, demo_methods(crowd))
     if as_json:
-        scores = {c.label: c.score.to_dict() | {"seconds": c.seconds} for c in contestants}
-        click.echo(json.dumps(scores, indent=2))
+        scores = {run.label: run.score.to_dict() | {"seconds": run.seconds} for run in runs}
+        common.print_json(scores)
         return
-    show_methods(contestants, common.console())
-    mse = {c.label: c.score.mse for c in contestants}
+    show_methods(runs, common.console())
+    mse = {run.label: run.score.mse for run in runs}
     gain = mse["average"] / mse["auto"]
     common.say(
         f"Learning who to trust divides the error of the average by {gain:.1f}. "

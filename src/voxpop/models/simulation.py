@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.read import long_columns
 from voxpop.data.tables import make_folder, write_table
 from voxpop.errors import require
 from voxpop.models.model import Model
@@ -39,20 +40,13 @@ class Simulation:
 
     def save(self, directory: str | Path) -> Path:
         """Write ``answers.csv``, ``truth.csv`` and ``workers.csv``."""
-        folder, a = Path(directory), self.answers
+        folder, answers = Path(directory), self.answers
         make_folder(folder)
-        write_table(
-            {"task": a.task_ids[a.task], "worker": a.worker_ids[a.worker]}
-            | {name: a.value[:, j] for j, name in enumerate(a.value_names)},
-            folder / "answers.csv",
-        )
-        write_table(
-            {"task": a.task_ids} | {name: self.truth[:, j] for j, name in enumerate(a.value_names)},
-            folder / "truth.csv",
-        )
-        write_table(
-            {"worker": a.worker_ids, "variance": self.worker_variance}, folder / "workers.csv"
-        )
+        truth = dict(zip(answers.value_names, self.truth.T, strict=True))
+        workers = {"worker": answers.worker_ids, "variance": self.worker_variance}
+        write_table(long_columns(answers), folder / "answers.csv")
+        write_table({"task": answers.task_ids, **truth}, folder / "truth.csv")
+        write_table(workers, folder / "workers.csv")
         return folder
 
 
@@ -108,8 +102,6 @@ def made_up_ids(letter: str, n: int) -> np.ndarray[tuple[int], np.dtype[np.objec
 
 
 def _names(dimension: int) -> tuple[str, ...]:
-    if dimension == 1:
-        return ("value",)
-    if dimension <= 3:
-        return ("x", "y", "z")[:dimension]
-    return tuple(f"value_{j + 1}" for j in range(dimension))
+    if dimension > 3:
+        return tuple(f"value_{j + 1}" for j in range(dimension))
+    return ("value",) if dimension == 1 else ("x", "y", "z")[:dimension]

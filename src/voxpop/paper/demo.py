@@ -9,12 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxpop.collect.assignment.random_graphs import assign_regular
-from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator
-from voxpop.estimators.baselines.averages import Average, Median
-from voxpop.estimators.baselines.nbi import NBI
-from voxpop.estimators.bi.bi import BI
-from voxpop.estimators.bounds.oracles import StrongOracle
+from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import Simulation, simulate
 from voxpop.results.metrics import Score, score
@@ -42,15 +38,14 @@ def demo_crowd(n_tasks: int, per_task: int, per_worker: int, seed: int) -> Simul
 
 def demo_methods(crowd: Simulation) -> dict[str, Estimator]:
     """Every method that can run on a crowd of this size, the oracle last."""
+    levels = {"support": DEMO_MODEL.support, "weights": DEMO_MODEL.weights}
     return {
-        "average": Average(),
-        "median": Median(),
-        "nbi": NBI(),
-        "bi, levels from nbi": BI(support="nbi"),
-        "bi, levels learned": BI(),
-        "auto": Auto(),
-        "bi, levels known": BI(support=DEMO_MODEL.support, weights=DEMO_MODEL.weights),
-        "strong oracle": StrongOracle(variances=crowd.variances),
+        **{name: make_estimator(name) for name in ("average", "median", "nbi")},
+        "bi, levels from nbi": make_estimator("bi", {"support": "nbi"}),
+        "bi, levels learned": make_estimator("bi"),
+        "auto": make_estimator("auto"),
+        "bi, levels known": make_estimator("bi", levels),
+        "strong oracle": make_estimator("strong-oracle", {"variances": crowd.variances}),
     }
 
 

@@ -7,6 +7,7 @@ Every function returns the matplotlib Axes it drew on. New axes belong to a figu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,9 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.collect.planning.plan import CRITERION_NAMES, Option, Plan
 from voxpop.data.answers import Answers
+from voxpop.data.files import replacing
 from voxpop.data.objects import SHAPE_NAMES
-from voxpop.errors import DataError, require
-from voxpop.present.drawing import BLUE, GREY, ORANGE, new_axes
+from voxpop.errors import ConfigError, DataError, require
 from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.audit import Audit
 from voxpop.results.prediction import find_id
@@ -24,7 +25,10 @@ from voxpop.results.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+# Results, highlights, and references to compare with.
+BLUE, ORANGE, GREY = "#1f5fa8", "#d9480f", "0.55"
 # The most rows whose names are readable, and the number of tasks shown by default.
 _MOST_NAMES = 40
 _FEW_TASKS = 25
@@ -139,8 +143,7 @@ def plot_pit(result: Result, ax: Axes | None = None, *, bins: int = 20) -> Axes:
     ax = ax or new_axes(5.0, 3.5)
     ax.bar(np.arange(bins) / bins, shares, 1 / bins, align="edge", color=BLUE, edgecolor="white")
     ax.axhline(1.0, color=GREY, linestyle=":", label="calibrated")
-    ax.set(xlabel="PIT of left-out answers", ylabel="answers / expected")
-    ax.set(xlim=(0, 1))
+    ax.set(xlabel="PIT of left-out answers", ylabel="answers / expected", xlim=(0, 1))
     return _legend(ax)
 
 
@@ -188,27 +191,20 @@ def plot_budget(plan: Plan, ax: Axes | None = None) -> Axes:
     cost = np.array([o.cost for o in rows])
     accuracy = np.array([o.accuracy(name) for o in rows])
     error = np.array([o.error(name) for o in rows])
-    root = np.sqrt(plan.model.dimension)
     if name == "rmse":
         # Neither of the two has any use for gold questions.
         plain = sorted((o for o in plan.options if not o.gold), key=lambda o: o.cost)
+        squares = [(o.prediction.average_mse, o.prediction.oracle_mse) for o in plain]
+        average, oracle = np.sqrt(squares).T / np.sqrt(plan.model.dimension)
         money = [o.cost for o in plain]
-        average = [np.sqrt(o.prediction.average_mse) / root for o in plain]
-        oracle = [np.sqrt(o.prediction.oracle_mse) / root for o in plain]
         ax.plot(money, average, color=GREY, linestyle="--", label="plain average")
         ax.plot(money, oracle, color=GREY, linestyle=":", label="oracle: all noise known")
     ax.fill_between(cost, accuracy - 2 * error, accuracy + 2 * error, color=BLUE, alpha=0.15)
     ax.plot(cost, accuracy, color=BLUE, marker="o", markersize=4, label="voxpop (± 2 errors)")
     for option in _labelled(rows):
         gold = f" + {option.gold} gold" if option.gold else ""
-        ax.annotate(
-            f"{option.per_task:.3g}{gold}",
-            (option.cost, option.accuracy(name)),
-            xytext=(3, 5),
-            textcoords="offset points",
-            fontsize=8,
-            color=BLUE,
-        )
+        text, at = f"{option.per_task:.3g}{gold}", (option.cost, option.accuracy(name))
+        ax.annotate(text, at, (3, 5), textcoords="offset points", fontsize=8, color=BLUE)
     if plan.chosen is not None:
         at = (plan.chosen.cost, plan.chosen.accuracy(name))
         ax.plot(*at, marker="o", markersize=11, color=ORANGE, fillstyle="none", zorder=5)
@@ -223,18 +219,16 @@ def plot_budget(plan: Plan, ax: Axes | None = None) -> Axes:
     ax.tick_params(labelsize=8)
     ax.tick_params(which="minor", labelsize=7)
     ax.grid(which="both", alpha=0.2)
-    ax.legend(fontsize=8, frameon=False)
-    return ax
+    return _legend(ax)
 
 
-def _labelled(rows: tuple[Option, ...]) -> tuple[Option, ...]:
+def _labelled(rows: tuple[Option, ...]) -> list[Option]:
     """Leave out labels where points crowd: a point needs a twenty-fifth of the width."""
-    kept: list[Option] = []
-    width = rows[-1].cost - rows[0].cost
-    for option in rows:
-        if not kept or option.cost - kept[-1].cost >= width / 25:
+    kept = list(rows[:1])
+    for option in rows[1:]:
+        if option.cost - kept[-1].cost >= (rows[-1].cost - rows[0].cost) / 25:
             kept.append(option)
-    return tuple(kept)
+    return kept
 
 
 def plot_box(answers: Answers, result: Result, task: object, ax: Axes | None = None) -> Axes:
@@ -276,6 +270,30 @@ def plot_box(answers: Answers, result: Result, task: object, ax: Axes | None = N
     if not ax.yaxis_inverted():
         ax.invert_yaxis()
     return _legend(ax, beside=True)
+
+
+def new_axes(width: float = 7.0, height: float = 4.5) -> Axes:
+    """Axes in a new figure.
+
+    Made by Figure, not pyplot: there is no window, no backend to choose, nothing to close.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("a plot needs matplotlib: pip install 'voxpop[plots]'") from None
+    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def save_figure(figure: Figure | Any, path: str | Path) -> Path:
+    """Write a figure as PNG, SVG or PDF; an older file is replaced only when it is complete."""
+    place = Path(path)
+    require(
+        place.suffix in (".png", ".svg", ".pdf"),
+        f"a plot is a .png, .svg or .pdf file, got {place.name!r}",
+    )
+    with replacing(place) as temporary:
+        figure.savefig(temporary, dpi=150)
+    return place
 
 
 def _coordinate(result: Result, name: str | None) -> int:

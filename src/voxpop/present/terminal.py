@@ -77,7 +77,7 @@ def show_methods(runs: Sequence[MethodRun], console: Console) -> None:
 
 
 def show_rows(
-    title: str, columns: Mapping[str, Any], console: Console, rows: Sequence[int] | None = None
+    title: str, columns: Mapping[Any, Any], console: Console, rows: Sequence[int] | None = None
 ) -> None:
     """Print some rows of a table, or all."""
     table = Table(title=title, title_justify="left")
@@ -125,11 +125,8 @@ def show_explanation(explanation: Explanation, console: Console) -> None:
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[OnSweep | None]:
+def progress(console: Console) -> Iterator[OnSweep]:
     """Show sweeps, their change and the time left on a terminal, and nothing elsewhere."""
-    if not console.is_terminal:
-        yield None
-        return
     with _bar(console) as bar:
         shown = bar.add_task("aggregating", total=1.0)
         highest = 0.0
@@ -151,43 +148,32 @@ def progress(console: Console) -> Iterator[OnSweep | None]:
 
 
 @contextmanager
-def planning(console: Console) -> Iterator[Callable[[Option], None] | None]:
+def planning(console: Console) -> Iterator[Callable[[Option], None]]:
     """Show on a terminal which option was predicted last, and nothing elsewhere."""
-    if not console.is_terminal:
-        yield None
-        return
     with console.status("predicting errors") as status:
-
-        def on_option(option: Option) -> None:
-            rmse = option.prediction.rmse
-            status.update(f"{option.per_task:.3g} answers per task: RMSE {rmse:.4g}")
-
-        yield on_option
+        yield lambda option: status.update(
+            f"{option.per_task:.3g} answers per task: RMSE {option.prediction.rmse:.4g}"
+        )
 
 
 @contextmanager
 def counting(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     """Show how many instances are done: a bar on a terminal, elsewhere one line at the end."""
-    if not console.is_terminal:
-
-        def line(what: str, done: int, total: int) -> None:
-            if done == total:
-                console.print(f"{what}: {total} instances")
-
-        yield line
-        return
     with _bar(console) as bar:
         shown = bar.add_task("starting", total=1)
 
         def update(what: str, done: int, total: int) -> None:
             bar.update(shown, completed=done, total=total, description=f"{what}: {done} of {total}")
+            if done == total and bar.disable:
+                console.print(f"{what}: {total} instances")
 
         yield update
 
 
 def _bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True)
+    quiet = not console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=quiet)
 
 
 def _without(columns: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:

@@ -183,8 +183,7 @@ class Plan:
 
     def plot(self, path: str | Path) -> Path:
         """Plot the frontier to a PNG, SVG or PDF file, with the average and the oracle."""
-        from voxpop.present.drawing import save_figure
-        from voxpop.present.plots import plot_budget
+        from voxpop.present.plots import plot_budget, save_figure
 
         return save_figure(plot_budget(self).figure, path)
 

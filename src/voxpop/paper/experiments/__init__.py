@@ -11,9 +11,10 @@ import pandas as pd
 
 from voxpop.data.tables import make_folder, replacing, write_table
 from voxpop.paper.experiments.cells import DETECTOR
-from voxpop.paper.experiments.claims import judge
+from voxpop.paper.experiments.claims import Verdict, count, judge
+from voxpop.paper.experiments.crowds import EXAMPLE_RUN, FIGURES, TABLE1, TABLE2
 from voxpop.paper.experiments.learning import LEARNING
-from voxpop.paper.experiments.report import Sheet, claims_sheet, draw_figures, sheets
+from voxpop.paper.experiments.report import claims_sheet, draw_figures, markdown, sheets
 from voxpop.paper.experiments.runner import (
     FULL,
     QUICK,
@@ -23,9 +24,6 @@ from voxpop.paper.experiments.runner import (
     open_pool,
     run_experiment,
 )
-from voxpop.paper.experiments.synthetic import EXAMPLE_RUN, FIGURES
-from voxpop.paper.experiments.tables import TABLE1, TABLE2
-from voxpop.paper.experiments.verdicts import Verdict, count
 
 _ALL = [*FIGURES, EXAMPLE_RUN, TABLE1, TABLE2, *LEARNING, DETECTOR]
 PARTS: dict[str, list[Experiment]] = {
@@ -48,7 +46,7 @@ _DATA_SETS = {
 class Reproduction:
     """Tables for people, claims with their verdicts, what was not run and why, files written."""
 
-    sheets: list[Sheet]
+    sheets: dict[str, pd.DataFrame]
     verdicts: list[Verdict]
     notes: list[str]
     files: list[Path]
@@ -95,7 +93,8 @@ def reproduce(
     with replacing(files[-1]) as temporary:
         summary = [f"voxpop reproduce, {effort.name}: {len(frames)} experiments\n"]
         summary += [f"- {note}\n" for note in notes]
-        summary += [sheet.markdown() for sheet in (*tables, claims_sheet(verdicts))]
+        shown = {**tables, "Claims of the paper": claims_sheet(verdicts)}
+        summary += [markdown(title, table) for title, table in shown.items()]
         temporary.write_text("\n".join([*summary, f"{count(verdicts)}\n"]))
     return Reproduction(sheets=tables, verdicts=verdicts, notes=notes, files=files)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.objects import iou
@@ -112,30 +113,20 @@ def average_precision(correct: Sequence[bool], n_true: int) -> float:
 
 
 def match_detections(
-    found: Sequence[ImageObjects], truth: Sequence[ImageObjects], category: int, threshold: float
-) -> tuple[list[bool], list[float]]:
-    """Whether each detection of a category is correct, by descending score, and its IoU.
+    found: Sequence[ImageObjects], truth: Sequence[ImageObjects], category: int
+) -> pd.DataFrame:
+    """Image, true object and IoU of each detection of a category, by descending score.
 
-    It is correct if its IoU with the true object it overlaps most reaches the threshold, and no
-    detection with a higher score has claimed that object (the rule of PASCAL VOC).
+    A detection claims the true object that it overlaps most; it has IoU 0 where there is none.
     """
-    claims: list[tuple[float, int, int, float]] = []  # score, image, object, IoU
-    for number, (some, true) in enumerate(zip(found, truth, strict=True)):
+    parts = []
+    for image, (some, true) in enumerate(zip(found, truth, strict=True)):
         (box, score), (true_box, _) = some.of(category), true.of(category)
-        if not len(true_box):
-            claims += [(float(s), number, -1, 0.0) for s in score]
-            continue
-        for s, row in zip(score.tolist(), iou(box, true_box), strict=True):
-            claims.append((s, number, int(row.argmax()), float(row.max())))
-    claims.sort(key=lambda claim: -claim[0])
-    taken: set[tuple[int, int]] = set()
-    correct = []
-    for _, number, target, shared in claims:
-        good = shared >= threshold and (number, target) not in taken
-        correct.append(good)
-        if good:
-            taken.add((number, target))
-    return correct, [shared for *_, shared in claims]
+        shared = np.hstack([np.zeros((len(box), 1)), iou(box, true_box)])
+        about = {"image": image, "object": shared.argmax(axis=1), "iou": shared.max(axis=1)}
+        parts.append(pd.DataFrame({"score": score, **about}))
+    claims = pd.concat(parts, ignore_index=True)
+    return claims.sort_values("score", ascending=False, kind="stable")
 
 
 def detection_scores(
@@ -143,25 +134,27 @@ def detection_scores(
 ) -> dict[str, float]:
     """Mean average precision at IoU 0.5, at 0.75 and over all thresholds, and the mean overlap.
 
-    ``overlap`` is the mean IoU of the detections that are correct at 0.5, the paper's second
-    measure. Categories without a true object are left out.
+    A detection is correct if its IoU reaches the threshold and no such detection with a higher
+    score has claimed the same object (the rule of PASCAL VOC). ``overlap`` is the mean IoU of the
+    detections that are correct at 0.5, the paper's second measure. Categories without a true object
+    are left out.
     """
-    n_true = {c: sum(int((p.category == c).sum()) for p in truth) for c in categories}
-    present = [category for category in categories if n_true[category]]
-    precision = np.zeros((len(present), len(THRESHOLDS)))
+    precision: dict[str, list[float]] = {}
     shares: list[float] = []
-    for row, category in enumerate(present):
-        for column, threshold in enumerate(THRESHOLDS):
-            correct, shared = match_detections(found, truth, category, threshold)
-            precision[row, column] = average_precision(correct, n_true[category])
+    for category, name in categories.items():
+        n_true = sum(int((objects.category == category).sum()) for objects in truth)
+        if not n_true:
+            continue
+        claims = match_detections(found, truth, category)
+        precision[name] = []
+        for threshold in THRESHOLDS:
+            first = claims[claims["iou"] >= threshold].drop_duplicates(["image", "object"])
+            correct = claims.index.isin(first.index)
+            precision[name].append(average_precision(correct.tolist(), n_true))
             if threshold == 0.5:
-                shares += [s for s, good in zip(shared, correct, strict=True) if good]
-    at = dict(zip(THRESHOLDS, precision.T, strict=True))
-    scores = {
-        "map50": float(at[0.5].mean()),
-        "map75": float(at[0.75].mean()),
-        "map": float(precision.mean()),
-        "overlap": float(np.mean(shares)) if shares else 0.0,
-    }
-    by_category = zip(present, at[0.5].tolist(), strict=True)
-    return scores | {f"ap50_{categories[category]}": score for category, score in by_category}
+                shares += first["iou"].tolist()
+    table = np.array(list(precision.values()))
+    mean = dict(zip(THRESHOLDS, table.mean(axis=0).tolist(), strict=True))
+    scores = {"map50": mean[0.5], "map75": mean[0.75], "map": float(table.mean())}
+    scores["overlap"] = float(np.mean(shares)) if shares else 0.0
+    return scores | {f"ap50_{name}": row[0] for name, row in precision.items()}

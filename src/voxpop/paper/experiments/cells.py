@@ -24,10 +24,15 @@ from voxpop.paper.experiments.boxes import (
     detection_scores,
     labelled,
 )
+from voxpop.paper.experiments.crowds import (
+    BOX_COLUMNS,
+    assign_images,
+    find_file,
+    paper_methods,
+    voc_model,
+)
 from voxpop.paper.experiments.detector import Pixels, Recipe, train
 from voxpop.paper.experiments.runner import FULL, Effort, Experiment, Row, Setting
-from voxpop.paper.experiments.synthetic import paper_methods
-from voxpop.paper.experiments.tables import BOX_COLUMNS, assign_images, find_file, voc_model
 
 # mAP and Overlap of SSD; the error of its labels is in PAPER_TABLE2.
 PAPER_TABLE3 = {

@@ -1,9 +1,7 @@
-"""The paper's claims: the statement, the margin that confirms it, and the test of the margin.
+"""The tests of the paper's claims: what the tables of the experiments say of ``claims.toml``.
 
-Margins are drawn from the paper's words and were written down before the figures were seen (for
-tables 1 and 2, after a single draw; that of the reviews was changed later: see the page "The
-paper, reproduced"). A claim about data or machines that are not here stays open, with what was
-measured on a stand-in beside it: an emulation neither confirms nor refutes it.
+A claim about data or machines that are not here stays open, with what was measured on a stand-in
+beside it: an emulation neither confirms nor refutes it.
 
 "se" is the standard error over instances, of paired differences where two methods ran on the same
 instance.
@@ -11,7 +9,10 @@ instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
@@ -21,35 +22,70 @@ from scipy.stats import linregress
 
 from voxpop.models.theory import mse_given
 from voxpop.paper.experiments.cells import PAPER_TABLE3
-from voxpop.paper.experiments.learning import WITH_TRUTH
-from voxpop.paper.experiments.synthetic import (
+from voxpop.paper.experiments.crowds import (
     EXAMPLE,
     EXAMPLE_PER_TASK,
     FORMULAS,
     METHODS,
     PANELS,
+    PAPER_TABLE2,
     paper_model,
 )
-from voxpop.paper.experiments.tables import PAPER_TABLE2
-from voxpop.paper.experiments.verdicts import Claim, Frames, Outcome, Test, Verdict
+from voxpop.paper.experiments.learning import WITH_TRUTH
 
-CLAIMS: list[Claim] = []
-"""All claims, in the order of the paper."""
+Frames = Mapping[str, pd.DataFrame]
+"""The tidy table of each experiment that was run."""
+Outcome = tuple[bool | None, str]
+"""Whether the margin is kept (None: that cannot be settled here), and what was measured."""
+
+CLAIMS: dict[str, dict[str, Any]] = tomllib.loads(
+    files("voxpop.paper.experiments").joinpath("claims.toml").read_text("utf-8")
+)
+"""Statement, margin and needed experiments of each claim, in the order of the paper."""
+_TESTS: dict[str, Callable[[Frames], Outcome]] = {}
 
 
-def _claim(name: str, claim: str, margin: str, *needs: str) -> Callable[[Test], Test]:
-    """Make the function below the test of a claim."""
+@dataclass(frozen=True)
+class Verdict:
+    """One claim with what was measured; ``passed`` is None where that cannot settle it."""
 
-    def register(test: Test) -> Test:
-        CLAIMS.append(Claim(name, claim, margin, needs, test))
-        return test
+    name: str
+    claim: str
+    margin: str
+    measured: str
+    passed: bool | None
 
-    return register
+    @property
+    def word(self) -> str:
+        """PASS, FAIL or OPEN."""
+        return {True: "PASS", False: "FAIL", None: "OPEN"}[self.passed]
 
 
 def judge(frames: Frames, asked: Collection[str]) -> list[Verdict]:
     """Judge the claims that need only the experiments that were asked for."""
-    return [claim.judge(frames) for claim in CLAIMS if set(claim.needs) <= set(asked)]
+    verdicts = []
+    for name, about in CLAIMS.items():
+        if not set(about["needs"]) <= set(asked):
+            continue
+        absent = [need for need in about["needs"] if need not in frames]
+        passed, measured = None, f"not run: needs {', '.join(absent)}"
+        if not absent:
+            passed, measured = _TESTS[name]({need: frames[need] for need in about["needs"]})
+        kept = None if passed is None else bool(passed)
+        verdicts.append(Verdict(name, about["claim"], about["margin"], measured, kept))
+    return verdicts
+
+
+def count(verdicts: Collection[Verdict]) -> str:
+    """Say how many claims passed, failed and are open."""
+    words = [verdict.word for verdict in verdicts]
+    numbers = ", ".join(f"{words.count(word)} {word}" for word in ("PASS", "FAIL", "OPEN"))
+    return f"{len(words)} claims: {numbers}"
+
+
+def _test(name: str) -> Callable[..., Any]:
+    """Make the function below the test of a claim; it gets the tables that the claim needs."""
+    return lambda test: _TESTS.setdefault(name, test)
 
 
 # ---- Figure 1 and section 3.2: errors by setting and instance, in a column per method -----------
@@ -57,11 +93,16 @@ def judge(frames: Frames, asked: Collection[str]) -> list[Verdict]:
 _SETTING = ["experiment", "per_task", "per_worker"]
 
 
-def _errors(frames: Frames, *figures: str, least: int = 1) -> Any:
+def _errors(frames: Frames, least: int = 1) -> Any:
     """Errors of all instances with l and r of at least so much."""
-    rows = pd.concat([frames[figure] for figure in figures])
+    rows = pd.concat(frames.values())
     rows = rows[(rows["per_task"] >= least) & (rows["per_worker"] >= least)]
     return rows.pivot(index=[*_SETTING, "instance"], columns="method", values="mse")
+
+
+def _means(rows: pd.DataFrame) -> Any:
+    """Mean error over l, in a column per method."""
+    return rows.groupby(["per_task", "method"])["mse"].mean().unstack()
 
 
 def _se(values: Any) -> Any:
@@ -86,9 +127,10 @@ def _ratio(mse: Any, above: str, below: str) -> tuple[Any, Any]:
 def _from_formula(mse: Any, method: str) -> Any:
     """Distance of the mean error from its formula in each setting, in standard errors."""
     errors = mse[method].groupby(_SETTING)
-    models = {figure: paper_model(panel.support) for figure, panel in PANELS.items()}
-    settings = errors.mean().index
-    expected = [FORMULAS[method](models[figure], per_task) for figure, per_task, _ in settings]
+    expected = [
+        FORMULAS[method](paper_model(PANELS[figure].support), per_task)
+        for figure, per_task, _ in errors.mean().index
+    ]
     return (errors.mean() - expected).abs() / _se(errors)
 
 
@@ -96,27 +138,16 @@ def _where(setting: Any) -> str:
     return "{}, l = {}, r = {}".format(*setting)
 
 
-@_claim(
-    "bi-near-weak-oracle",
-    "for all (l, r) BI closely achieves the fundamental limit of Weak-Oracle",
-    "BI / Weak-Oracle <= 1.05 (+ 2 se) in every setting",
-    *PANELS,
-)
+@_test("bi-near-weak-oracle")
 def _near_weak(frames: Frames) -> Outcome:
-    ratio, se = _ratio(_errors(frames, *PANELS), "bi", "weak-oracle")
+    ratio, se = _ratio(_errors(frames), "bi", "weak-oracle")
     text = f"BI / Weak-Oracle {ratio.mean():.3f} on average, at most {ratio.max():.3f} "
     return (ratio - 2 * se <= 1.05).all(), f"{text}({_where(ratio.idxmax())})"
 
 
-@_claim(
-    "weak-oracle-between",
-    "Weak-Oracle lies between BI and Strong-Oracle",
-    "both differences >= 0 (- 3 se) in every setting",
-    *PANELS,
-)
+@_test("weak-oracle-between")
 def _between(frames: Frames) -> Outcome:
-    mse = _errors(frames, *PANELS)
-    steps = {f"{a} less {b}": _gap(mse, a, b) for a, b in pairwise(METHODS[2:])}
+    steps = {f"{a} less {b}": _gap(_errors(frames), a, b) for a, b in pairwise(METHODS[2:])}
     gap, se = (pd.concat({name: step[i] for name, step in steps.items()}) for i in (0, 1))
     right = gap >= -3 * se - 1e-9
     step, *setting = lowest = (gap / se).idxmin()
@@ -124,30 +155,20 @@ def _between(frames: Frames) -> Outcome:
     return right.all(), f"{text}{se[lowest]:.2g} ({step}, {_where(setting)})"
 
 
-@_claim(
-    "weak-oracle-tighter",
-    "Weak-Oracle is a tighter limit than Strong-Oracle where workers are hard to identify",
-    "Weak - Strong > 3 se for r <= 3",
-    *("fig1a", "fig1b"),
-)
+@_test("weak-oracle-tighter")
 def _tighter(frames: Frames) -> Outcome:
-    mse = _errors(frames, "fig1a", "fig1b").query("per_worker <= 3")
+    mse = _errors(frames).query("per_worker <= 3")
     gap, se = _gap(mse, "weak-oracle", "strong-oracle")
     ratio, _ = _ratio(mse, "weak-oracle", "strong-oracle")
     text = f"Weak / Strong from {ratio.min():.2f} to {ratio.max():.2f} for r <= 3"
     return (gap > 3 * se).all(), text
 
 
-@_claim(
-    "gap-exponential-in-r",
-    "the gap between BI and Strong-Oracle diminishes exponentially with r",
-    "log gap falls on a line in r, R² >= 0.9, over all r with a gap above 2 se",
-    *("fig1a", "fig1b"),
-)
+@_test("gap-exponential-in-r")
 def _exponential(frames: Frames) -> Outcome:
     good, texts = True, []
-    for figure in ("fig1a", "fig1b"):
-        gap, se = _gap(_errors(frames, figure), "bi", "strong-oracle")
+    for figure in frames:
+        gap, se = _gap(_errors({figure: frames[figure]}), "bi", "strong-oracle")
         kept = gap[gap > 2 * se]
         if len(kept) < 4:
             return False, f"{figure}: only {len(kept)} gaps above 2 se"
@@ -159,51 +180,31 @@ def _exponential(frames: Frames) -> Outcome:
     return good, "; ".join(texts)
 
 
-@_claim(
-    "strong-oracle-without-r",
-    "the limit of Strong-Oracle does not change with r",
-    "within 4 se of the formula at every r",
-    *("fig1a", "fig1b"),
-)
+@_test("strong-oracle-without-r")
 def _strong_constant(frames: Frames) -> Outcome:
-    off = _from_formula(_errors(frames, "fig1a", "fig1b"), "strong-oracle")
+    off = _from_formula(_errors(frames), "strong-oracle")
     text = f"at most {off.max():.1f} se from the value without r ({_where(off.idxmax())})"
     return off.max() <= 4, text
 
 
-@_claim(
-    "nbi-constant-gap",
-    "NBI has a small constant gap to BI",
-    "1 <= NBI / BI <= 2 (± 2 se) wherever l >= 3, r >= 3",
-    *PANELS,
-)
+@_test("nbi-constant-gap")
 def _nbi_factor(frames: Frames) -> Outcome:
-    ratio, se = _ratio(_errors(frames, *PANELS, least=3), "nbi", "bi")
+    ratio, se = _ratio(_errors(frames, least=3), "nbi", "bi")
     text = f"NBI / BI from {ratio.min():.2f} to {ratio.max():.2f} ({_where(ratio.idxmax())}), "
     good = (ratio + 2 * se >= 1) & (ratio - 2 * se <= 2)
     return good.all(), f"{text}median {ratio.median():.2f}"
 
 
-@_claim(
-    "average-far-off",
-    "Average shows a significant loss compared to BI or even NBI",
-    "Average / BI >= 2 wherever l >= 3, r >= 3",
-    *PANELS,
-)
+@_test("average-far-off")
 def _average_far(frames: Frames) -> Outcome:
-    ratio, _ = _ratio(_errors(frames, *PANELS, least=3), "average", "bi")
+    ratio, _ = _ratio(_errors(frames, least=3), "average", "bi")
     text = f"Average / BI from {ratio.min():.1f} ({_where(ratio.idxmin())}) to {ratio.max():.1f}"
     return ratio.min() >= 2, text
 
 
-@_claim(
-    "below-100",
-    "MSE < 100 with S_small, r = 5: BI and NBI need l >= 3, Average l >= 9",
-    "exactly these l among odd ones",
-    "fig1c",
-)
+@_test("below-100")
 def _below_100(frames: Frames) -> Outcome:
-    mean = _errors(frames, "fig1c").groupby("per_task").mean()
+    mean = _means(frames["fig1c"])
     bi, nbi, average = first = [
         next(iter(mean.index[mean[m] < 100]), None) for m in ("bi", "nbi", "average")
     ]
@@ -213,59 +214,37 @@ def _below_100(frames: Frames) -> Outcome:
     return first == [3, 3, 9], text
 
 
-@_claim(
-    "robust-to-spammers",
-    "BI and NBI sustain good performance with S_large, Average degenerates",
-    "MSE grows at most 2-fold for BI and NBI, at least 4-fold for Average, l >= 5",
-    *("fig1c", "fig1d"),
-)
+@_test("robust-to-spammers")
 def _spammers(frames: Frames) -> Outcome:
-    small, large = (
-        _errors(frames, figure).groupby("per_task").mean() for figure in ("fig1c", "fig1d")
-    )
-    growth = (large / small).loc[5:, ["average", "nbi", "bi"]]
+    growth = _means(frames["fig1d"]) / _means(frames["fig1c"])
+    growth = growth.loc[5:, ["average", "nbi", "bi"]]
     least, most = growth.min(), growth.max()
     texts = [f"{m} {least[m]:.2f} to {most[m]:.2f}" for m in growth]
     good = least["average"] >= 4 and max(most["bi"], most["nbi"]) <= 2
     return good, f"S_large / S_small at l >= 5: {', '.join(texts)}"
 
 
-@_claim(
-    "falls-with-l",
-    "increasing l reduces the MSE of all algorithms, with exponents of their own",
-    "falls at every step of l for all five, faster for BI than for Average",
-    *("fig1c", "fig1d"),
-)
+@_test("falls-with-l")
 def _falls_with_l(frames: Frames) -> Outcome:
     good, texts = True, []
-    for figure in ("fig1c", "fig1d"):
-        mean = _errors(frames, figure).groupby("per_task").mean()
+    for figure, rows in frames.items():
+        mean = _means(rows)
         slope = {m: linregress(mean.index, np.log(mean[m])).slope for m in METHODS}
         good &= (mean.diff()[1:] < 0).all(axis=None) and slope["bi"] < slope["average"]
         texts.append(f"{figure}: " + ", ".join(f"{m} {rate:.2f}" for m, rate in slope.items()))
     return good, "slopes of log MSE over l, " + "; ".join(texts)
 
 
-@_claim(
-    "formulas",
-    "MSE of Average and of the oracle as in section 3.2 (arithmetic, harmonic mean)",
-    "within 4 se in every setting",
-    *PANELS,
-)
+@_test("formulas")
 def _formulas(frames: Frames) -> Outcome:
-    mse = _errors(frames, *PANELS)
+    mse = _errors(frames)
     off = pd.concat({m: _from_formula(mse, m) for m in FORMULAS})
     method, *setting = off.idxmax()
     text = f"at most {off.max():.1f} se off in {len(off)} comparisons ({method}, {_where(setting)})"
     return off.max() <= 4, text
 
 
-@_claim(
-    "one-precise-worker",
-    "with one precise worker per task Average has about d x / l, BI about 0",
-    "Average within 10 % of its formula, BI below 5 % of Average",
-    "example",
-)
+@_test("one-precise-worker")
 def _one_precise(frames: Frames) -> Outcome:
     mean = frames["example"].groupby("method")["mse"].mean()
     precise, poor = EXAMPLE.support
@@ -278,31 +257,18 @@ def _one_precise(frames: Frames) -> Outcome:
 # ---- Tables 1 and 2 -----------------------------------------------------------------------------
 
 
-@_claim(
-    "voc-order",
-    "VOC-07/12: Average far off, NBI near, BI at the Strong-Oracle (3.24, 1.057, 1.000)",
-    "BI / Strong <= 1.01, 1 < NBI / BI <= 1.15, Average / BI >= 2.5",
-    "table2",
-)
+@_test("voc-order")
 def _voc_order(frames: Frames) -> Outcome:
-    good, texts = True, []
-    for share, rows in frames["table2"].groupby("share"):
-        mean = rows.groupby("method")["mse"].mean()
-        strong, nbi, average = (
-            mean[a] / mean[b]
-            for a, b in (("bi", "strong-oracle"), ("nbi", "bi"), ("average", "bi"))
-        )
-        good &= strong <= 1.01 and 1 < nbi <= 1.15 and average >= 2.5
-        texts.append(f"share {share}: {strong:.4f}, {nbi:.3f}, {average:.2f}")
-    return good, "BI / Strong, NBI / BI, Average / BI at " + "; ".join(texts)
+    mean = frames["table2"].groupby(["share", "method"])["mse"].mean().unstack()
+    strong, nbi, average = (
+        mean[a] / mean[b] for a, b in (("bi", "strong-oracle"), ("nbi", "bi"), ("average", "bi"))
+    )
+    good = (strong <= 1.01) & (nbi > 1) & (nbi <= 1.15) & (average >= 2.5)
+    texts = [f"share {s}: {strong[s]:.4f}, {nbi[s]:.3f}, {average[s]:.2f}" for s in mean.index]
+    return bool(good.all()), f"BI / Strong, NBI / BI, Average / BI at {'; '.join(texts)}"
 
 
-@_claim(
-    "voc-level",
-    "VOC-07/12: 355.6, 116.1, 109.8, 109.8, with the share of good workers at 0.472",
-    "each within 5 %",
-    "table2",
-)
+@_test("voc-level")
 def _voc_level(frames: Frames) -> Outcome:
     rows = frames["table2"]
     mean = rows[rows["share"] == 0.472].groupby("method")["mse"].mean()
@@ -311,64 +277,46 @@ def _voc_level(frames: Frames) -> Outcome:
     return all(abs(o) <= 0.05 for o in off.values()), text
 
 
-def _judge_ages(frames: Frames, test: Callable[[pd.DataFrame], tuple[bool, str]]) -> Outcome:
+def _by_crowd(test: Callable[[pd.DataFrame], Outcome]) -> Callable[[Frames], Outcome]:
     """Judge by the real crowd, where a user has it, and show what holds of the emulated ones."""
-    passed, texts = None, []
-    for crowd, rows in frames["table1"].groupby("crowd"):
-        good, text = test(rows.pivot(index="instance", columns="method", values="mse"))
-        if crowd == "real":
-            passed = good
-        texts.append(f"{crowd}: {text}")
-    reason = "" if passed is not None else "not run: the crowd's answers are not public; "
-    return passed, reason + "; ".join(texts)
+
+    def test_crowds(frames: Frames) -> Outcome:
+        found = {
+            str(crowd): test(rows.pivot(index="instance", columns="method", values="mse"))
+            for crowd, rows in frames["table1"].groupby("crowd")
+        }
+        texts = "; ".join(f"{crowd}: {text}" for crowd, (_, text) in found.items())
+        if "real" in found:
+            return found["real"][0], texts
+        return None, f"not run: the crowd's answers are not public; {texts}"
+
+    return test_crowds
 
 
-@_claim(
-    "fgnet-close-to-oracle",
-    "FG-NET: BI with S_est is close to the oracles, others have gaps (BI 96 %, NBI 33 %)",
-    "on the real crowd, BI goes >= 75 % of the way from Average to Strong-Oracle, and further "
-    "than NBI",
-    "table1",
-)
-def _ages_close(frames: Frames) -> Outcome:
-    def test(mse: pd.DataFrame) -> tuple[bool, str]:
-        mean = mse.mean()
-        way = mean["average"] - mean["strong-oracle"]
-        way = way if way > 0 else np.nan
-        bi, nbi = ((mean["average"] - mean[m]) / way for m in ("bi", "nbi"))
-        return bi >= 0.75 and bi > nbi, f"BI goes {bi:.0%}, NBI {nbi:.0%} of the way"
-
-    return _judge_ages(frames, test)
+@_test("fgnet-close-to-oracle")
+@_by_crowd
+def _ages_close(mse: pd.DataFrame) -> Outcome:
+    mean = mse.mean()
+    way = mean["average"] - mean["strong-oracle"]
+    way = way if way > 0 else np.nan
+    bi, nbi = ((mean["average"] - mean[m]) / way for m in ("bi", "nbi"))
+    return bi >= 0.75 and bi > nbi, f"BI goes {bi:.0%}, NBI {nbi:.0%} of the way"
 
 
-@_claim(
-    "fgnet-pg1-worse",
-    "FG-NET: PG1 performs worse than BI (33.54 against 28.72)",
-    "on the real crowd, MSE of PG1 above BI's",
-    "table1",
-)
-def _ages_pg1(frames: Frames) -> Outcome:
-    def test(mse: pd.DataFrame) -> tuple[bool, str]:
-        gap = mse["pg1"] - mse["bi"]
-        text = f"PG1 {mse['pg1'].mean():.2f}, BI {mse['bi'].mean():.2f}"
-        if len(gap) > 1:
-            text += f" (difference {gap.mean():+.3f} ± {_se(gap):.3f})"
-        return gap.mean() > 0, text
-
-    return _judge_ages(frames, test)
+@_test("fgnet-pg1-worse")
+@_by_crowd
+def _ages_pg1(mse: pd.DataFrame) -> Outcome:
+    gap = mse["pg1"] - mse["bi"]
+    text = f"PG1 {mse['pg1'].mean():.2f}, BI {mse['bi'].mean():.2f}"
+    if len(gap) > 1:
+        text += f" (difference {gap.mean():+.3f} ± {_se(gap):.3f})"
+    return gap.mean() > 0, text
 
 
 # ---- Table 3 ------------------------------------------------------------------------------------
 
 
-@_claim(
-    "better-labels-detector",
-    "detectors trained on labels of BI and NBI beat those trained on averages, and BI's are "
-    "close to the oracle's (mAP 71.80, 75.62, 75.94, 76.05)",
-    "blood cells, emulated crowd: mAP of BI and NBI above Average's by > 2 se over the draws; "
-    "BI goes >= 75 % (+ 2 se) of the way to Strong-Oracle",
-    "detector",
-)
+@_test("better-labels-detector")
 def _detectors(frames: Frames) -> Outcome:
     # Within a draw all detectors start from the same weights and see the same augmented images.
     found = frames["detector"].pivot(index="instance", columns="method", values="map50")
@@ -382,12 +330,7 @@ def _detectors(frames: Frames) -> Outcome:
     return above and behind.mean() <= 2 * _se(behind), text
 
 
-@_claim(
-    "better-labels-ages",
-    "age predictors (FG-NET) trained on labels of BI beat those trained on averages",
-    "median absolute error below Average's",
-    "table1",
-)
+@_test("better-labels-ages")
 def _no_age_predictor(_frames: Frames) -> Outcome:
     return None, "not run: the photos of FG-NET and the network's first weights are not here"
 
@@ -398,12 +341,7 @@ def _r2(rows: pd.DataFrame, draw: str, column: str = "r2") -> pd.DataFrame:
     return plain.pivot(index=draw, columns="method", values=column)
 
 
-@_claim(
-    "better-labels-digits",
-    "models trained on labels of BI and NBI beat those trained on averages: digits, emulated crowd",
-    "test R² above Average's in 90 % of the draws",
-    "digits",
-)
+@_test("better-labels-digits")
 def _beyond_average(frames: Frames) -> Outcome:
     r2 = _r2(frames["digits"], "instance")
     bi, nbi = ((r2[m] > r2["average"]).mean() for m in ("bi", "nbi"))
@@ -412,12 +350,7 @@ def _beyond_average(frames: Frames) -> Outcome:
     return min(bi, nbi) >= 0.9, text
 
 
-@_claim(
-    "better-labels-reviews",
-    "labels nearer to the truth train better models: reviews, a real crowd",
-    "rank correlation of label error and test error above 0 in 90 % of the resamples",
-    "reviews",
-)
+@_test("better-labels-reviews")
 def _label_order(frames: Frames) -> Outcome:
     rows = frames["reviews"]
     # Resample 0 is the whole training set, not a draw; labels that use truths do not compete.

@@ -9,7 +9,7 @@ detector, is in ``cells.py``.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,6 @@ from voxpop.arrays import Floats, Index
 from voxpop.collect.assignment.random_graphs import assign_regular
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers, read_truth
-from voxpop.estimators.base import Estimator
-from voxpop.estimators.bi.bi import BI
-from voxpop.estimators.bounds.oracles import StrongOracle
 from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import simulate
@@ -49,15 +46,13 @@ WITH_TRUTH = ("truth", f"auto, {N_GOLD} known")
 
 Labels = tuple[Floats, Floats | None]
 """Labels and their standard deviations; None for truths, which have none."""
-Learner = Callable[[Any, Floats, Floats | None, Any], Floats]
-"""Train on features with labels and weights; predict at other features."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Features to be labelled, a test set with known truths, and a learner."""
+    """Features to be labelled, a test set with known truths, and a regressor of scikit-learn."""
 
-    learner: Learner
+    learner: Any
     features: Any
     test: Any
     test_truth: Floats
@@ -65,7 +60,8 @@ class Problem:
     def scores(self, labels: Floats, weight: Floats | None, rows: Index) -> Row:
         """Train on these rows; R², RMSE, mean error and R² without it on the test set."""
         some = None if weight is None else weight[rows] / weight[rows].mean()
-        error = self.learner(self.features[rows], labels[rows], some, self.test) - self.test_truth
+        learned = self.learner.fit(self.features[rows], labels[rows], sample_weight=some)
+        error = learned.predict(self.test) - self.test_truth
         mse, variance = float((error**2).mean()), float(self.test_truth.var())
         return {
             "r2": 1 - mse / variance,
@@ -92,13 +88,11 @@ def model_variance(problem: Problem, labels: Floats, variance: Floats) -> float:
 
     The mean squared error of the predictions of left-out labels, less the labels' own variance.
     """
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
+
     fold = named_rng("folds", len(labels)).permutation(np.arange(len(labels)) % _FOLDS)
-    error = np.empty(len(labels))
-    for number in range(_FOLDS):
-        rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        features = problem.features
-        predicted = problem.learner(features[rest], labels[rest], None, features[out])
-        error[out] = predicted - labels[out]
+    split = PredefinedSplit(fold)
+    error = cross_val_predict(problem.learner, problem.features, labels, cv=split) - labels
     return max(float((error**2).mean() - variance.mean()), 0.0)
 
 
@@ -122,17 +116,11 @@ def _labels(result: Result) -> Labels:
 # ---- Reviews: a real crowd, a real test set ---------------------------------------------------
 
 
-def _ridge(features: Any, labels: Floats, weight: Floats | None, at: Any) -> Floats:
-    from sklearn.linear_model import Ridge
-
-    model = Ridge(alpha=_RIDGE).fit(features, labels, sample_weight=weight)
-    return np.asarray(model.predict(at))
-
-
-def _read_reviews(folder: Path) -> Problem:
-    """Tf-idf of the training texts and of the test texts, and the ratings of the latter."""
+def _read_reviews(folder: Path, rows: Index) -> Problem:
+    """Tf-idf of these training texts and of the test texts, and the ratings of the latter."""
     from sklearn.datasets import load_svmlight_files
     from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.linear_model import Ridge
 
     # Lines of LDA-C, "M word:count word:count ...", are those of svmlight.
     paths = [str(folder / f"{name}.txt.gz") for name in ("data_train_amt", "data_test")]
@@ -142,8 +130,8 @@ def _read_reviews(folder: Path) -> Problem:
     # How rare a word is may be counted in the test texts too: no rating is looked at.
     tfidf = TfidfTransformer(sublinear_tf=True).fit(vstack([training, test]))
     return Problem(
-        learner=_ridge,
-        features=tfidf.transform(training),
+        learner=Ridge(alpha=_RIDGE),
+        features=tfidf.transform(training)[rows],
         test=tfidf.transform(test),
         test_truth=rating,
     )
@@ -165,16 +153,14 @@ def run_reviews(setting: Setting, _rng: np.random.Generator, data: Path) -> list
     folder = data / "moviereviews"
     answers = read_answers(folder / "answers.csv.gz", "task", "worker", "value")
     truth = read_truth(folder / "truth.csv.gz", answers.task_ids, ("value",))[:, 0]
-    problem = _read_reviews(folder)
     # Row k of the texts is task r000k.
-    row_of = np.array([int(str(task)[1:]) for task in answers.task_ids])
-    problem = replace(problem, features=problem.features[row_of])
+    problem = _read_reviews(folder, np.array([int(str(task)[1:]) for task in answers.task_ids]))
     size = len(truth)
     samples = [
         named_rng("reviews", number).integers(size, size=size) if number else np.arange(size)
-        for number in range(int(setting["resamples"]) + 1)
+        for number in range(setting["resamples"] + 1)
     ]
-    labels = _review_labels(str(setting["method"]), answers, truth)
+    labels = _review_labels(setting["method"], answers, truth)
     trained = _train(problem, labels, truth, samples)
     return [{"resample": number, **scores} for number, scores in trained]
 
@@ -196,29 +182,26 @@ _DIGIT_MODEL = Model(support=(0.1, 10.0))
 _DIGIT_PER_TASK, _DIGIT_PER_WORKER = 3, 10
 
 
-def _kernel_ridge(features: Any, labels: Floats, weight: Floats | None, at: Any) -> Floats:
-    from sklearn.kernel_ridge import KernelRidge
-
-    centre = float(labels.mean())
-    model = KernelRidge(kernel="rbf", alpha=0.1, gamma=0.05)
-    model.fit(features, labels - centre, sample_weight=weight)
-    return np.asarray(model.predict(at) + centre)
-
-
 def run_digits(setting: Setting, rng: np.random.Generator, _data: Path) -> list[Row]:
     """Let a crowd read digits with noise, and train kernel ridge on the labels of each method.
 
     The crowd is that of table 2, three answers per image and ten per worker, half of them good;
     each instance draws the crowd and the split of the images anew.
     """
+    from sklearn.compose import TransformedTargetRegressor
     from sklearn.datasets import load_digits
+    from sklearn.kernel_ridge import KernelRidge
+    from sklearn.preprocessing import StandardScaler
 
     digits = load_digits()
     order = rng.permutation(len(digits.target))
     image, truth = digits.data[order] / 16.0, digits.target[order].astype(np.float64)
-    n_images = int(setting["n_images"])
+    n_images = setting["n_images"]
+    # Kernel ridge has no constant: it learns how far labels are from their mean.
+    kernel_ridge = KernelRidge(kernel="rbf", alpha=0.1, gamma=0.05)
+    centre = StandardScaler(with_std=False)
     problem = Problem(
-        learner=_kernel_ridge,
+        learner=TransformedTargetRegressor(kernel_ridge, transformer=centre, check_inverse=False),
         features=image[:n_images],
         test=image[n_images:],
         test_truth=truth[n_images:],
@@ -226,9 +209,9 @@ def run_digits(setting: Setting, rng: np.random.Generator, _data: Path) -> list[
     truth = truth[:n_images]
     assignment = assign_regular(n_images, _DIGIT_PER_TASK, _DIGIT_PER_WORKER, rng)
     crowd = simulate(_DIGIT_MODEL, assignment, rng, truth=truth)
-    methods: dict[str, Estimator] = {name: make_estimator(name) for name in LABEL_METHODS}
-    methods["bi, levels known"] = BI(support=_DIGIT_MODEL.support)
-    methods["strong-oracle"] = StrongOracle(variances=crowd.variances)
+    methods = {name: make_estimator(name) for name in LABEL_METHODS}
+    methods["bi, levels known"] = make_estimator("bi", {"support": _DIGIT_MODEL.support})
+    methods["strong-oracle"] = make_estimator("strong-oracle", {"variances": crowd.variances})
     labels = {run.label: _labels(run.result) for run in compare(crowd, methods)}
     labels["truth"] = truth, None
     return [

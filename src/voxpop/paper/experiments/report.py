@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,18 @@ import pandas as pd
 
 from voxpop.data.tables import replacing
 from voxpop.paper.experiments.cells import PAPER_TABLE3
+from voxpop.paper.experiments.claims import Frames, Verdict
+from voxpop.paper.experiments.crowds import (
+    FORMULAS,
+    METHODS,
+    PANELS,
+    PAPER_TABLE1,
+    PAPER_TABLE2,
+    VOC_PER_TASK,
+    paper_model,
+    voc_model,
+)
 from voxpop.paper.experiments.learning import WEIGHTINGS
-from voxpop.paper.experiments.synthetic import FORMULAS, METHODS, PANELS, paper_model
-from voxpop.paper.experiments.tables import PAPER_TABLE1, PAPER_TABLE2, VOC_PER_TASK, voc_model
-from voxpop.paper.experiments.verdicts import Frames, Verdict
 
 # How figure 1 shows a method: colours that colour-blind readers can tell apart, markers that differ
 # in grey, and lines wide enough to be seen below those drawn over them. In the order of drawing.
@@ -31,32 +38,34 @@ _DEGREES = {"per_worker": "$r$, answers per worker", "per_task": "$\\ell$, answe
 _FIXED = {"per_worker": "$\\ell = 5$", "per_task": "$r = 5$"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sheet:
-    """A titled table of texts, column by column."""
-
-    title: str
-    columns: Mapping[str, Sequence[str]]
-
-    def markdown(self) -> str:
-        """The table as Markdown."""
-        rows = [list(self.columns), ["---"] * len(self.columns)]
-        rows += [list(cells) for cells in zip(*self.columns.values(), strict=True)]
-        return f"### {self.title}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+Sheet = tuple[str, str, dict[str, pd.Series]]
+"""The title of a table, the heading of its rows, and its columns of texts."""
 
 
-def sheets(frames: Frames) -> list[Sheet]:
-    """One sheet per experiment that was run, in the order they were."""
-    return [_SHEETS[name](name, rows) for name, rows in frames.items() if name in _SHEETS]
+def sheets(frames: Frames) -> dict[str, pd.DataFrame]:
+    """Tables of texts by their titles, one per experiment that was run, in the order they were."""
+    found = {}
+    for name, rows in frames.items():
+        if name in _SHEETS:
+            title, heading, columns = _SHEETS[name](name, rows)
+            order = rows[PANELS[name].varies if name in PANELS else "method"].unique()
+            # A method without a figure in a column has an empty cell there.
+            found[title] = pd.DataFrame(columns, index=order).fillna("")
+            found[title].insert(0, heading, found[title].index.map(str))
+    return found
 
 
-def claims_sheet(verdicts: Sequence[Verdict]) -> Sheet:
+def claims_sheet(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     """The claims, one line each."""
-    columns = {"": "word", "claim": "claim", "margin": "margin", "measured": "measured"}
-    return Sheet(
-        title="Claims of the paper",
-        columns={title: [getattr(v, name) for v in verdicts] for title, name in columns.items()},
-    )
+    lines = [(v.word, v.claim, v.margin, v.measured) for v in verdicts]
+    return pd.DataFrame(lines, columns=["", "claim", "margin", "measured"])
+
+
+def markdown(title: str, table: pd.DataFrame) -> str:
+    """A table of texts as Markdown."""
+    rows: list[list[str]] = [[*map(str, table)], ["---"] * table.shape[1]]
+    rows += table.to_numpy().tolist()
+    return f"### {title}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
 def _curves(name: str, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -71,90 +80,71 @@ def _curves(name: str, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, 
 
 def _figure(name: str, rows: pd.DataFrame) -> Sheet:
     panel, (mean, se, expected) = PANELS[name], _curves(name, rows)
-    columns = {
-        panel.symbol: [str(degree) for degree in mean.index],
-        "instances": [str(n) for n in rows.groupby(panel.varies)["instance"].nunique()],
-    }
-    for method in METHODS:
-        columns[method] = _plus_minus(mean[method], se[method])
+    columns = {"instances": rows.groupby(panel.varies)["instance"].nunique().map(str)}
+    columns |= {method: _plus_minus(mean[method], se[method]) for method in METHODS}
     for method, title in (("average", "average"), ("strong-oracle", "strong")):
-        columns[f"{title}, formula"] = [f"{error:.4g}" for error in expected[method]]
-    title = f"Figure 1{name[-1]}: MSE ± standard error of the mean"
-    return Sheet(title=title, columns=columns)
+        columns[f"{title}, formula"] = expected[method].map("{:.4g}".format)
+    return f"Figure 1{name[-1]}: MSE ± standard error of the mean", panel.symbol, columns
 
 
 def _ages(_name: str, rows: pd.DataFrame) -> Sheet:
-    methods = _methods(rows)
-    columns = {"method": methods}
-    for crowd, some in rows.groupby("crowd"):
-        columns[f"MSE, {crowd}"] = _mean_sd(some, "mse", methods)
-    columns["paper (real crowd)"] = _published(PAPER_TABLE1, methods)
-    low, high = rows["level_low"].mean(), rows["level_high"].mean()
-    draws = rows["instance"].nunique()
-    title = f"Table 1, FG-NET: mean of {draws} draws ± their sd; S_est {low:.3g}, {high:.3g}"
-    return Sheet(title=title, columns=columns)
+    columns = {f"MSE, {crowd}": _mean_sd(some, "mse") for crowd, some in rows.groupby("crowd")}
+    columns["paper (real crowd)"] = _published(PAPER_TABLE1)
+    levels = f"S_est {rows['level_low'].mean():.3g}, {rows['level_high'].mean():.3g}"
+    return f"Table 1, FG-NET: {_draws(rows)}; {levels}", "method", columns
 
 
 def _voc(_name: str, rows: pd.DataFrame) -> Sheet:
-    methods = _methods(rows)
-    columns = {"method": methods}
+    columns = {}
     for share, some in rows.groupby("share", sort=False):
-        columns[f"MSE, share {share}"] = _mean_sd(some, "mse", methods)
+        columns[f"MSE, share {share}"] = _mean_sd(some, "mse")
         model = voc_model(float(str(share)))
         expected = {m: formula(model, VOC_PER_TASK) for m, formula in FORMULAS.items()}
-        columns[f"formula, {share}"] = _published(expected, methods)
-    columns["paper"] = _published(PAPER_TABLE2, methods)
-    draws = rows["instance"].nunique()
-    title = f"Table 2, VOC-07/12: mean of {draws} draws ± their sd, by share of good workers"
-    return Sheet(title=title, columns=columns)
+        columns[f"formula, {share}"] = _published(expected)
+    columns["paper"] = _published(PAPER_TABLE2)
+    title = f"Table 2, VOC-07/12: {_draws(rows)}, by share of good workers"
+    return title, "method", columns
 
 
 def _detector(_name: str, rows: pd.DataFrame) -> Sheet:
-    methods = _methods(rows)
-    columns = {"labels": methods}
-    shown = {"label MSE": ("label_mse", 1), "mAP": ("map50", 100), "mAP at 0.75": ("map75", 100)}
-    shown |= {"mAP, 0.5 to 0.95": ("map", 100), "overlap": ("overlap", 1)}
-    for title, (column, factor) in shown.items():
-        columns[title] = _mean_sd(rows, column, methods, factor)
+    columns = {
+        "label MSE": _mean_sd(rows, "label_mse"),
+        "mAP": _mean_sd(rows, "map50", 100),
+        "mAP at 0.75": _mean_sd(rows, "map75", 100),
+        "mAP, 0.5 to 0.95": _mean_sd(rows, "map", 100),
+        "overlap": _mean_sd(rows, "overlap"),
+    }
     # The crowd differs from draw to draw, so a method's gain is taken draw by draw.
     draws = rows.pivot(index="instance", columns="method", values="map50")
-    gain = 100 * draws.sub(draws["average"], axis=0)[methods]
+    gain = 100 * draws.sub(draws["average"], axis=0)
     columns["mAP over Average's"] = _plus_minus(gain.mean(), gain.sem())
     for place, title in enumerate(("paper: mAP", "paper: overlap")):
-        columns[title] = _published({m: both[place] for m, both in PAPER_TABLE3.items()}, methods)
-    title = f"Table 3, blood cells (emulated crowd): mean of {len(gain)} draws ± their sd"
-    return Sheet(title=f"{title}; gains ± standard error", columns=columns)
+        columns[title] = _published({m: both[place] for m, both in PAPER_TABLE3.items()})
+    title = f"Table 3, blood cells (emulated crowd): {_draws(rows)}; gains ± standard error"
+    return title, "labels", columns
 
 
 def _learning(name: str, rows: pd.DataFrame) -> Sheet:
-    methods, whole = _methods(rows), None
-    crowd, tested, draws = "emulated", "the other images", f"{rows['instance'].nunique()} draws"
+    about, draws = "(emulated crowd): on the other images", _draws(rows)
+    label_rmse = {"label RMSE": rows.groupby("method")["label_rmse"].mean()}
     if name == "reviews":
         whole, rows = rows[rows["resample"] == 0], rows[rows["resample"] > 0]
-        crowd, tested, draws = "real", "3,506 reviews", f"{rows['resample'].nunique()} resamples"
-
-    def figures(figure: pd.Series) -> list[str]:
-        """One figure per method, empty for a method that has none."""
-        return [f"{figure[m]:.4f}" if m in figure else "" for m in methods]
-
-    label_rmse = rows.groupby("method")["label_rmse"].mean()
-    columns = {"labels": methods, "label RMSE": figures(label_rmse)}
-    if whole is not None:
-        columns["R², all reviews"] = figures(
-            whole[whole["weighting"] == "none"].set_index("method")["r2"]
-        )
+        about, draws = "(real crowd): on 3,506 reviews", _draws(rows, "resample")
+        whole = whole[whole["weighting"] == "none"].set_index("method")
+        label_rmse["R², all reviews"] = whole["r2"]
     by = {weighting: some.groupby("method") for weighting, some in rows.groupby("weighting")}
     plain = by["none"]
-    columns["R²"] = figures(plain["r2"].mean())
-    columns["±"] = figures(plain["r2"].std())  # apart, so that no cell is broken
-    columns["RMSE"] = figures(plain["rmse"].mean())
-    columns["mean error"] = figures(plain["shift"].mean())
-    columns["R², mean error off"] = figures(plain["r2_centred"].mean())
+    figures = label_rmse | {
+        "R²": plain["r2"].mean(),
+        "±": plain["r2"].std(),  # apart, so that no cell is broken
+        "RMSE": plain["rmse"].mean(),
+        "mean error": plain["shift"].mean(),
+        "R², mean error off": plain["r2_centred"].mean(),
+    }
     for weighting in WEIGHTINGS[1:]:
-        shown = f"R², {weighting}".replace("+", " + ")
-        columns[shown] = figures(by[weighting]["r2"].mean())
-    title = f"Table 3, {name} ({crowd} crowd): on {tested}, mean of {draws} ± their sd"
-    return Sheet(title=title, columns=columns)
+        figures[f"R², {weighting}".replace("+", " + ")] = by[weighting]["r2"].mean()
+    columns = {title: figure.map("{:.4f}".format) for title, figure in figures.items()}
+    return f"Table 3, {name} {about}, {draws}", "labels", columns
 
 
 _SHEETS: dict[str, Callable[[str, pd.DataFrame], Sheet]] = {
@@ -164,25 +154,26 @@ _SHEETS: dict[str, Callable[[str, pd.DataFrame], Sheet]] = {
 }
 
 
-def _methods(rows: pd.DataFrame) -> list[str]:
-    """Methods in the order of the rows."""
-    return list(dict.fromkeys(rows["method"]))
+def _draws(rows: pd.DataFrame, draw: str = "instance") -> str:
+    kind = "draws" if draw == "instance" else "resamples"
+    return f"mean of {rows[draw].nunique()} {kind} ± their sd"
 
 
-def _mean_sd(rows: pd.DataFrame, column: str, methods: list[str], factor: float = 1) -> list[str]:
+def _mean_sd(rows: pd.DataFrame, column: str, factor: float = 1) -> pd.Series:
     """Mean ± standard deviation over the draws, method by method."""
     figures = (factor * rows[column]).groupby(rows["method"])
-    return _plus_minus(figures.mean()[methods], figures.std()[methods])
+    return _plus_minus(figures.mean(), figures.std())
 
 
-def _plus_minus(mean: pd.Series, spread: pd.Series) -> list[str]:
+def _plus_minus(mean: pd.Series, spread: pd.Series) -> pd.Series:
     pairs = zip(mean, spread, strict=True)
     # Two digits of the spread, but 110 rather than 1.1e+02.
-    return [f"{m:.4g} ± {float(f'{s:.2g}'):g}" if np.isfinite(s) else f"{m:.4g}" for m, s in pairs]
+    texts = [f"{m:.4g} ± {float(f'{s:.2g}'):g}" if np.isfinite(s) else f"{m:.4g}" for m, s in pairs]
+    return pd.Series(texts, mean.index)
 
 
-def _published(figures: Mapping[str, float], methods: Sequence[str]) -> list[str]:
-    return [f"{figures[m]:.4g}" if m in figures else "" for m in methods]
+def _published(figures: Mapping[str, float]) -> pd.Series:
+    return pd.Series(figures).map("{:.4g}".format)
 
 
 # ---- Figure 1 as the paper lays it out: error on a logarithmic scale over r or l ----------------

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +24,9 @@ from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError, require
 # What the usual libraries of linear algebra read when they are loaded.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
-Cell = str | int | float | bool
-Row = dict[str, Cell]
+Row = dict[str, Any]
 """One line of a tidy table."""
-Setting = Mapping[str, Cell]
+Setting = Mapping[str, Any]
 """What defines an instance, but for its random numbers."""
 Run = Callable[[Setting, np.random.Generator, Path], list[Row]]
 """Runs one instance: its setting, its random numbers, the folder of the data sets."""

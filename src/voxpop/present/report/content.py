@@ -50,28 +50,19 @@ def choose(answers: Answers, result: Result, found: Diagnosis | None, budget: in
     by_doubt = np.argsort(-result.variance.mean(axis=1), kind="stable")
     n_tasks = max(1, int(np.searchsorted(np.cumsum(cost[by_doubt]), budget, side="right")))
     tasks = np.sort(by_doubt[:n_tasks])
-    edges = _edges_of(answers, tasks)
+    edges = np.flatnonzero(np.isin(answers.task, tasks))
     # Of very many answers to one task, those of the workers with most weight.
     weight = result.worker_weight[answers.worker[edges]]
     by_weight = edges[np.lexsort((-weight, answers.task[edges]))]
     degree = answers.task_degree[tasks]
     rank = np.arange(len(edges)) - np.repeat(np.cumsum(degree) - degree, degree)
     edges = np.sort(by_weight[rank < _MOST_ANSWERS])
-    wanted = np.zeros(answers.n_workers, dtype=np.int64)
-    wanted[answers.worker[edges]] = 1
+    wanted = np.isin(np.arange(answers.n_workers), answers.worker[edges])
     if found is not None and found.flags:
-        ids = {identity: u for u, identity in enumerate(answers.worker_ids.tolist())}
-        wanted[[ids[worker] for worker in found.workers]] = 1
+        wanted |= np.isin(answers.worker_ids, np.array(found.workers, dtype=object))
     most = max(int(wanted.sum()), n_tasks)
-    order = np.lexsort((-answers.worker_degree, -wanted))
+    order = np.lexsort((-answers.worker_degree, ~wanted))
     return Shown(tasks, edges, np.minimum(degree, _MOST_ANSWERS), np.sort(order[:most]))
-
-
-def _edges_of(answers: Answers, tasks: Index) -> Index:
-    """Edges of some tasks, in order."""
-    chosen = np.zeros(answers.n_tasks, dtype=bool)
-    chosen[tasks] = True
-    return np.flatnonzero(chosen[answers.task])
 
 
 def columns(
@@ -140,9 +131,7 @@ def _tasks(
 def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> dict[str, Any]:
     edges = shown.edges
     weight, meaning = answer_weights(answers, result, shown.tasks)
-    weight = weight[np.searchsorted(_edges_of(answers, shown.tasks), edges)]
-    place = np.empty(answers.n_workers, dtype=np.int64)
-    place[shown.workers] = np.arange(len(shown.workers))
+    weight = weight[np.isin(np.flatnonzero(np.isin(answers.task, shown.tasks)), edges)]
     gold = answers.is_gold[answers.task[edges]]
     off = None
     audit = result.audit
@@ -154,7 +143,7 @@ def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> d
         alone = (answers.task_degree[answers.task[edges]] < 2) & ~gold
         off = _rounded(np.where(alone, np.nan, one), 2)
     return {
-        "worker": place[answers.worker[edges]].tolist(),
+        "worker": np.searchsorted(shown.workers, answers.worker[edges]).tolist(),
         "value": _rounded(answers.value[edges], digits),
         "weight": _rounded(np.where(gold, 0.0, weight), 3),
         "meaning": meaning,

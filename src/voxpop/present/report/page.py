@@ -79,7 +79,9 @@ def write_report(
     return place
 
 
-def _page(result: Result, title: str, summary: list[Card], content: dict[str, object]) -> bytes:
+def _page(
+    result: Result, title: str, summary: dict[str, Card], content: dict[str, object]
+) -> bytes:
     parts = files("voxpop.present.report")
     style = parts.joinpath("page.css").read_text("utf-8")
     script = "\n".join(
@@ -91,7 +93,7 @@ def _page(result: Result, title: str, summary: list[Card], content: dict[str, ob
         policy=_policy(style, script),
         title=html.escape(title),
         counts=_counts(content["totals"]),  # type: ignore[arg-type]
-        cards="".join(map(_card, summary)),
+        cards="".join(_card(*item) for item in summary.items()),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in result.all_notes()),
         levels=_levels(result),
         comparison=_comparison(result),
@@ -103,32 +105,27 @@ def _page(result: Result, title: str, summary: list[Card], content: dict[str, ob
     return page.encode("utf-8", "replace")
 
 
-def _policy(style: str, script: str) -> str:
+def _policy(*allowed: str) -> str:
     """Allow this style and this script, by their hashes, and nothing else."""
-
-    def hashed(text: str) -> str:
-        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
-
+    digests = (hashlib.sha256(text.encode()).digest() for text in allowed)
+    style, script = (base64.b64encode(digest).decode("ascii") for digest in digests)
     return (
-        f"default-src 'none'; style-src 'sha256-{hashed(style)}'; "
-        f"script-src 'sha256-{hashed(script)}'; base-uri 'none'; form-action 'none'; "
-        "require-trusted-types-for 'script'"
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
 
 
 def _counts(totals: dict[str, int]) -> str:
-    order = ("answers", "tasks", "workers")
-    return " · ".join(
-        f"<b>{totals[name]:,}</b> {name if totals[name] != 1 else name[:-1]}" for name in order
-    )
+    counts = ((name, totals[name]) for name in ("answers", "tasks", "workers"))
+    return " · ".join(f"<b>{n:,}</b> {name if n != 1 else name[:-1]}" for name, n in counts)
 
 
-def _card(card: Card) -> str:
+def _card(title: str, card: Card) -> str:
     kind = "figure" if len(card.figure) < 10 else "figure words"
+    figure, unit, text = map(html.escape, card)
     return (
-        f'<section class="card"><h2>{html.escape(card.title)}</h2>'
-        f'<p class="{kind}">{html.escape(card.figure)}</p>'
-        f'<p class="unit">{html.escape(card.unit)}</p><p>{html.escape(card.text)}</p></section>\n'
+        f'<section class="card"><h2>{html.escape(title)}</h2><p class="{kind}">{figure}</p>'
+        f'<p class="unit">{unit}</p><p>{text}</p></section>\n'
     )
 
 
@@ -164,9 +161,8 @@ def _comparison(result: Result) -> str:
 
 def _table(caption: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
+    cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     return (
         f'<div class="wide"><table class="plain"><caption>{html.escape(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +20,12 @@ from voxpop.results.result import Result
 _SAME = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """One thing to know: its title, a figure with its unit, and a sentence or two."""
+class Card(NamedTuple):
+    """One thing to know: a figure with its unit, and a sentence or two."""
 
-    title: str
     figure: str
-    unit: str = ""
-    text: str = ""
+    unit: str
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,58 +93,58 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
     return median_distance(predicted), median_distance(mean)
 
 
-def cards(result: Result, gain: Gain, found: Diagnosis | None) -> list[Card]:
-    """The four cards; ``found`` is None where workers were not tested."""
-    return [_model(result), _error(gain), _intervals(result), _workers(found)]
+def cards(result: Result, gain: Gain, found: Diagnosis | None) -> dict[str, Card]:
+    """The four cards by their titles; ``found`` is None where workers were not tested."""
+    return {
+        "Model": _model(result),
+        "Error": _error(gain),
+        "95 % intervals": _intervals(result),
+        "Workers": _workers(found),
+    }
 
 
 def _model(result: Result) -> Card:
-    settings = result.settings
+    settings, calibration = result.settings, result.calibration
     method = str(settings.get("method", "unknown"))
     if "chosen" not in settings:
         summary = ESTIMATORS[method].summary if method in ESTIMATORS else ""
-        return Card(title="Model", figure=method, text=_sentence(summary))
+        return Card(method, "", _sentence(summary))
     text = _sentence(str(settings["reason"]))
-    if result.calibration.shrinkage:
-        share = f"{100 * result.calibration.shrinkage:.0f} %"
+    if calibration.shrinkage:
         text += (
-            f" The estimates were shrunk {share} of the way towards the "
-            f"{result.calibration.towards}, because that predicts left-out answers better."
+            f" The estimates were shrunk {100 * calibration.shrinkage:.0f} % of the way towards "
+            f"the {calibration.towards}, because that predicts left-out answers better."
         )
-    return Card(title="Model", figure=str(settings["chosen"]), text=text)
+    return Card(str(settings["chosen"]), "", text)
 
 
 def _error(gain: Gain) -> Card:
     if not gain.n_tasks:
-        text = "All truths are known: there is nothing to estimate."
-        return Card(title="Error", figure="0", text=text)
+        return Card("0", "", "All truths are known: there is nothing to estimate.")
     ours, unit = number_text(gain.ours), "RMSE" if gain.measured else "expected RMSE"
     against = f"measured against the truths of {gain.n_tasks:,} tasks"
     if gain.is_mean:
         how = f"{against.capitalize()}." if gain.measured else "As expected by the posterior."
-        text = f"{how} The estimates are the means of the answers."
-        return Card(title="Error", figure=ours, unit=unit, text=text)
+        return Card(ours, unit, f"{how} The estimates are the means of the answers.")
+    unit += f"; the mean's is {number_text(gain.mean)}"
     change = 1.0 - gain.ours / gain.mean if gain.mean > 0 else 0.0
-    size = f"{abs(100 * change):.0f} % {'less' if change >= 0 else 'more'} than the mean's"
-    if gain.measured:
-        text = f"{size}, {against}."
-    else:
-        text = f"{size}, if the noise is as learned: no truth is known to check it."
+    text = f"{abs(100 * change):.0f} % {'less' if change >= 0 else 'more'} than the mean's, "
+    text += (
+        against if gain.measured else "if the noise is as learned: no truth is known to check it"
+    )
     if np.isfinite(gain.distance):
         text += (
-            f" Half of the left-out answers lie within {number_text(gain.distance)} of what the "
-            f"others predict, and within {number_text(gain.distance_to_mean)} of the others' mean."
+            f". Half of the left-out answers lie within {number_text(gain.distance)} of what the "
+            f"others predict, and within {number_text(gain.distance_to_mean)} of the others' mean"
         )
-    unit += f"; the mean's is {number_text(gain.mean)}"
-    return Card(title="Error", figure=ours, unit=unit, text=text)
+    return Card(ours, unit, f"{text}.")
 
 
 def _intervals(result: Result) -> Card:
-    audit, title = result.audit, "95 % intervals"
+    audit = result.audit
     if audit is None or not audit.n_answers:
-        why = _sentence("" if audit is None else audit.summary())
-        return Card(title=title, figure="?", unit="not audited", text=why)
-    inside = audit.coverage_95
+        return Card("?", "not audited", _sentence("" if audit is None else audit.summary()))
+    inside, how = audit.coverage_95, "No interval had to be stretched."
     if not audit.exact:
         inside = audit.unstretched_95
         how = "The predictions are weighted means of the other answers."
@@ -154,32 +153,22 @@ def _intervals(result: Result) -> Card:
             f"The intervals were stretched by {audit.stretch:.2f}; before that, "
             f"{100 * audit.unstretched_95:.1f} % were inside."
         )
-    else:
-        how = "No interval had to be stretched."
-    return Card(
-        title=title,
-        figure=f"{100 * inside:.1f} %",
-        unit="of left-out answers fell inside",
-        text=f"Each of {audit.n_answers:,} answers was predicted from the others. {how}",
-    )
+    text = f"Each of {audit.n_answers:,} answers was predicted from the others. {how}"
+    return Card(f"{100 * inside:.1f} %", "of left-out answers fell inside", text)
 
 
 def _workers(found: Diagnosis | None) -> Card:
     if found is None:
         text = "There are too many answers to test here: run voxpop diagnose."
-        return Card(title="Workers", figure="?", unit="not tested", text=text)
+        return Card("?", "not tested", text)
     text = f"About 1 batch in {1 / found.error_rate:.0f} flags an honest worker by mistake."
     if len(found.unjudged):
         text += (
             f" {len(found.unjudged):,} have too few answers to judge (fewer than "
             f"{found.answers_needed} on tasks that two others answered)."
         )
-    return Card(
-        title="Workers",
-        figure=f"{len(found.workers):,}",
-        unit=f"of {found.n_workers:,} flagged: worth a look, not a verdict",
-        text=text,
-    )
+    unit = f"of {found.n_workers:,} flagged: worth a look, not a verdict"
+    return Card(f"{len(found.workers):,}", unit, text)
 
 
 def _sentence(text: str) -> str:

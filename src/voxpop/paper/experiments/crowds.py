@@ -1,8 +1,10 @@
-"""Tables 1 and 2: crowds emulated on real truths (faces and their ages, boxes of objects)."""
+"""Figure 1 and tables 1 and 2: crowds drawn from the model, or emulated on faces and boxes."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,21 +15,143 @@ from voxpop.data.read import read_answers, read_truth
 from voxpop.data.tables import matrix, open_table
 from voxpop.errors import DataError
 from voxpop.estimators.base import Estimator
-from voxpop.estimators.baselines.pg1 import PG1
-from voxpop.estimators.bi.bi import BI
-from voxpop.estimators.bounds.oracles import StrongOracle
-from voxpop.estimators.bounds.weak_oracle import WeakOracle
 from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import Simulation, simulate
+from voxpop.models.theory import average_mse, oracle_mse
+from voxpop.paper.demo import compare
 from voxpop.paper.experiments.runner import Effort, Experiment, Plan, Row, Setting
-from voxpop.paper.experiments.synthetic import paper_methods, score_rows
 
+METHODS = ("average", "nbi", "bi", "weak-oracle", "strong-oracle")
+"""The five of section 5."""
+FORMULAS = {"average": average_mse, "strong-oracle": oracle_mse}
+"""Expected errors by section 3.2, as functions of the model and the answers per task."""
 PAPER_TABLE1 = {
     **{"average": 34.99, "nbi": 32.80, "bi": 28.72},
     **{"pg1": 33.54, "weak-oracle": 28.68, "strong-oracle": 28.45},
 }
 PAPER_TABLE2 = {"average": 355.6, "nbi": 116.1, "bi": 109.8, "strong-oracle": 109.8}
+
+
+def paper_methods(
+    crowd: Simulation, model: Model, *, weak_oracle: bool = False
+) -> dict[str, Estimator]:
+    """The methods of section 5; BI and the weak oracle know the levels, as in the paper."""
+    levels: dict[str, Any] = {"support": model.support, "weights": model.weights}
+    told = {"variances": crowd.variances}
+    given = {"bi": levels, "weak-oracle": levels | told, "strong-oracle": told}
+    names = (name for name in METHODS if weak_oracle or name != "weak-oracle")
+    return {name: make_estimator(name, given.get(name, {})) for name in names}
+
+
+def score_rows(crowd: Simulation, methods: dict[str, Estimator]) -> list[Row]:
+    """Fit each method and score it: mean squared distance, coverage, whether it converged."""
+    return [
+        {
+            "method": run.label,
+            "mse": run.score.mse,
+            "coverage_95": run.score.coverage_95,
+            "converged": run.result.trace.converged,
+        }
+        for run in compare(crowd, methods)
+    ]
+
+
+# ---- Figure 1: 200 tasks in a 100 x 100 image, over r or l; and the example of section 3.2 ------
+
+SUPPORTS = {"small": (10.0, 100.0, 1000.0), "large": (10.0, 100.0, 5000.0)}
+# The paper names neither list, but for "l >= 3" and "l >= 9" among odd numbers.
+_DEGREES = {
+    "per_worker": (1, 2, 3, 4, 5, 6, 8, 10, 15, 20),
+    "per_task": (1, 3, 5, 7, 9, 11),
+}
+# From this many answers per task on, the weak oracle takes seconds per instance.
+_HEAVY_PER_TASK = 11
+# Section 3.2: one worker of a task is nearly exact, the others have variance x.
+EXAMPLE = Model(support=(0.01, 100.0), weights=(0.2, 0.8), dimension=2)
+EXAMPLE_PER_TASK, EXAMPLE_PER_WORKER = 5, 10
+
+
+class Panel(NamedTuple):
+    """A panel of figure 1: its noise levels, and the degree that varies; the other one is 5."""
+
+    support: str
+    varies: Literal["per_worker", "per_task"]
+
+    @property
+    def symbol(self) -> str:
+        """The paper's letter for the degree that varies."""
+        return "r" if self.varies == "per_worker" else "l"
+
+
+PANELS = {
+    "fig1a": Panel("small", "per_worker"),
+    "fig1b": Panel("large", "per_worker"),
+    "fig1c": Panel("small", "per_task"),
+    "fig1d": Panel("large", "per_task"),
+}
+
+
+def paper_model(support: str) -> Model:
+    """The model of figure 1: points in the plane, levels equally likely."""
+    return Model(support=SUPPORTS[support], dimension=2)
+
+
+def _plan_panel(panel: Panel, effort: Effort, _data: Path) -> Plan:
+    crowd: Setting = {
+        "support": panel.support,
+        "n_tasks": effort.n_tasks,
+        "per_task": 5,
+        "per_worker": 5,
+    }
+    settings = [{**crowd, panel.varies: degree} for degree in _DEGREES[panel.varies]]
+    return [
+        (setting, effort.heavy if setting["per_task"] >= _HEAVY_PER_TASK else effort.instances)
+        for setting in settings
+    ]
+
+
+def run_panel(setting: Setting, rng: np.random.Generator, _data: Path) -> list[Row]:
+    """Draw one crowd of figure 1, and score the paper's five estimators on it."""
+    model = paper_model(setting["support"])
+    degrees = setting["per_task"], setting["per_worker"]
+    crowd = simulate(model, assign_regular(setting["n_tasks"], *degrees, rng), rng)
+    return score_rows(crowd, paper_methods(crowd, model, weak_oracle=True))
+
+
+def run_example(setting: Setting, rng: np.random.Generator, _data: Path) -> list[Row]:
+    """Give every task one nearly exact worker and four poor ones, and nobody knows who is who."""
+    n_tasks = setting["n_tasks"]
+    good, poor = (
+        assign_regular(n_tasks, per_task, EXAMPLE_PER_WORKER, rng)
+        for per_task in (1, EXAMPLE_PER_TASK - 1)
+    )
+    assignment = Assignment(
+        np.concatenate([good.task, poor.task]),
+        np.concatenate([good.worker, good.n_workers + poor.worker]),
+        n_tasks,
+        good.n_workers + poor.n_workers,
+    )
+    level = np.repeat(EXAMPLE.levels, [good.n_workers, poor.n_workers])
+    crowd = simulate(EXAMPLE, assignment, rng, worker_variance=level)
+    return score_rows(crowd, paper_methods(crowd, EXAMPLE))
+
+
+FIGURES = [
+    Experiment(
+        name=name,
+        title=f"figure 1{name[-1]}: S_{panel.support}, error over {panel.symbol}",
+        plan=partial(_plan_panel, panel),
+        run=run_panel,
+    )
+    for name, panel in PANELS.items()
+]
+EXAMPLE_RUN = Experiment(
+    name="example",
+    title="one precise worker per task (section 3.2)",
+    plan=lambda effort, _: [({"n_tasks": effort.n_tasks}, effort.draws)],
+    run=run_example,
+)
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -55,9 +179,8 @@ def voc_model(share: float = 0.5) -> Model:
 def read_voc(data: Path) -> tuple[Index, Floats]:
     """Image and box of every object that is not marked difficult."""
     table = open_table(find_file(data / "voc0712", "voc0712_trainval.csv"))
-    codes, _ = table.ids("image")
     kept = table.numbers("difficult") == 0
-    _, image = np.unique(codes[kept], return_inverse=True)
+    _, image = np.unique(table.ids("image")[0][kept], return_inverse=True)
     return image.astype(np.int64), matrix(table, BOX_COLUMNS)[kept]
 
 
@@ -82,7 +205,7 @@ def run_voc(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row]
     """
     image, box = read_voc(data)
     assignment = assign_images(image, rng)
-    model = voc_model(float(setting["share"]))
+    model = voc_model(setting["share"])
     crowd = simulate(model, assignment, rng, truth=box.reshape(-1, 2))
     good = crowd.worker_variance[assignment.worker] == VOC_SUPPORT[0]
     drawn: Row = {"share_drawn": float(good.mean())}
@@ -197,18 +320,18 @@ def run_ages(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row
         crowd = read_age_crowd(data)
     else:
         crowd = emulate_ages(read_ages(data)[1], setting["crowd"] == "emulated-shared", rng)
-    methods: dict[str, Estimator] = {name: make_estimator(name) for name in AGE_METHODS}
-    chosen = BI(support="nbi")
+    chosen = make_estimator("bi", {"support": "nbi"})
     levels = chosen.fit(crowd.answers).settings["support_used"]
-    prior = PG1().fit(crowd.answers).settings
-    mean, variance = prior["mu0_used"], 1 / prior["gamma0_used"]
-    methods |= {
+    prior = make_estimator("pg1").fit(crowd.answers).settings
+    shared = {"prior_mean": prior["mu0_used"], "prior_variance": 1 / prior["gamma0_used"]}
+    told: dict[str, Any] = {"variances": crowd.variances}
+    methods = {name: make_estimator(name) for name in AGE_METHODS} | {
         # What the prior of PG1 on the truths gains alone: PG1 without it, and BI with it.
-        "pg1, flat prior": PG1(gamma0=_FLAT),
-        "bi, pg1's prior": BI(support="nbi", prior_mean=mean, prior_variance=variance),
+        "pg1, flat prior": make_estimator("pg1", {"gamma0": _FLAT}),
+        "bi, pg1's prior": make_estimator("bi", {"support": "nbi", **shared}),
         "bi": chosen,
-        "weak-oracle": WeakOracle(support=levels, variances=crowd.variances),
-        "strong-oracle": StrongOracle(variances=crowd.variances),
+        "weak-oracle": make_estimator("weak-oracle", {"support": levels, **told}),
+        "strong-oracle": make_estimator("strong-oracle", told),
     }
     found: Row = {"level_low": levels[0], "level_high": levels[-1]}
     return [row | found for row in score_rows(crowd, methods)]
