@@ -61,7 +61,7 @@ def aggregate(
     estimator = common.build_estimator(method, settings)
     folder = output or common.default_folder(answers)
     require_folder(folder)
-    table, _ = read(answers)
+    table = read(answers)
     common.say_read(table)
     # Mistakes in these files show before the work, not after it.
     true = None if truth is None else read_truth(truth, table.task_ids, table.value_names)

@@ -45,7 +45,7 @@ def diagnose(
     estimator = common.build_estimator(method, settings)
     if output is not None:
         require_folder(output)
-    table, _ = read(answers)
+    table = read(answers)
     common.say_read(table)
     result = common.fit(estimator, table)
     agreed, found = agreement(table), find_flags(table, result, error_rate=error_rate)

@@ -31,7 +31,7 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
 
     read = common.take_answers(settings)
     estimator = common.build_estimator(method, settings)
-    table, _ = read(answers)
+    table = read(answers)
     common.say_read(table)
     find_id(table.task_ids, task_id, "task")
     result = common.fit(estimator, table)

@@ -54,7 +54,7 @@ def next_command(
     from voxpop.collect.campaign.from_tables import next_answers, noise_model
     from voxpop.present.terminal import show_batch
 
-    table, _ = common.take_answers(settings)(answers)
+    table = common.take_answers(settings)(answers)
     common.say_read(table)
     levels = common.stated_levels(support)
     files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}

@@ -96,6 +96,6 @@ def _crowd(pilot: str | None, settings: dict[str, Any]) -> Any:
     prior = {} if variance is None else {"prior_mean": mean or 0.0, "prior_variance": variance}
     if support is not None:
         return Model(support=support, weights=weights, dimension=dimension, **prior)
-    learned = learn_crowd(read(pilot)[0])
+    learned = learn_crowd(read(pilot))
     common.say(learned.summary())
     return replace(learned, model=replace(learned.model, **prior))

@@ -44,7 +44,7 @@ class FileTable:
             raise DataError(f"{path}: no such file")
         if path.is_dir():
             raise DataError(f"{path}: is a directory; expected a CSV, TSV, Parquet or JSONL file")
-        self.path = path
+        self.path, self.name = path, str(path)
         self._connection = duckdb.connect()
         beginning = beginning or peek(path)
         with _in_utf8(path, beginning) as readable:
@@ -185,6 +185,12 @@ def open_bytes(path: Path) -> IO[bytes]:
 UNREADABLE = (OSError, EOFError, zlib.error)
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BEGINNING = 1 << 16
+
+
+def is_text(path: Path) -> bool:
+    """Tell whether a path is a file of text other than JSON, by its name."""
+    suffixes = {suffix.lower() for suffix in path.suffixes}
+    return path.is_file() and not suffixes & {".parquet", ".pq", ".json", ".jsonl", ".ndjson"}
 
 
 def peek(path: Path) -> bytes:
