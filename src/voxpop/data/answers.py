@@ -67,10 +67,10 @@ class Answers:
     objects: Objects | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.task_ids, self.worker_ids, self.task, self.worker, self.value):
-            array.flags.writeable = False
-        if self.gold is not None:
-            self.gold.flags.writeable = False
+        fixed = (self.task_ids, self.worker_ids, self.task, self.worker, self.value, self.gold)
+        for array in fixed:
+            if array is not None:
+                array.flags.writeable = False
 
     @classmethod
     def from_arrays(

@@ -292,12 +292,6 @@ def _nearness(shape: Shape, matching: Matching) -> Near:
     return near
 
 
-def _find_objects(value: Floats, people: Codes, near: Near, needed: int) -> list[list[int]]:
-    """Cluster the marks of one image, keep what enough people saw, and sort from left to right."""
-    kept = [members for members in _cluster(value, people, near) if len(members) >= needed]
-    return sorted(kept, key=lambda members: _middle(value, members).tolist())
-
-
 def _find_truths(
     value: Floats, objects: list[list[int]], known: list[Any], near: Near
 ) -> list[Floats]:
@@ -314,8 +308,11 @@ def _middle(value: Floats, members: list[int] | NDArray[np.bool_]) -> Floats:
     return np.asarray(np.median(value[members], axis=0))
 
 
-def _cluster(value: Floats, people: Codes, near: Near) -> list[list[int]]:
-    """Sort the marks of one image into clusters with at most one mark per worker."""
+def _find_objects(value: Floats, people: Codes, near: Near, needed: int) -> list[list[int]]:
+    """Cluster the marks of one image, at most one of each worker; return what enough of them saw.
+
+    An object is the list of its marks. Objects are sorted from left to right.
+    """
     marks = _grouped((u, row) for row, u in enumerate(people.tolist()))
     # Those who drew a typical number of marks come first: the rest are matched to theirs.
     usual = float(np.median([len(rows) for rows in marks.values()]))
@@ -331,7 +328,8 @@ def _cluster(value: Floats, people: Codes, near: Near) -> list[list[int]]:
         clusters = sorted(np.flatnonzero(cluster == c).tolist() for c in np.unique(cluster))
         if clusters == before:
             break
-    return clusters
+    kept = [members for members in clusters if len(members) >= needed]
+    return sorted(kept, key=lambda members: _middle(value, members).tolist())
 
 
 def _assign(rows: list[int], value: Floats, cluster: Index, near: Near) -> None:

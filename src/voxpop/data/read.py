@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,12 +156,12 @@ def _read_long(table: Table, options: ReadingOptions) -> Answers:
     answers = Answers.from_codes(
         *tasks, *workers, value, value_names=tuple(values), gold=truths, duplicates=duplicates
     )
-    notes: tuple[str, ...] = ()
+    columns = {"task": task, "worker": worker, "value": ", ".join(values)}
+    answers = replace(answers, frame_kind=table.kind, columns=columns)
     if runs and options["duplicates"] is None and answers.n_edges < len(value):
         told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
-        notes = (told,)
-    columns = {"task": task, "worker": worker, "value": ", ".join(values)}
-    return replace(answers, frame_kind=table.kind, columns=columns, notes=notes)
+        return replace(answers, notes=(told,))
+    return answers
 
 
 def _read_marks(
@@ -321,16 +320,13 @@ def _align(ids: Sequence[Any], value: Floats, known: Ids) -> tuple[Floats, int]:
 def _gold_columns(table: Table, gold: object) -> list[str]:
     """Return the columns of this table that hold gold; none when gold is a table of its own."""
     if isinstance(gold, str):
-        if gold in table.columns:
-            return [gold]
-        if not Path(gold).exists():
+        if gold not in table.columns and not Path(gold).exists():
             raise DataError(
                 f"gold {gold!r} is neither a column ({shorten(table.columns, 12)}) nor a file"
             )
-        return []
-    if isinstance(gold, Sequence) and not isinstance(gold, os.PathLike):
-        return [resolve_column(table, "gold", name) for name in gold]
-    return []
+        return [gold] if gold in table.columns else []
+    listed = gold if isinstance(gold, Sequence) else ()
+    return [resolve_column(table, "gold", name) for name in listed]
 
 
 def _gold_of_rows(table: Table, columns: Sequence[str], task: Codes, task_ids: Ids) -> Floats:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, cast
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,23 +51,6 @@ VECTORS: tuple[tuple[str, ...], ...] = (
 _NEVER_VALUES = {
     *("time", "duration", "gold", "truth", "cost", "group", "run", "conf", "dim", "object"),
 }
-
-
-class Table(Protocol):
-    """A table whose columns can be read as ids, as numbers or as text."""
-
-    kind: str
-    name: str
-    columns: list[str]
-
-    def ids(self, column: str) -> tuple[Codes, Ids]:
-        """Return a dense number per row, and the distinct ids in order of first appearance."""
-
-    def numbers(self, column: str, missing_ok: bool = False) -> Floats:
-        """Return the column as float64, or raise an error that names the first bad row."""
-
-    def texts(self, column: str) -> list[str | None]:
-        """Return the column as text, None where a cell is empty."""
 
 
 def open_table(source: object, beginning: bytes = b"") -> Table:
@@ -142,7 +125,7 @@ class FrameTable:
         else:
             coerced = pd.to_numeric(pd.Series(raw, dtype=object), errors="coerce")
             number = np.asarray(coerced, dtype=np.float64)
-            absent = np.array([item is None or item is pd.NA or item != item for item in raw])
+            absent = np.asarray(pd.isna(raw))
         refuse_text(np.isnan(number) & ~absent, lambda row: raw[row], column)
         if not missing_ok:
             refuse_missing(absent, column)
@@ -157,6 +140,10 @@ class FrameTable:
             None if item is None or item is pd.NA or item != item or item == "" else _spell(item)
             for item in cells
         ]
+
+
+# A table of either kind: its columns can be read as ids, as numbers or as text.
+Table = FileTable | FrameTable
 
 
 def find_column(columns: Sequence[str], names: Sequence[str]) -> str | None:

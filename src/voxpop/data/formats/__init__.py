@@ -114,26 +114,26 @@ def collect(source: object, format: str, task: str | None, missing: Sequence[flo
     if format not in FORMATS:
         raise ConfigError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
     paths = files_of(source)
-    if paths is None and (format in _SEVERAL or format in _SINGLE):
-        raise DataError(f"{format} is read from a file, got {type(source).__name__}")
-    found: Export | None = None
-    if format in _SEVERAL:
-        found = _SEVERAL[format].collect(paths)
-    elif format in _SINGLE:
-        found = _SINGLE[format].collect(_only(paths, format), task)
-    elif paths and format == wide.NAME and is_text(_only(paths, format)):
-        found = wide.collect_bare(paths[0], missing)
-    if found is None:
-        table = open_table(_only(paths, format) if paths else source)
-        if format == wide.NAME:
-            return wide.collect(table, task, missing)
-        found = _TABLES[format].collect(table, task)
+    found: Export
+    if format in _SEVERAL or format in _SINGLE:
+        if paths is None:
+            raise DataError(f"{format} is read from a file, got {type(source).__name__}")
+        if format in _SEVERAL:
+            found = _SEVERAL[format].collect(paths)
+        else:
+            found = _SINGLE[format].collect(_only(paths, format), task)
+        return found
+    path = _only(paths, format) if paths else None
+    if format == wide.NAME:
+        bare = wide.collect_bare(path, missing) if path and is_text(path) else None
+        return bare or wide.collect(open_table(path or source), task, missing)
+    found = _TABLES[format].collect(open_table(path or source), task)
     return found
 
 
-def _only(paths: Sequence[Path] | None, format: str) -> Path:
-    if not paths or len(paths) > 1:
-        raise DataError(f"{format} is read from one file, got {len(paths or ())}")
+def _only(paths: Sequence[Path], format: str) -> Path:
+    if len(paths) > 1:
+        raise DataError(f"{format} is read from one file, got {len(paths)}")
     return paths[0]
 
 

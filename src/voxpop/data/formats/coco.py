@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import common_name, corners, get, identity, load_json, number
-from voxpop.data.formats.writing import (
-    confidence,
-    estimates_by_image,
-    refuse_strangers,
-    write_json,
-)
+from voxpop.data.formats.writing import confidence, estimates_by_image, refuse_strangers, write_json
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
@@ -118,8 +113,7 @@ def write(result: Result, sources: Sequence[Path], out: Path) -> str:
     if sources:
         refuse_strangers(len(images.keys() & by_image.keys()), result, sources[0])
     for name in by_image:
-        if name not in images:
-            images[name] = {"id": len(images) + 1, "file_name": name}
+        images.setdefault(name, {"id": len(images) + 1, "file_name": name})
     if kind == "point":
         # The joints of a person are labels of their own here.
         categories = {}

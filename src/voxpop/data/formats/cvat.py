@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
-from voxpop.data.files import UNREADABLE, open_bytes, replacing
+from voxpop.data.files import reading, replacing
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import common_name, number, numbers
 from voxpop.data.formats.writing import estimates_by_image, refuse_strangers
@@ -117,10 +117,8 @@ def _elements(path: Path, chunk: int = 1 << 20) -> Iterator[Element]:
     parser.CharacterDataHandler = builder.data
     parser.StartDoctypeDeclHandler = doctype
     parser.buffer_text = True
-    if not path.exists():
-        raise DataError(f"{path}: no such file")
     try:
-        with open_bytes(path) as file:
+        with reading(path) as file:
             while block := file.read(chunk):
                 parser.Parse(block, False)
                 yield from ready
@@ -128,8 +126,6 @@ def _elements(path: Path, chunk: int = 1 << 20) -> Iterator[Element]:
             parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise DataError(f"{path}: is not well-formed XML: {error}") from None
-    except UNREADABLE as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
     yield from ready
 
 

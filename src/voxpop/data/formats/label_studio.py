@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import corners, get, identity, load_json, number, numbers
-from voxpop.data.formats.writing import (
-    confidence,
-    estimates_by_image,
-    refuse_strangers,
-    write_json,
-)
+from voxpop.data.formats.writing import confidence, estimates_by_image, refuse_strangers, write_json
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:

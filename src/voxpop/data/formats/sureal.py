@@ -33,11 +33,10 @@ def fits(document: object) -> bool:
 
 
 def _literals(path: Path) -> dict[str, Any]:
+    text = read_text(path, _LARGEST_PROGRAM)
     try:
-        tree = ast.parse(read_text(path, _LARGEST_PROGRAM))
+        tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path}: is not Python: {error}") from None
     except (RecursionError, MemoryError):
         raise DataError(f"{path}: is nested too deeply to be a data set") from None
