@@ -220,6 +220,7 @@ class Answers:
             worker=worker.astype(np.int32),
             value=self.value[edges],
             gold=None if self.gold is None else self.gold[tasks],
+            objects=None,
         )
 
     def __repr__(self) -> str:

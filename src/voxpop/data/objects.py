@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.data.answers import Answers
@@ -298,14 +297,13 @@ def _find_truths(
     """Return the known truth of every object, NaN where there is none."""
     truths = [np.full(value.shape[1], np.nan) for _ in objects]
     if objects and known:
-        middles = np.array([_middle(value, members) for members in objects])
-        for i, j in _pairs(np.array(known), middles, near):
+        for i, j in _pairs(np.array(known), _middles(value, objects), near):
             truths[j] = np.array(known[i])
     return truths
 
 
-def _middle(value: Floats, members: list[int] | NDArray[np.bool_]) -> Floats:
-    return np.asarray(np.median(value[members], axis=0))
+def _middles(value: Floats, clusters: list[list[int]]) -> Floats:
+    return np.array([np.median(value[members], axis=0) for members in clusters])
 
 
 def _find_objects(value: Floats, people: Codes, near: Near, needed: int) -> list[list[int]]:
@@ -317,48 +315,44 @@ def _find_objects(value: Floats, people: Codes, near: Near, needed: int) -> list
     # Those who drew a typical number of marks come first: the rest are matched to theirs.
     usual = float(np.median([len(rows) for rows in marks.values()]))
     order = sorted(marks, key=lambda u: (abs(len(marks[u]) - usual), marks[u][0]))
-    cluster = np.full(len(people), -1, dtype=np.int64)
-    clusters = [[*range(len(people))]]
+    clusters: list[list[int]] = []
+    now = [[*range(len(people))]]
     for _ in range(_ROUNDS):
-        before = clusters
+        before = now
         for u in order:
-            cluster[marks[u]] = -1
-            _assign(marks[u], value, cluster, near)
-        _merge(value, people, cluster, near)
-        clusters = sorted(np.flatnonzero(cluster == c).tolist() for c in np.unique(cluster))
-        if clusters == before:
+            clusters = _assign(marks[u], value, clusters, near)
+        _merge(value, people, clusters, near)
+        now = sorted(map(sorted, clusters))
+        if now == before:
             break
-    kept = [members for members in clusters if len(members) >= needed]
-    return sorted(kept, key=lambda members: _middle(value, members).tolist())
+    kept = [members for members in now if len(members) >= needed]
+    return [kept[k] for k in np.lexsort(_middles(value, kept).T[::-1])] if kept else []
 
 
-def _assign(rows: list[int], value: Floats, cluster: Index, near: Near) -> None:
+def _assign(
+    rows: list[int], value: Floats, clusters: list[list[int]], near: Near
+) -> list[list[int]]:
     """Match one worker's marks to the clusters of the others; a mark that fits none starts one."""
-    present = [c for c in np.unique(cluster).tolist() if c >= 0]
-    if present:
-        middles = np.array([_middle(value, cluster == c) for c in present])
-        for i, j in _pairs(value[rows], middles, near):
-            cluster[rows[i]] = present[j]
-    fresh = max(present, default=-1) + 1
-    for row in rows:
-        if cluster[row] < 0:
-            cluster[row] = fresh
-            fresh += 1
+    others = [[row for row in members if row not in rows] for members in clusters]
+    others = [members for members in others if members]
+    matched = dict(_pairs(value[rows], _middles(value, others), near)) if others else {}
+    for i, j in matched.items():
+        others[j].append(rows[i])
+    return others + [[row] for i, row in enumerate(rows) if i not in matched]
 
 
-def _merge(value: Floats, people: Codes, cluster: Index, near: Near) -> None:
+def _merge(value: Floats, people: Codes, clusters: list[list[int]], near: Near) -> None:
     """Join the nearest two clusters without a worker in common, until none are near enough."""
     while True:
-        present = np.unique(cluster)
-        middles = np.array([_middle(value, cluster == c) for c in present])
-        drawers = [set(people[cluster == c].tolist()) for c in present]
+        middles = _middles(value, clusters)
+        drawers = [set(people[members].tolist()) for members in clusters]
         nearness = np.triu(near(middles, middles), k=1)
         close = np.argwhere(nearness > 0).tolist()
         close.sort(key=lambda pair: -nearness[pair[0], pair[1]])
         best = next((pair for pair in close if not drawers[pair[0]] & drawers[pair[1]]), None)
         if best is None:
             return
-        cluster[cluster == present[best[1]]] = present[best[0]]
+        clusters[best[0]] += clusters.pop(best[1])
 
 
 def _pairs(mine: Floats, others: Floats, near: Near) -> list[tuple[int, int]]:

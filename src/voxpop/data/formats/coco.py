@@ -78,7 +78,7 @@ def _take(
     if sides:
         if not isinstance(sides, list) or len(sides) < 4:
             raise DataError(f"{where}, bbox: expected 4 numbers, got {str(sides)[:60]!r}")
-        box = corners(*(number(side, f"{where}, bbox") for side in sides[:4]))
+        box = corners([number(side, f"{where}, bbox") for side in sides[:4]])
         found.add("bbox", box, mark, label)
     points = item.get("keypoints") or []
     listed = category.get("keypoints")

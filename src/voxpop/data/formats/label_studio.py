@@ -114,18 +114,12 @@ def _take(found: Export, region: Any, mark: Mark, label: str, gold: bool, where:
         found.add(name, numbers(get(region, "value", dict, here), [kind], here), mark, gold=gold)
     elif _is_shape(region):
         value = get(region, "value", dict, here)
-        wide, high = (side / 100 for side in numbers(region, _SIZE, here))
-        x, y = numbers(value, ("x", "y"), here)
-        x, y = x * wide, y * high
-        if kind in _BOXES:
-            if number(value.get("rotation", 0), here) % 360:
-                raise DataError(
-                    f"{here}: a rectangle is rotated; only upright ones can be averaged"
-                )
-            width, height = numbers(value, ("width", "height"), here)
-            found.add(name, corners(x, y, width * wide, height * high), mark, label, gold=gold)
-        else:
-            found.add(name, (x, y), mark, label, gold=gold)
+        if kind in _BOXES and number(value.get("rotation", 0), here) % 360:
+            raise DataError(f"{here}: a rectangle is rotated; only upright ones can be averaged")
+        keys = ("x", "y", "width", "height") if kind in _BOXES else ("x", "y")
+        scale = [side / 100 for side in numbers(region, _SIZE, here)] * 2
+        sides = zip(numbers(value, keys, here), scale, strict=False)
+        found.add(name, corners([side * unit for side, unit in sides]), mark, label, gold=gold)
     elif kind not in ("labels", "choices", "textarea"):
         found.skip(f"regions of type {kind!r}")
 

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from voxpop.data.formats.base import Export, Mark
-from voxpop.data.formats.parsing import get, need_columns, parse_json, rows_of, shape, task_column
+from voxpop.data.formats.parsing import (
+    corners,
+    get,
+    need_columns,
+    numbers,
+    parse_json,
+    rows_of,
+    task_column,
+)
 from voxpop.data.tables import Table, write_table
 from voxpop.errors import DataError, shorten
 
@@ -65,7 +73,7 @@ def _take_value(found: Export, name: str, value: Any, mark: Mark, where: str) ->
     listed = next((key for key in _SHAPES if key in known), None)
     if listed is not None:
         for item in get(value, listed, list, here):
-            at = shape(item, _SHAPES[listed], here)
+            at = corners(numbers(item, _SHAPES[listed], here))
             found.add(name, at, mark, str(item.get("label", "")))
     elif isinstance(value, Mapping):
         chosen = [key for key, on in value.items() if on is True]

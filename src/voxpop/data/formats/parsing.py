@@ -76,14 +76,11 @@ def identity(item: object, where: str) -> Any:
     return item
 
 
-def shape(item: object, keys: Sequence[str], where: str) -> tuple[float, ...]:
-    """Return a point by its two fields, or a box by those of its corner and its size."""
-    found = numbers(item, keys, where)
-    return corners(*found) if len(found) == 4 else found
-
-
-def corners(left: float, top: float, width: float, height: float) -> tuple[float, ...]:
-    """Return a box given by its size as its corners."""
+def corners(sides: Sequence[float]) -> tuple[float, ...]:
+    """Return a box given by its upper left corner and its size as two corners; a point as it is."""
+    if len(sides) == 2:
+        return tuple(sides)
+    left, top, width, height = sides
     return (left, top, left + width, top + height)
 
 

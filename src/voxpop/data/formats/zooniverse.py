@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from voxpop.data.formats.base import Export, Mark
-from voxpop.data.formats.parsing import need_columns, parse_json, rows_of, shape
+from voxpop.data.formats.parsing import corners, need_columns, numbers, parse_json, rows_of
 from voxpop.data.tables import Table
 from voxpop.errors import DataError
 
@@ -70,4 +70,4 @@ def _take_shape(found: Export, name: str, part: Any, mark: Mark, where: str) -> 
         label += f" (frame {part['frame']})"
     sized = {"width", "height"} <= set(part)
     keys = ("x", "y", "width", "height") if sized else ("x", "y")
-    found.add(name, shape(part, keys, f"{where}, {name!r}"), mark, label)
+    found.add(name, corners(numbers(part, keys, f"{where}, {name!r}")), mark, label)
