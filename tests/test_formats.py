@@ -114,6 +114,8 @@ def test_boxes_of_every_tool_become_the_same_objects(
     for task, box in expected.items():
         np.testing.assert_allclose(found[task], box, rtol=1e-12)
     assert any("matched" in note for note in answers.notes)
+    assert answers.objects is not None
+    assert answers.objects.task_ids == answers.task_ids.tolist()
     assert answers.value_names == ("xmin", "ymin", "xmax", "ymax")
 
 

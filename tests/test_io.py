@@ -24,7 +24,7 @@ from voxpop import (
     read_answers,
 )
 from voxpop.data import files
-from voxpop.data.formats.base import ReadingOptions
+from voxpop.data.read import ReadingOptions
 
 ROWS: dict[str, list[Any]] = {
     "task": ["img_1", "img_1", "img_2", "img_2"],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from voxpop import ConfigError, DataError, Matching, aggregate, match_objects
 from voxpop.arrays import Floats
-from voxpop.data.objects import Objects, Place, iou, object_id, parse_object_id
+from voxpop.data.objects import Objects, Place, iou, parse_object_id
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "pedestrian_boxes"
 
@@ -164,7 +164,7 @@ def test_points_are_matched_by_distance() -> None:
 @given(image=st.text(max_size=8), label=st.text(max_size=8), number=st.integers(1, 99))
 def test_object_ids_can_be_taken_apart_again(image: str, label: str, number: int) -> None:
     place = Place(image, label, number)
-    found = parse_object_id(object_id(place))
+    found = parse_object_id(place.task_id)
     # Without a label, an image that is itself spelled like an object's cannot be: # is escaped.
     assert found == place
 

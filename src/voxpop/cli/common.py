@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from voxpop.collect.planning.learn_crowd import LearnedCrowd
     from voxpop.data.answers import Answers
-    from voxpop.data.objects import Objects
     from voxpop.estimators.base import Estimator
     from voxpop.models.model import Model
     from voxpop.results.result import Result
@@ -156,11 +155,10 @@ def output_option(help: str, default: Path | None = None) -> Decorator:
     return click.option("-o", "--output", type=path, default=default, help=help)
 
 
-def take_answers(settings: dict[str, Any]) -> Callable[[object], tuple[Answers, Objects | None]]:
+def take_answers(settings: dict[str, Any]) -> Callable[[object], Answers]:
     """Take the :data:`reading_options` out of a command's settings, and return what reads so."""
-    from voxpop.data.formats.base import ReadingOptions
     from voxpop.data.objects import Matching
-    from voxpop.data.read import read_with_objects
+    from voxpop.data.read import ReadingOptions, read_answers
 
     names = ("iou_threshold", "distance_threshold", "quorum")
     given = {name: settings.pop(name) for name in names}
@@ -173,9 +171,9 @@ def take_answers(settings: dict[str, Any]) -> Callable[[object], tuple[Answers, 
     }
     options = {name: settings.pop(name) for name in ReadingOptions.__annotations__}
 
-    def read(source: object) -> tuple[Answers, Objects | None]:
+    def read(source: object) -> Answers:
         with _open_input(source) as readable:
-            return read_with_objects(readable, cast("ReadingOptions", options))
+            return read_answers(readable, **options)
 
     return read
 
@@ -281,7 +279,7 @@ def prepare(source: str, method: str, settings: dict[str, Any]) -> tuple[Answers
     """Read the answers and make the estimator, as the :data:`estimator_options` say."""
     read = take_answers(settings)
     estimator = build_estimator(method, settings)  # a mistake in an option shows at once
-    table, _ = read(source)
+    table = read(source)
     say_read(table)
     return table, estimator
 

@@ -34,16 +34,16 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
     from voxpop.data.tables import write_table
     from voxpop.errors import require
 
-    answers, objects = common.take_answers(options)(common.one_or_all(sources))
+    answers = common.take_answers(options)(common.one_or_all(sources))
     require(
-        workers is None or objects is not None,
+        workers is None or answers.objects is not None,
         "--workers is about objects, and nothing was matched; add --objects",
     )
     for note in answers.notes:
         common.say(note)
     write_table(long_columns(answers), out)
-    if workers is not None and objects is not None:
-        write_table(objects.workers(), workers)
+    if workers is not None and answers.objects is not None:
+        write_table(answers.objects.workers(), workers)
     common.say(
         f"wrote {answers.n_edges} answers of {answers.n_workers} workers to {answers.n_tasks} "
         f"tasks to {out}"
@@ -87,7 +87,7 @@ def export(
         voxpop export answers.voxpop sqlite:///crowd.db --existing replace
     """
     from voxpop.data.formats import export_result, is_url, sniff, write_result
-    from voxpop.data.formats.base import number
+    from voxpop.data.formats.parsing import number
     from voxpop.data.read import read_by_worker
     from voxpop.errors import require
     from voxpop.results.result import Result

@@ -51,7 +51,7 @@ def next_command(
     from voxpop.models.model import Model
     from voxpop.present.terminal import show_batch
 
-    table, _ = common.take_answers(settings)(answers)
+    table = common.take_answers(settings)(answers)
     common.say_read(table)
     files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}
     crowd = common.take_crowd(settings, table, table.dimension)

@@ -63,7 +63,7 @@ def plan(
     read, dimension = common.take_answers(settings), settings.pop("dimension")
     is_stated = common.stated_levels(settings["support"]) is not None
     require(is_stated == (pilot is None), "give a pilot file, or --support; one of the two")
-    crowd = common.take_crowd(settings, None if pilot is None else read(pilot)[0], dimension)
+    crowd = common.take_crowd(settings, None if pilot is None else read(pilot), dimension)
     with planning(common.console(stderr=True)) as on_option:
         found = make_plan(
             crowd,

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.data.ids import number_ids
 from voxpop.errors import DataError, DataWarning, require, shorten
+
+if TYPE_CHECKING:
+    from voxpop.data.objects import Objects
 
 Duplicates = Literal["error", "mean", "last"]
 
@@ -47,6 +50,8 @@ class Answers:
         Known truths, shape (n_tasks, dimension), NaN where unknown; None without gold.
     notes
         What reading decided or left out, in sentences for the user.
+    objects
+        How boxes or points were matched into the objects that are the tasks here, if they were.
     """
 
     task_ids: Ids
@@ -59,12 +64,13 @@ class Answers:
     frame_kind: str = "pandas"
     columns: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    objects: Objects | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.task_ids, self.worker_ids, self.task, self.worker, self.value):
-            array.flags.writeable = False
-        if self.gold is not None:
-            self.gold.flags.writeable = False
+        fixed = (self.task_ids, self.worker_ids, self.task, self.worker, self.value, self.gold)
+        for array in fixed:
+            if array is not None:
+                array.flags.writeable = False
 
     @classmethod
     def from_arrays(
@@ -101,8 +107,6 @@ class Answers:
         value_names: tuple[str, ...],
         gold: Floats | None = None,
         duplicates: Duplicates = "error",
-        frame_kind: str = "pandas",
-        columns: dict[str, str] | None = None,
     ) -> Answers:
         """Check the rows, combine or refuse repeated answers, and sort them into edges."""
         require(
@@ -136,8 +140,6 @@ class Answers:
             value=value,
             value_names=value_names,
             gold=gold,
-            frame_kind=frame_kind,
-            columns=columns or {},
         )
         answers._warn_of_weak_data()
         return answers
@@ -210,6 +212,7 @@ class Answers:
             worker=worker.astype(np.int32),
             value=self.value[edges],
             gold=None if self.gold is None else self.gold[tasks],
+            objects=None,
         )
 
     def __repr__(self) -> str:

@@ -44,7 +44,7 @@ class FileTable:
             raise DataError(f"{path}: no such file")
         if path.is_dir():
             raise DataError(f"{path}: is a directory; expected a CSV, TSV, Parquet or JSONL file")
-        self.path = path
+        self.name, self._where = str(path), f"{path}: "
         self._connection = duckdb.connect()
         beginning = beginning or peek(path)
         with _in_utf8(path, beginning) as readable:
@@ -66,32 +66,31 @@ class FileTable:
         plain = [without_apostrophe(name) for name in names] if self._is_csv else names
         self.columns = plain if len(set(plain)) == len(names) else names
         self._written = dict(zip(self.columns, names, strict=True))
-        self._n_rows = int(self._value("SELECT count(*) FROM raw"))
-        if self._n_rows == 0:
+        if not self._value("SELECT count(*) FROM raw"):
             raise DataError(f"{path}: has no rows; expected a header and one row per answer")
 
     def ids(self, column: str) -> tuple[Codes, Ids]:
         """Number the ids inside DuckDB; whole numbers written plainly become integers."""
         spelled = self._spelled(column)
-        refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
+        refuse_missing(self._flags(f"{spelled} IS NULL"), column, self._where)
         self._connection.execute(
             "CREATE OR REPLACE TEMP TABLE ids AS SELECT id, "
             "(row_number() OVER (ORDER BY first_row) - 1)::INTEGER AS code FROM "
             f"(SELECT {spelled} AS id, min(voxpop_row) AS first_row FROM raw GROUP BY 1)"
         )
-        rows = self._fetch(
-            f"SELECT raw.voxpop_row AS r, ids.code AS c FROM raw JOIN ids ON {spelled} = ids.id"
+        row, code = self._fetch(
+            f"SELECT voxpop_row - 1, ids.code FROM raw JOIN ids ON {spelled} = ids.id"
         )
-        codes = np.empty(self._n_rows, dtype=np.int32)
-        codes[rows["r"] - 1] = rows["c"]
-        distinct = self._fetch("SELECT id AS i FROM ids ORDER BY code")["i"]
+        codes = np.empty(len(row), dtype=np.int32)
+        codes[row] = code
+        (distinct,) = self._fetch("SELECT id FROM ids ORDER BY code")
         if self._may_be_integers(column):
             distinct = self._as_integers(distinct)
         return codes, self._without_apostrophes(distinct) if self._is_csv else distinct
 
     def texts(self, column: str) -> list[str | None]:
         """Return the column as it is written, None where a cell is empty."""
-        query = f"SELECT {self._spelled(column)}::VARCHAR FROM raw ORDER BY voxpop_row"
+        query = f"SELECT {self._spelled(column)}::VARCHAR FROM raw"
         return [row[0] for row in self._connection.execute(query).fetchall()]
 
     def _spelled(self, column: str) -> str:
@@ -111,9 +110,9 @@ class FileTable:
         found = self._connection.execute(query).fetchone()
         return None if found is None else found[0]
 
-    def _fetch(self, query: str) -> dict[str, NDArray[Any]]:
+    def _fetch(self, query: str) -> list[NDArray[Any]]:
         found = self._connection.execute(query).fetchnumpy()
-        return {name: np.asarray(column) for name, column in found.items()}
+        return [np.asarray(column) for column in found.values()]
 
     def _as_integers(self, distinct: Ids) -> Ids:
         """Return integers where every text is the plain spelling of one ("7", never "007")."""
@@ -130,25 +129,20 @@ class FileTable:
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Cast the column in DuckDB, then look for what the cast could not read."""
         spelled = self._spelled(column)
-        unread = self._flags(f"{spelled} IS NOT NULL AND TRY_CAST({spelled} AS DOUBLE) IS NULL")
+        query = f"SELECT TRY_CAST({spelled} AS DOUBLE) AS number, {spelled} IS NULL AS absent"
+        cells: dict[str, Any] = self._connection.execute(f"{query} FROM raw").fetchnumpy()
+        number, absent = np.ma.asarray(cells["number"]), np.asarray(cells["absent"])
+        unread = np.ma.getmaskarray(number) & ~absent
         shown = f"SELECT {spelled} FROM raw WHERE voxpop_row = "
-        refuse_text(unread, lambda row: self._value(f"{shown}{row + 1}"), column, self.path)
+        refuse_text(unread, lambda row: self._value(f"{shown}{row + 1}"), column, self._where)
         if not missing_ok:
-            refuse_missing(self._flags(f"{spelled} IS NULL"), column, self.path)
-        rows = self._fetch(
-            f"SELECT voxpop_row, coalesce(TRY_CAST({spelled} AS DOUBLE), 'nan'::DOUBLE) AS number "
-            "FROM raw"
-        )
-        number = np.empty(self._n_rows)
-        number[rows["voxpop_row"] - 1] = rows["number"]
-        return number
+            refuse_missing(absent, column, self._where)
+        return number.filled(np.nan)
 
     def _flags(self, condition: str) -> NDArray[np.bool_]:
-        """Return, row by row, where the condition holds (cheap when it holds nowhere)."""
-        flags = np.zeros(self._n_rows, dtype=bool)
-        found = self._fetch(f"SELECT voxpop_row FROM raw WHERE {condition}")
-        flags[found["voxpop_row"] - 1] = True
-        return flags
+        """Return, row by row, where the condition holds."""
+        found = self._connection.execute(f"SELECT coalesce({condition}, false) AS flag FROM raw")
+        return np.asarray(found.fetchnumpy()["flag"])
 
 
 # What a spreadsheet takes for the beginning of a formula, or skips in search of one.
@@ -181,10 +175,28 @@ def open_bytes(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file like :func:`open_bytes`; tell in one line what goes wrong meanwhile."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    try:
+        with open_bytes(path) as file:
+            yield file
+    except _UNREADABLE as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
+
+
 # What reading a file, plain or gzipped, may raise.
-UNREADABLE = (OSError, EOFError, zlib.error)
+_UNREADABLE = (OSError, EOFError, zlib.error)
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BEGINNING = 1 << 16
+
+
+def is_text(path: Path) -> bool:
+    """Tell whether a path is a file of text other than JSON, by its name."""
+    suffixes = {suffix.lower() for suffix in path.suffixes}
+    return path.is_file() and not suffixes & {".parquet", ".pq", ".json", ".jsonl", ".ndjson"}
 
 
 def peek(path: Path) -> bytes:
@@ -198,7 +210,7 @@ def peek(path: Path) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read(_BEGINNING)
-    except UNREADABLE:
+    except _UNREADABLE:
         return b""
 
 
@@ -212,7 +224,7 @@ def _in_utf8(path: Path, beginning: bytes) -> Iterator[Path]:
         copy = Path(folder) / path.name.removesuffix(".gz")
         try:
             with (
-                open_bytes(path) as raw,
+                reading(path) as raw,
                 io.TextIOWrapper(raw, encoding="utf-16", newline="") as text,
                 copy.open("w", encoding="utf-8", newline="") as out,
             ):
@@ -224,14 +236,9 @@ def _in_utf8(path: Path, beginning: bytes) -> Iterator[Path]:
 
 def read_text(path: Path, largest: int = 2**31) -> str:
     """Read a whole text file, UTF-8 or UTF-16, plain or gzipped, of at most ``largest`` bytes."""
-    if not path.exists():
-        raise DataError(f"{path}: no such file")
-    try:
-        with open_bytes(path) as file:
-            # One byte more than allowed is enough to know: a small gzip can hold a huge text.
-            content = file.read(largest + 1)
-    except UNREADABLE as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
+    with reading(path) as file:
+        # One byte more than allowed is enough to know: a small gzip can hold a huge text.
+        content = file.read(largest + 1)
     if len(content) > largest:
         raise DataError(f"{path}: is larger than {largest >> 20} MB, the limit")
     try:
@@ -289,12 +296,12 @@ def _explain(error: duckdb.Error) -> str:
     return "; ".join(line if len(line) <= 120 else f"{line[:120]}..." for line in told)
 
 
-def refuse_missing(absent: NDArray[np.bool_], column: str, path: Path | None = None) -> None:
+def refuse_missing(absent: NDArray[np.bool_], column: str, where: str = "") -> None:
     """Raise an error that names the rows without an entry, if there are any."""
     rows = np.flatnonzero(absent)
     if rows.size:
         raise DataError(
-            f"{_prefix(path)}column {column!r} is empty in row {shorten(rows + 1)}; "
+            f"{where}column {column!r} is empty in row {shorten(rows + 1)}; "
             "drop those rows or fill them in"
         )
 
@@ -303,20 +310,16 @@ def refuse_text(
     unread: NDArray[np.bool_],
     written: Callable[[int], object],
     column: str,
-    path: Path | None = None,
+    where: str = "",
 ) -> None:
     """Raise an error that shows the first cell that is not a number, if there is one."""
     rows = np.flatnonzero(unread)
     if rows.size:
         more = f" (and {rows.size - 1} more rows)" if rows.size > 1 else ""
         raise DataError(
-            f"{_prefix(path)}row {rows[0] + 1}: {shorten([written(int(rows[0]))])} in column "
+            f"{where}row {rows[0] + 1}: {shorten([written(int(rows[0]))])} in column "
             f"{column!r} is not a number{more}"
         )
-
-
-def _prefix(path: Path | None) -> str:
-    return "" if path is None else f"{path}: "
 
 
 def require_folder(folder: Path) -> None:

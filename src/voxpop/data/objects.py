@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from voxpop.arrays import Codes, Floats, Index
+from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.data.answers import Answers
 from voxpop.data.ids import number_ids
 from voxpop.errors import ConfigError, DataError, require
@@ -73,22 +73,17 @@ class Place(NamedTuple):
 
     @property
     def task_id(self) -> str:
-        """The place as the id of a task, as :func:`object_id` spells it."""
-        return object_id(self)
+        """The place as the id of a task: ``image#label#number``, or ``image#number`` unlabelled.
 
-
-def object_id(place: Place) -> str:
-    """Spell the task id of an object: ``image#label#number``, or ``image#number`` unlabelled.
-
-    A ``#`` or ``%`` of the image or label is spelled ``%23`` or ``%25``, so that
-    :func:`parse_object_id` finds its way back.
-    """
-    parts = [place.image, *([place.label] if place.label else []), str(place.number)]
-    return "#".join(part.replace("%", "%25").replace("#", "%23") for part in parts)
+        A ``#`` or ``%`` of the image or label is spelled ``%23`` or ``%25``, so that
+        :func:`parse_object_id` finds its way back.
+        """
+        parts = [self.image, *([self.label] if self.label else []), str(self.number)]
+        return "#".join(part.replace("%", "%25").replace("#", "%23") for part in parts)
 
 
 def parse_object_id(text: str) -> Place | None:
-    """Undo :func:`object_id`; None for an id of another kind."""
+    """Undo :attr:`Place.task_id`; None for an id of another kind."""
     found = re.fullmatch(r"([^#]*)(?:#([^#]+))?#(\d+)", text)
     if found is None:
         return None
@@ -108,10 +103,8 @@ class Objects:
         Where every object is; its position here is its number in ``object``.
     object
         Object of every mark, -1 for an extra: a mark of something too few others saw.
-    seen_by
-        How many workers marked each object.
-    shown_to
-        How many looked at its image.
+    viewers
+        Who looked at the image of each object, by their numbers.
     gold
         Known truths, shape (n_objects, dimension), NaN where unknown; None without gold.
     gold_missed
@@ -124,9 +117,7 @@ class Objects:
     worker_ids: Any
     value: Floats
     value_names: tuple[str, ...]
-    seen_by: Index
-    shown_to: Index
-    missed: Index
+    viewers: list[list[int]]
     gold: Floats | None = None
     gold_missed: int = 0
 
@@ -135,16 +126,34 @@ class Objects:
         """The ids of the objects as tasks."""
         return [place.task_id for place in self.places]
 
+    @property
+    def seen_by(self) -> Index:
+        """How many workers marked each object."""
+        return np.bincount(self.object[self.object >= 0], minlength=len(self.places))
+
+    @property
+    def shown_to(self) -> Index:
+        """How many looked at the image of each object."""
+        return np.array([len(there) for there in self.viewers], dtype=np.int64)
+
+    @property
+    def missed(self) -> Index:
+        """How many objects each worker looked at and did not mark."""
+        return np.asarray(self.workers()["missed"])
+
     def workers(self) -> dict[str, Any]:
         """Columns: worker, marks, found (of objects), missed (objects), extra (marks of none)."""
         n = len(self.worker_ids)
-        found = np.bincount(self.worker[self.object >= 0], minlength=n)
-        marks = np.bincount(self.worker, minlength=n)
+        shown = np.array([u for there in self.viewers for u in there], dtype=np.int64)
+        marks, found, seen = (
+            np.bincount(listed, minlength=n)
+            for listed in (self.worker, self.worker[self.object >= 0], shown)
+        )
         return {
             "worker": self.worker_ids,
             "marks": marks,
             "found": found,
-            "missed": self.missed,
+            "missed": seen - found,
             "extra": marks - found,
         }
 
@@ -157,11 +166,9 @@ class Objects:
                 "(for points, raise the distance_threshold)"
             )
         worker, present = np.unique(self.worker[kept], return_inverse=True)
-        ids = np.empty(len(self.places), dtype=np.object_)
-        ids[:] = self.task_ids
         return Answers.from_codes(
             self.object[kept].astype(np.int32),
-            ids,
+            np.array(self.task_ids, dtype=np.object_),
             present.astype(np.int32),
             np.asarray(self.worker_ids)[worker],
             self.value[kept],
@@ -205,64 +212,51 @@ def match_objects(
     gold
         Known objects: image, label, value.
     """
-    if shape == "point" and matching.distance_threshold is None:
-        raise ConfigError(
-            "points are matched by their distance: give distance_threshold "
-            "(command line: --distance-threshold), the maximum for two marks of one object"
-        )
+    near = _nearness(shape, matching)
     value = np.asarray(value, dtype=np.float64).reshape(len(worker), len(SHAPE_NAMES[shape]))
     if shape == "box":
         _refuse_inside_out(value, image)
-    near = _nearness(shape, matching)
+    codes, worker_ids, looked_at = _number_viewers(image, worker, looked)
+    labels = label or [""] * len(image)
+    groups = _grouped(((image[row], labels[row]), row) for row in range(len(image)))
+    known = _grouped(((picture, name), truth) for picture, name, truth in gold)
+    found = np.full(len(worker), -1, dtype=np.int64)
+    places: list[Place] = []
+    viewers, truths = [], []
+    for (picture, name), rows in groups.items():
+        # By worker and then by place, so that the order of the rows does not matter.
+        rows.sort(key=lambda row: (str(worker[row]), codes[row], value[row].tolist()))
+        there = looked_at[picture]
+        needed = max(1, math.ceil(matching.quorum * len(there) - 1e-9))
+        objects = _find_objects(value[rows], codes[rows], near, needed)
+        for number, members in enumerate(objects, start=1):
+            found[np.array(rows)[members]] = len(places)
+            places.append(Place(str(picture), name, number))
+        viewers += [there] * len(objects)
+        truths += _find_truths(value[rows], objects, known.get((picture, name), []), near)
+    n_matched = sum(not math.isnan(truth[0]) for truth in truths)
+    return Objects(
+        places=places,
+        object=found,
+        worker=codes,
+        worker_ids=worker_ids,
+        value=value,
+        value_names=SHAPE_NAMES[shape],
+        viewers=viewers,
+        gold=np.array(truths) if known else None,
+        gold_missed=sum(map(len, known.values())) - n_matched,
+    )
+
+
+def _number_viewers(
+    image: Sequence[Any], worker: Sequence[Any], looked: Iterable[tuple[Any, Any]]
+) -> tuple[Codes, Ids, dict[Any, list[int]]]:
+    """Number the workers; return that of every mark, the ids, and who looked at each image."""
     pairs = set(zip(image, worker, strict=True)) | set(looked)
     everyone = [*worker, *(person for _, person in pairs)]
     codes, worker_ids = number_ids(everyone, "worker")
     code_of = dict(zip(everyone, codes.tolist(), strict=True))
-    viewers = _grouped((picture, code_of[person]) for picture, person in pairs)
-    names = label or [""] * len(image)
-    groups = _grouped(((image[row], names[row]), row) for row in range(len(image)))
-    known = _grouped(((picture, name), truth) for picture, name, truth in gold)
-    by_name = [(str(identity), u) for u, identity in enumerate(worker_ids)]
-    found = np.full(len(worker), -1, dtype=np.int64)
-    places: list[Place] = []
-    seen_by, shown_to, truths = [], [], []
-    missed = np.zeros(len(worker_ids), dtype=np.int64)
-    gold_missed = sum(map(len, known.values()))
-    for (picture, name), rows in groups.items():
-        # By worker and then by place, so that the order of the rows does not matter.
-        rows.sort(key=lambda row: (by_name[codes[row]], value[row].tolist()))
-        people, there = codes[rows], set(viewers[picture])
-        needed = max(1, math.ceil(matching.quorum * len(there) - 1e-9))
-        clusters = _cluster(value[rows], people, near)
-        kept = [members for members in clusters if len(members) >= needed]
-        if not kept:
-            continue
-        middles = np.array([np.median(value[rows][members], axis=0) for members in kept])
-        listed = known.get((picture, name))
-        matched = _pairs(np.array(listed), middles, near) if listed else []
-        given = {j: np.array(listed[i]) for i, j in matched} if listed else {}
-        gold_missed -= len(given)
-        for number, position in enumerate(np.lexsort(middles.T[::-1]).tolist(), start=1):
-            members = kept[position]
-            found[np.array(rows)[members]] = len(places)
-            places.append(Place(str(picture), name, number))
-            seen_by.append(len(members))
-            shown_to.append(len(there))
-            truths.append(given.get(position, np.full(value.shape[1], np.nan)))
-            missed[list(there - set(people[members].tolist()))] += 1
-    return Objects(
-        places=places,
-        object=found,
-        worker=codes[: len(worker)],
-        worker_ids=worker_ids,
-        value=value,
-        value_names=SHAPE_NAMES[shape],
-        seen_by=np.array(seen_by, dtype=np.int64),
-        shown_to=np.array(shown_to, dtype=np.int64),
-        missed=missed,
-        gold=np.array(truths) if known else None,
-        gold_missed=gold_missed,
-    )
+    return codes[: len(worker)], worker_ids, _grouped((at, code_of[who]) for at, who in pairs)
 
 
 def _grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
@@ -278,69 +272,87 @@ def _nearness(shape: Shape, matching: Matching) -> Near:
     Boxes: area in common over area in all (IoU). Points: 1 / (1 + distance / threshold), which is
     one half at the threshold.
     """
+    threshold = matching.distance_threshold
+    if shape == "point" and threshold is None:
+        raise ConfigError(
+            "points are matched by their distance: give distance_threshold "
+            "(command line: --distance-threshold), the maximum for two marks of one object"
+        )
 
     def near(mine: Floats, others: Floats) -> Floats:
-        if shape == "box":
+        if threshold is None or shape == "box":
             found, least = iou(mine, others), matching.iou_threshold
         else:
-            assert matching.distance_threshold is not None
             distance = np.linalg.norm(mine[:, None, :] - others[None, :, :], axis=2)
-            found, least = np.asarray(1 / (1 + distance / matching.distance_threshold)), 0.5
+            found, least = np.asarray(1 / (1 + distance / threshold)), 0.5
         found[found < least] = 0
         return found
 
     return near
 
 
-def _cluster(value: Floats, people: Codes, near: Near) -> list[list[int]]:
-    """Sort the marks of one image into clusters with at most one mark per worker."""
+def _find_truths(
+    value: Floats, objects: list[list[int]], known: list[Any], near: Near
+) -> list[Floats]:
+    """Return the known truth of every object, NaN where there is none."""
+    truths = [np.full(value.shape[1], np.nan) for _ in objects]
+    if objects and known:
+        for i, j in _pairs(np.array(known), _middles(value, objects), near):
+            truths[j] = np.array(known[i])
+    return truths
+
+
+def _middles(value: Floats, clusters: list[list[int]]) -> Floats:
+    return np.array([np.median(value[members], axis=0) for members in clusters])
+
+
+def _find_objects(value: Floats, people: Codes, near: Near, needed: int) -> list[list[int]]:
+    """Cluster the marks of one image, at most one of each worker; return what enough of them saw.
+
+    An object is the list of its marks. Objects are sorted from left to right.
+    """
     marks = _grouped((u, row) for row, u in enumerate(people.tolist()))
     # Those who drew a typical number of marks come first: the rest are matched to theirs.
     usual = float(np.median([len(rows) for rows in marks.values()]))
     order = sorted(marks, key=lambda u: (abs(len(marks[u]) - usual), marks[u][0]))
-    cluster = np.full(len(people), -1, dtype=np.int64)
+    clusters: list[list[int]] = []
+    now = [[*range(len(people))]]
     for _ in range(_ROUNDS):
-        before = _as_sets(cluster)
+        before = now
         for u in order:
-            cluster[marks[u]] = -1
-            _assign(marks[u], value, cluster, near)
-        _merge(value, people, cluster, near)
-        if _as_sets(cluster) == before:
+            clusters = _assign(marks[u], value, clusters, near)
+        _merge(value, people, clusters, near)
+        now = sorted(map(sorted, clusters))
+        if now == before:
             break
-    return [np.flatnonzero(cluster == c).tolist() for c in np.unique(cluster)]
+    kept = [members for members in now if len(members) >= needed]
+    return [kept[k] for k in np.lexsort(_middles(value, kept).T[::-1])] if kept else []
 
 
-def _as_sets(cluster: Index) -> set[frozenset[int]]:
-    return {frozenset(np.flatnonzero(cluster == c).tolist()) for c in np.unique(cluster)}
-
-
-def _assign(rows: list[int], value: Floats, cluster: Index, near: Near) -> None:
+def _assign(
+    rows: list[int], value: Floats, clusters: list[list[int]], near: Near
+) -> list[list[int]]:
     """Match one worker's marks to the clusters of the others; a mark that fits none starts one."""
-    present = [c for c in np.unique(cluster).tolist() if c >= 0]
-    if present:
-        middles = np.array([np.median(value[cluster == c], axis=0) for c in present])
-        for i, j in _pairs(value[rows], middles, near):
-            cluster[rows[i]] = present[j]
-    fresh = max(present, default=-1) + 1
-    for row in rows:
-        if cluster[row] < 0:
-            cluster[row] = fresh
-            fresh += 1
+    others = [[row for row in members if row not in rows] for members in clusters]
+    others = [members for members in others if members]
+    matched = dict(_pairs(value[rows], _middles(value, others), near)) if others else {}
+    for i, j in matched.items():
+        others[j].append(rows[i])
+    return others + [[row] for i, row in enumerate(rows) if i not in matched]
 
 
-def _merge(value: Floats, people: Codes, cluster: Index, near: Near) -> None:
+def _merge(value: Floats, people: Codes, clusters: list[list[int]], near: Near) -> None:
     """Join the nearest two clusters without a worker in common, until none are near enough."""
     while True:
-        present = np.unique(cluster)
-        middles = np.array([np.median(value[cluster == c], axis=0) for c in present])
-        drawers = [set(people[cluster == c].tolist()) for c in present]
+        middles = _middles(value, clusters)
+        drawers = [set(people[members].tolist()) for members in clusters]
         nearness = np.triu(near(middles, middles), k=1)
         close = np.argwhere(nearness > 0).tolist()
         close.sort(key=lambda pair: -nearness[pair[0], pair[1]])
         best = next((pair for pair in close if not drawers[pair[0]] & drawers[pair[1]]), None)
         if best is None:
             return
-        cluster[cluster == present[best[1]]] = present[best[0]]
+        clusters[best[0]] += clusters.pop(best[1])
 
 
 def _pairs(mine: Floats, others: Floats, near: Near) -> list[tuple[int, int]]:
@@ -373,9 +385,3 @@ def _refuse_inside_out(value: Floats, image: Sequence[Any]) -> None:
             f"box {row + 1}, of {image[row]!r}, ends before it begins: expected xmin, ymin, xmax, "
             f"ymax, got {value[row].tolist()} ({wrong.size} such boxes)"
         )
-
-
-def several_in_one(image: Sequence[Any], worker: Sequence[Any], label: Sequence[str]) -> bool:
-    """Tell whether a worker made two marks with one label in one image."""
-    names = label or [""] * len(image)
-    return any(n > 1 for n in Counter(zip(image, worker, names, strict=True)).values())

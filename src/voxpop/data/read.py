@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.data.answers import Answers, Duplicates
-from voxpop.data.formats import is_url, open_source, read_export, read_query, table_format
-from voxpop.data.formats.base import ReadingOptions
-from voxpop.data.formats.marks import marks_of_table, pairs_of
+from voxpop.data.formats import collect, detect
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.sql import is_url, read_query
 from voxpop.data.ids import Positions
-from voxpop.data.objects import Matching, Objects
+from voxpop.data.objects import Matching
 from voxpop.data.tables import (
     Table,
+    find_column,
+    find_vector,
     ids_of_rows,
     matrix,
     open_table,
@@ -26,6 +27,22 @@ from voxpop.data.tables import (
     resolve_values,
 )
 from voxpop.errors import ConfigError, DataError, shorten
+
+
+class ReadingOptions(TypedDict, total=False):
+    """How to read answers: the arguments of :func:`voxpop.read_answers`, which explains them."""
+
+    task: str | None
+    worker: str | None
+    values: str | Sequence[str] | None
+    gold: object
+    duplicates: Duplicates | None
+    format: str | None
+    question: str | None
+    missing: Sequence[float]
+    objects: Matching | None
+    looked: object
+    query: str | None
 
 
 def read_answers(
@@ -54,129 +71,147 @@ def read_answers(
     source
         Path to CSV, TSV, Parquet or JSON lines (also gzipped), or to the export of a tool; a
         folder or list of CVAT jobs or COCO files; a pandas, polars or pyarrow table; or the URL of
-        a database, with ``query``.
-    task
-        Column of the task ids; in a tool's export, the field that names the tasks.
-    worker
-        Column of the worker ids.
+        a database, with ``query``: a SELECT, or the name of a table.
+    task, worker
+        Columns of the ids; in a tool's export, ``task`` is the field that names the tasks.
     values
         One column, or several for points, boxes and other vectors.
     gold
-        Known truths: a column (or one per coordinate) of the same table, empty where unknown;
-        or another table or path with a task and the value columns; or a mapping from task to
-        truth.
+        Known truths: a column (or one per coordinate) of the same table, empty where unknown; or
+        another table or path with a task and the value columns; or a mapping from task to truth.
     duplicates
-        What to do when a worker answered a task more than once: ``"error"`` (unless the table
-        has a column ``run``, or the format has repetitions: then their mean), ``"mean"`` or
-        ``"last"``.
+        What to do when a worker answered a task more than once: ``"error"``, ``"mean"`` or
+        ``"last"``. By default an error, but the mean where the table has a column ``run`` or the
+        format has repetitions.
     format
         One of ``voxpop.FORMATS``, if the wrong one is detected; ``"long"`` is a plain table.
     question
         Which question of an export that holds several.
     missing
         Numbers of a wide table that mean no answer, like -1.
-    objects
-        How to match boxes or points into objects, when images hold several of them. A tool's
-        export in which somebody drew two is matched with the defaults.
-    looked
-        A table of task and worker: who looked at what, for those who marked nothing.
-    query
-        SELECT, or name of a table, for a database.
+    objects, looked
+        How to match boxes or points into objects, when images hold several of them; and a table
+        of task and worker, who looked at what, for those who marked nothing. A tool's export in
+        which somebody drew two is matched with the defaults.
     """
-    options = ReadingOptions(
-        task=task,
-        worker=worker,
-        values=values,
-        gold=gold,
-        duplicates=duplicates,
-        format=format,
-        question=question,
-        missing=missing,
-        objects=objects,
-        looked=looked,
-        query=query,
-    )
-    if not isinstance(source, Answers):
-        return read_with_objects(source, options)[0]
-    if any(item is not None and item != () for item in options.values()):
-        raise ConfigError(
-            "these answers have been read already; name columns, gold and duplicates when "
-            "reading the table"
-        )
-    return source
+    options = locals().copy()
+    return _read(options.pop("source"), cast("ReadingOptions", options))
 
 
-def read_with_objects(source: object, options: ReadingOptions) -> tuple[Answers, Objects | None]:
-    """Read like :func:`read_answers`; also return the objects where marks were matched."""
-    name, opened = _open(source, options)
-    if name == "long":
-        table = open_table(opened)
-        if options["objects"] is not None:
-            return marks_of_table(table, options).answers(options["objects"], None)
-        return _read_long(table, options), None
-    if options["worker"] is not None or options["values"] is not None:
-        raise ConfigError(
-            f"worker and values are columns of a plain table; in {name} choose a question"
-        )
-    export = read_export(opened, name, options)
-    if options["looked"] is not None:
-        export = replace(export, looked=export.looked | pairs_of(options["looked"]))
-    answers, found = export.answers(options["objects"], options["duplicates"])
-    if options["gold"] is not None:
-        truths = read_truth(options["gold"], answers.task_ids, answers.value_names, needed="gold")
-        answers = replace(answers, gold=truths)
-    return answers, found
-
-
-def _open(source: object, options: ReadingOptions) -> tuple[str, object]:
-    """Detect the format, and open a table once, since that reads it."""
-    # Named columns mean a plain table.
-    plain = options["worker"] is not None or options["values"] is not None
+def _read(source: object, options: ReadingOptions) -> Answers:
+    if isinstance(source, Answers):
+        if any(item is not None and item != () for item in options.values()):
+            raise ConfigError(
+                "these answers have been read already; name columns, gold and duplicates when "
+                "reading the table"
+            )
+        return source
     if is_url(source):
         if options["query"] is None:
             raise ConfigError("a database needs a query: a SELECT, or the name of a table")
-        table = read_query(str(source), options["query"])
-        return options["format"] or ("long" if plain else table_format(table)), table
-    if options["query"] is not None:
+        source = read_query(str(source), options["query"])
+    elif options["query"] is not None:
         raise ConfigError("query is for databases; a source like sqlite:///crowd.db is one")
-    return open_source(source, plain) if options["format"] is None else (options["format"], source)
+    # Named columns mean a plain table.
+    plain = options["worker"] is not None or options["values"] is not None
+    format = options["format"]
+    if format is None:
+        format, source = detect(source, plain)
+    if format == "long":
+        return _read_long(open_table(source), options)
+    if plain:
+        raise ConfigError(
+            f"worker and values are columns of a plain table; in {format} choose a question"
+        )
+    export = collect(source, format, options["task"], options["missing"])
+    export.looked |= _pairs(options["looked"])
+    answers = export.answers(options["question"], options["objects"], options["duplicates"])
+    if options["gold"] is None:
+        return answers
+    truths = read_truth(options["gold"], answers.task_ids, answers.value_names, needed="gold")
+    return replace(answers, gold=truths)
 
 
 def _read_long(table: Table, options: ReadingOptions) -> Answers:
     task = resolve_column(table, "task", options["task"])
     worker = resolve_column(table, "worker", options["worker"])
+    asked = [options["values"]] if isinstance(options["values"], str) else options["values"]
+    if options["objects"] is not None:
+        marks = _read_marks(table, task, worker, asked, options)
+        return marks.answers(None, options["objects"], None)
     gold = _gold_columns(table, options["gold"])
     taken = {task, worker, *gold}
-    asked = [options["values"]] if isinstance(options["values"], str) else options["values"]
     values = resolve_values(table, asked, taken)
     for other in values:
         if other in taken:
             raise DataError(f"column {other!r} cannot be both the value and a task, worker or gold")
-    task_codes, task_ids = table.ids(task)
-    worker_codes, worker_ids = table.ids(worker)
-    value = matrix(table, values)
+    tasks, workers, value = table.ids(task), table.ids(worker), matrix(table, values)
     truths: Floats | None = None
     if gold:
-        truths = _gold_of_rows(table, gold, task_codes, task_ids)
+        truths = _gold_of_rows(table, gold, *tasks)
     elif options["gold"] is not None:
-        truths = read_truth(options["gold"], task_ids, tuple(values), needed="gold")
+        truths = read_truth(options["gold"], tasks[1], tuple(values), needed="gold")
     runs = "run" in {name.lower() for name in table.columns} - {name.lower() for name in values}
+    duplicates = options["duplicates"] or ("mean" if runs else "error")
     answers = Answers.from_codes(
-        task_codes,
-        task_ids,
-        worker_codes,
-        worker_ids,
-        value,
-        value_names=tuple(values),
-        gold=truths,
-        duplicates=options["duplicates"] or ("mean" if runs else "error"),
-        frame_kind=table.kind,
-        columns={"task": task, "worker": worker, "value": ", ".join(values)},
+        *tasks, *workers, value, value_names=tuple(values), gold=truths, duplicates=duplicates
     )
+    columns = {"task": task, "worker": worker, "value": ", ".join(values)}
+    answers = replace(answers, frame_kind=table.kind, columns=columns)
     if runs and options["duplicates"] is None and answers.n_edges < len(value):
         told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
         return replace(answers, notes=(told,))
     return answers
+
+
+def _read_marks(
+    table: Table, task: str, worker: str, asked: Sequence[str] | None, options: ReadingOptions
+) -> Export:
+    """Read the rows of a long table as boxes or points, several of a worker in an image."""
+    columns = _shape_columns(table, asked)
+    name = ", ".join(columns)
+    boxes = _corners(table, columns)
+    label = find_column(table.columns, ("label", "category", "class"))
+    labels = [""] * len(boxes) if label is None else table.texts(label)
+    found = Export(format="long", path=table.name, fields={"task": task, "worker": worker})
+    if options["gold"] is not None:
+        truths = open_table(options["gold"])
+        known = _corners(truths, _shape_columns(truths, columns))
+        for image, at in zip(ids_of_rows(truths, "task"), known, strict=True):
+            found.add(name, at, Mark(image, None), gold=True)
+    ids = ids_of_rows(table, "task", task), ids_of_rows(table, "worker", worker)
+    for image, person, at, text in zip(*ids, boxes, labels, strict=True):
+        found.add(name, at, Mark(image, person), text or "")
+    found.looked = _pairs(options["looked"])
+    return found
+
+
+def _shape_columns(table: Table, asked: Sequence[str] | None) -> list[str]:
+    if asked is None:
+        columns = find_vector(table.columns)
+    else:
+        columns = [resolve_column(table, "value", name) for name in asked]
+    if len(columns) not in (2, 4):
+        raise DataError(
+            f"objects are boxes (4 columns) or points (2), got {shorten(columns, 5) or 'none'}; "
+            "name them with values= (command line: --value)"
+        )
+    return columns
+
+
+def _corners(table: Table, columns: Sequence[str]) -> list[tuple[float, ...]]:
+    value = matrix(table, columns)
+    if [name.lower() for name in columns[2:]] == ["width", "height"]:
+        value[:, 2:] += value[:, :2]
+    return [tuple(row) for row in value.tolist()]
+
+
+def _pairs(looked: object) -> set[tuple[Any, Any]]:
+    """Read a table of task and worker: who looked at what."""
+    if looked is None:
+        return set()
+    table = open_table(looked)
+    return set(zip(ids_of_rows(table, "task"), ids_of_rows(table, "worker"), strict=True))
 
 
 def long_columns(answers: Answers) -> dict[str, Any]:
@@ -267,11 +302,8 @@ def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> lis
     """Find the truth by the answers' own names, as ``truth`` or ``gold``, or like an answer."""
     if set(value_names) <= set(table.columns):
         return list(value_names)
-    by_lower = {name.lower(): name for name in reversed(table.columns)}
-    for name in ("truth", "gold"):
-        if name in by_lower and len(value_names) == 1:
-            return [by_lower[name]]
-    return resolve_values(table, None, {task})
+    named = find_column(table.columns, ("truth", "gold")) if len(value_names) == 1 else None
+    return resolve_values(table, None, {task}) if named is None else [named]
 
 
 def _align(ids: Sequence[Any], value: Floats, known: Ids) -> tuple[Floats, int]:
@@ -288,16 +320,13 @@ def _align(ids: Sequence[Any], value: Floats, known: Ids) -> tuple[Floats, int]:
 def _gold_columns(table: Table, gold: object) -> list[str]:
     """Return the columns of this table that hold gold; none when gold is a table of its own."""
     if isinstance(gold, str):
-        if gold in table.columns:
-            return [gold]
-        if not Path(gold).exists():
+        if gold not in table.columns and not Path(gold).exists():
             raise DataError(
                 f"gold {gold!r} is neither a column ({shorten(table.columns, 12)}) nor a file"
             )
-        return []
-    if isinstance(gold, Sequence) and not isinstance(gold, os.PathLike):
-        return [resolve_column(table, "gold", name) for name in gold]
-    return []
+        return [gold] if gold in table.columns else []
+    listed = gold if isinstance(gold, Sequence) else ()
+    return [resolve_column(table, "gold", name) for name in listed]
 
 
 def _gold_of_rows(table: Table, columns: Sequence[str], task: Codes, task_ids: Ids) -> Floats:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, cast
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,22 +53,6 @@ _NEVER_VALUES = {
 }
 
 
-class Table(Protocol):
-    """A table whose columns can be read as ids, as numbers or as text."""
-
-    kind: str
-    columns: list[str]
-
-    def ids(self, column: str) -> tuple[Codes, Ids]:
-        """Return a dense number per row, and the distinct ids in order of first appearance."""
-
-    def numbers(self, column: str, missing_ok: bool = False) -> Floats:
-        """Return the column as float64, or raise an error that names the first bad row."""
-
-    def texts(self, column: str) -> list[str | None]:
-        """Return the column as text, None where a cell is empty."""
-
-
 def open_table(source: object, beginning: bytes = b"") -> Table:
     """Open a path or a data frame as a table; ``beginning`` as for :class:`FileTable`."""
     if isinstance(source, FileTable | FrameTable):
@@ -98,6 +82,8 @@ def frame(columns: Mapping[str, Any], kind: str) -> Any:
 
 class FrameTable:
     """A data frame that is already in memory."""
+
+    name = "the table"
 
     def __init__(self, source: object) -> None:
         import narwhals as nw
@@ -139,7 +125,7 @@ class FrameTable:
         else:
             coerced = pd.to_numeric(pd.Series(raw, dtype=object), errors="coerce")
             number = np.asarray(coerced, dtype=np.float64)
-            absent = np.array([item is None or item is pd.NA or item != item for item in raw])
+            absent = np.asarray(pd.isna(raw))
         refuse_text(np.isnan(number) & ~absent, lambda row: raw[row], column)
         if not missing_ok:
             refuse_missing(absent, column)
@@ -156,22 +142,37 @@ class FrameTable:
         ]
 
 
+# A table of either kind: its columns can be read as ids, as numbers or as text.
+Table = FileTable | FrameTable
+
+
+def find_column(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """Find the first of some names among the columns, without regard to case."""
+    by_lower = {name.lower(): name for name in reversed(columns)}
+    return next((by_lower[name] for name in names if name in by_lower), None)
+
+
+def find_vector(columns: Sequence[str]) -> list[str]:
+    """Find a set of columns that together are one vector; none where there is no such set."""
+    for vector in VECTORS:
+        found = [find_column(columns, [name]) for name in vector]
+        if None not in found:
+            return cast("list[str]", found)
+    return []
+
+
 def resolve_column(table: Table, role: str, asked: str | None) -> str:
     """Find the column that plays a role: the one asked for, or the best-known synonym."""
-    if asked is not None:
-        if asked not in table.columns:
-            raise DataError(
-                f"no column {asked!r} for the {role}; the columns are {shorten(table.columns, 12)}"
-            )
-        return asked
-    by_lower = {name.lower(): name for name in reversed(table.columns)}
-    for synonym in SYNONYMS[role]:
-        if synonym in by_lower:
-            return by_lower[synonym]
-    raise DataError(
-        f"no column that looks like the {role}; the columns are {shorten(table.columns, 12)}; "
-        f"name it with {role}= (command line: --{role})"
-    )
+    there = shorten(table.columns, 12)
+    if asked is not None and asked not in table.columns:
+        raise DataError(f"no column {asked!r} for the {role}; the columns are {there}")
+    found = find_column(table.columns, SYNONYMS[role]) if asked is None else asked
+    if found is None:
+        raise DataError(
+            f"no column that looks like the {role}; the columns are {there}; "
+            f"name it with {role}= (command line: --{role})"
+        )
+    return found
 
 
 def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -> list[str]:
@@ -182,23 +183,16 @@ def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -
             raise DataError(f"value columns must be one or more different names, got {asked!r}")
         return names
     left = [name for name in table.columns if name not in taken]
-    by_lower = {name.lower(): name for name in reversed(left)}
-    for synonym in SYNONYMS["value"]:
-        if synonym in by_lower:
-            return [by_lower[synonym]]
+    synonym = find_column(left, SYNONYMS["value"])
     numbered = [name for name in left if name.lower().startswith("value_")]
-    if numbered:
-        return numbered
-    for vector in VECTORS:
-        if all(name in by_lower for name in vector):
-            return [by_lower[name] for name in vector]
-    left = [name for name in left if name.lower() not in _NEVER_VALUES]
-    if len(left) == 1:
-        return left
-    raise DataError(
-        f"no column that looks like the value; the columns are {shorten(table.columns, 12)}; "
-        "name one or more with values= (command line: --value)"
-    )
+    rest = [name for name in left if name.lower() not in _NEVER_VALUES]
+    found = [synonym] if synonym is not None else numbered or find_vector(left) or rest
+    if not found or (found is rest and len(rest) > 1):
+        raise DataError(
+            f"no column that looks like the value; the columns are {shorten(table.columns, 12)}; "
+            "name one or more with values= (command line: --value)"
+        )
+    return found
 
 
 def _spell(item: object) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from voxpop.data.formats.base import ReadingOptions
-from voxpop.data.read import read_answers
+from voxpop.data.read import ReadingOptions, read_answers
 from voxpop.errors import ConfigError
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.results.result import Result

@@ -6,18 +6,19 @@ Documents are read whole (JSON, XML, Python literals); tables are known by their
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from voxpop.data.files import UTF16, peek
+from voxpop.data.files import UTF16, is_text, peek
 from voxpop.data.formats import coco, cvat, label_studio, mturk, sureal, toloka, wide, zooniverse
-from voxpop.data.formats.base import Collector, Export, ReadingOptions, load_json
+from voxpop.data.formats.base import Export
+from voxpop.data.formats.parsing import load_json
 from voxpop.data.formats.sql import is_url as is_url
-from voxpop.data.formats.sql import read_query as read_query
 from voxpop.data.formats.sql import write_result as write_result
 from voxpop.data.formats.writing import training_columns as training_columns
-from voxpop.data.tables import Table, open_table, write_table
+from voxpop.data.tables import open_table, write_table
 from voxpop.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -46,23 +47,17 @@ WRITERS: dict[str, str] = {
 }
 """Every format that is written, by name."""
 
-_TABLES: dict[str, Callable[[Table, object, str | None], Collector]] = {
-    tool.NAME: tool.collect for tool in (mturk, toloka, zooniverse)
-}
-_SINGLE: dict[str, Callable[[Path, str | None], Collector]] = {
-    tool.NAME: tool.collect for tool in (label_studio, sureal)
-}
-_SEVERAL: dict[str, Callable[[Sequence[Path]], Collector]] = {
-    tool.NAME: tool.collect for tool in (cvat, coco)
-}
+_TABLES: dict[str, ModuleType] = {tool.NAME: tool for tool in (mturk, toloka, zooniverse)}
+_SINGLE: dict[str, ModuleType] = {tool.NAME: tool for tool in (label_studio, sureal)}
+_SEVERAL: dict[str, ModuleType] = {tool.NAME: tool for tool in (cvat, coco)}
 
 
 def sniff(source: object) -> str:
     """Detect the format of a file, a folder, a list of files or a data frame."""
-    return open_source(source)[0]
+    return detect(source)[0]
 
 
-def open_source(source: object, plain: bool = False) -> tuple[str, object]:
+def detect(source: object, plain: bool = False) -> tuple[str, object]:
     """Detect the format, and open what is a table; ``plain`` takes every table as long."""
     paths = files_of(source)
     beginning = peek(paths[0]) if paths else b""
@@ -74,7 +69,10 @@ def open_source(source: object, plain: bool = False) -> tuple[str, object]:
     if kind is not None:
         return kind, source
     table = open_table(source, beginning)
-    return "long" if plain else table_format(table), table
+    tool = next((name for name, tool in _TABLES.items() if tool.fits(table.columns)), None)
+    if plain or (tool is None and not wide.fits(table)):
+        return "long", table
+    return tool or wide.NAME, table
 
 
 def files_of(source: object) -> list[Path] | None:
@@ -111,47 +109,32 @@ def _document_format(path: Path, beginning: bytes) -> str | None:
     return next((m.NAME for m in (label_studio, coco, sureal) if m.fits(document)), None)
 
 
-def table_format(table: Table) -> str:
-    """Name the format of a table by its columns; ``long`` unless another is beyond doubt."""
-    tools = (mturk, toloka, zooniverse)
-    found = next((tool.NAME for tool in tools if tool.fits(table.columns)), None)
-    return found or ("wide" if wide.fits(table) else "long")
-
-
-def read_export(source: object, format: str, options: ReadingOptions) -> Export:
-    """Read one question of a tool's export."""
-    return _collect(source, format, options).export(options["question"])
-
-
-def _collect(source: object, format: str, options: ReadingOptions) -> Collector:
+def collect(source: object, format: str, task: str | None, missing: Sequence[float]) -> Export:
+    """Read the answers to all questions of a tool's export."""
     if format not in FORMATS:
         raise ConfigError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
     paths = files_of(source)
-    if paths is None and (format in _SEVERAL or format in _SINGLE):
-        raise DataError(f"{format} is read from a file, got {type(source).__name__}")
-    if paths and format in _SEVERAL:
-        return _SEVERAL[format](paths)
+    found: Export
+    if format in _SEVERAL or format in _SINGLE:
+        if paths is None:
+            raise DataError(f"{format} is read from a file, got {type(source).__name__}")
+        if format in _SEVERAL:
+            found = _SEVERAL[format].collect(paths)
+        else:
+            found = _SINGLE[format].collect(_only(paths, format), task)
+        return found
     path = _only(paths, format) if paths else None
-    if path and format in _SINGLE:
-        return _SINGLE[format](path, options["task"])
-    if path and format == "wide" and _is_text(path) and wide.is_bare(path):
-        return wide.collect_bare(path, options["missing"])
-    table = open_table(path or source)
-    where: object = getattr(table, "path", "the table")  # of a file, or of a frame
-    if format == "wide":
-        return wide.collect(table, where, options["task"], options["missing"])
-    return _TABLES[format](table, where, options["task"])
+    if format == wide.NAME:
+        bare = wide.collect_bare(path, missing) if path and is_text(path) else None
+        return bare or wide.collect(open_table(path or source), task, missing)
+    found = _TABLES[format].collect(open_table(path or source), task)
+    return found
 
 
 def _only(paths: Sequence[Path], format: str) -> Path:
     if len(paths) > 1:
         raise DataError(f"{format} is read from one file, got {len(paths)}")
     return paths[0]
-
-
-def _is_text(path: Path) -> bool:
-    suffixes = {suffix.lower() for suffix in path.suffixes}
-    return path.is_file() and not suffixes & {".parquet", ".pq", ".json", ".jsonl", ".ndjson"}
 
 
 def export_result(

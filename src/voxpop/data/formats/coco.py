@@ -6,13 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxpop.data.formats.base import Collector, Mark, corners, get, identity, load_json, number
-from voxpop.data.formats.writing import (
-    confidence,
-    estimates_by_image,
-    refuse_strangers,
-    write_json,
-)
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.parsing import common_name, corners, get, identity, load_json, number
+from voxpop.data.formats.writing import confidence, estimates_by_image, refuse_strangers, write_json
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
@@ -27,13 +23,13 @@ def fits(document: object) -> bool:
     return isinstance(document, Mapping) and {"images", "annotations"} <= set(document)
 
 
-def collect(paths: Sequence[Path]) -> Collector:
+def collect(paths: Sequence[Path]) -> Export:
     """Read boxes (question ``bbox``) and visible keypoints (question ``keypoints``).
 
     An annotator of an image has looked at it; the owner of a personal file, at all its images.
     """
-    found = Collector(format=NAME, path=paths[0] if len(paths) == 1 else paths[0].parent)
-    found.fields = {"task": "file_name", "worker": "annotator"}
+    fields = {"task": "file_name", "worker": "annotator"}
+    found = Export(format=NAME, path=common_name(paths), fields=fields)
     for path in paths:
         document = load_json(path)
         images = _images(document, path)
@@ -51,9 +47,8 @@ def collect(paths: Sequence[Path]) -> Collector:
                 found.skip("annotations of an image that is not listed")
                 continue
             worker = path.stem if personal else identity(_annotator(item), f"{where}, annotator")
-            found.looked.add((name, worker))
             category = categories.get(str(item.get("category_id")), {})
-            _take(found, item, category, Mark(name, worker), where)
+            _take(found, item, category, found.look(name, worker), where)
     return found
 
 
@@ -76,15 +71,15 @@ def _annotator(item: object) -> Any:
 
 
 def _take(
-    found: Collector, item: Mapping[str, Any], category: Mapping[str, Any], mark: Mark, where: str
+    found: Export, item: Mapping[str, Any], category: Mapping[str, Any], mark: Mark, where: str
 ) -> None:
     label = str(category.get("name", item.get("category_id", "")))
     sides = item.get("bbox")
     if sides:
         if not isinstance(sides, list) or len(sides) < 4:
             raise DataError(f"{where}, bbox: expected 4 numbers, got {str(sides)[:60]!r}")
-        box = corners(*(number(side, f"{where}, bbox") for side in sides[:4]))
-        found.add("bbox", "box", mark._replace(value=box, label=label))
+        box = corners([number(side, f"{where}, bbox") for side in sides[:4]])
+        found.add("bbox", box, mark, label)
     points = item.get("keypoints") or []
     listed = category.get("keypoints")
     names = listed if isinstance(listed, list) else []
@@ -94,7 +89,7 @@ def _take(
         x, y, visible = (number(part, f"{where}, keypoints") for part in points[k : k + 3])
         if visible:
             joint = str(names[k // 3]) if k // 3 < len(names) else str(k // 3 + 1)
-            found.add("keypoints", "point", mark._replace(value=(x, y), label=joint))
+            found.add("keypoints", (x, y), mark, joint)
     if not sides and not points:
         found.skip("annotations without a box or keypoints")
 
@@ -105,7 +100,7 @@ def write(result: Result, sources: Sequence[Path], out: Path) -> str:
     A point becomes an annotation with one keypoint. Without a source, images are numbered and
     named by their ids.
     """
-    estimates = estimates_by_image(result, shapes_for="COCO")
+    kind, by_image = estimates_by_image(result, shapes_for="COCO")
     images: dict[str, dict[str, Any]] = {}
     categories: dict[str, dict[str, Any]] = {}
     for path in sources:
@@ -116,16 +111,15 @@ def write(result: Result, sources: Sequence[Path], out: Path) -> str:
         for category in document.get("categories", []):
             categories.setdefault(str(category.get("name")), category)
     if sources:
-        refuse_strangers(len(images.keys() & estimates.by_image.keys()), result, sources[0])
-    for name in estimates.by_image:
-        if name not in images:
-            images[name] = {"id": len(images) + 1, "file_name": name}
-    if estimates.kind == "point":
+        refuse_strangers(len(images.keys() & by_image.keys()), result, sources[0])
+    for name in by_image:
+        images.setdefault(name, {"id": len(images) + 1, "file_name": name})
+    if kind == "point":
         # The joints of a person are labels of their own here.
         categories = {}
     sure = confidence(result)
     annotations: list[dict[str, Any]] = []
-    for name, listed in estimates.by_image.items():
+    for name, listed in by_image.items():
         for i, label, value in listed:
             if label not in categories:
                 taken = [category.get("id", 0) for category in categories.values()]

@@ -14,10 +14,10 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
-from voxpop.data.files import UNREADABLE, open_bytes
-from voxpop.data.formats.base import Collector, Mark, number, numbers
+from voxpop.data.files import reading, replacing
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.parsing import common_name, number, numbers
 from voxpop.data.formats.writing import estimates_by_image, refuse_strangers
-from voxpop.data.tables import replacing
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def fits(beginning: str) -> bool:
     return beginning.lstrip().startswith("<") and "<annotations" in beginning
 
 
-def collect(paths: Sequence[Path]) -> Collector:
+def collect(paths: Sequence[Path]) -> Export:
     """Read the jobs."""
-    found = Collector(format=NAME, path=paths[0] if len(paths) == 1 else paths[0].parent)
-    found.fields = {"task": "image name", "worker": "assignee"}
+    fields = {"task": "image name", "worker": "assignee"}
+    found = Export(format=NAME, path=common_name(paths), fields=fields)
     for path in paths:
         worker = path.stem
         for element in _elements(path):
@@ -58,35 +58,34 @@ def _worker(meta: Element) -> str | None:
     return f"job {job}" if job else None
 
 
-def _take_image(found: Collector, image: Element, worker: str, path: Path) -> None:
+def _take_image(found: Export, image: Element, worker: str, path: Path) -> None:
     name = image.get("name", "")
     if not name:
         raise DataError(f"{path}: an image has no name")
     where = f"{path}: image {name!r}"
-    found.looked.add((name, worker))
+    mark = found.look(name, worker)
     for shape in image:
-        mark = Mark(name, worker, label=shape.get("label", ""))
+        label = shape.get("label", "")
         if shape.tag == "box":
             if number(shape.get("rotation", "0"), where) % 360:
                 raise DataError(f"{where}: a box is rotated; only upright boxes can be averaged")
-            found.add("box", "box", mark._replace(value=numbers(shape.attrib, _SIDES, where)))
+            found.add("box", numbers(shape.attrib, _SIDES, where), mark, label)
         elif shape.tag == "points":
-            _take_points(found, shape, mark, where)
+            _take_points(found, shape, mark, label, where)
         elif shape.tag == "skeleton":
             for joint in shape:
                 if joint.tag == "points" and joint.get("outside") != "1":
-                    label = f"{mark.label}/{joint.get('label', '')}"
-                    _take_points(found, joint, mark._replace(label=label), where)
+                    _take_points(found, joint, mark, f"{label}/{joint.get('label', '')}", where)
         else:
             found.skip(f"shapes of type {shape.tag!r}")
 
 
-def _take_points(found: Collector, shape: Element, mark: Mark, where: str) -> None:
+def _take_points(found: Export, shape: Element, mark: Mark, label: str, where: str) -> None:
     for pair in shape.get("points", "").split(";"):
         x, comma, y = pair.partition(",")
         if not comma:
             raise DataError(f"{where}: expected points like 1.5,2.5;3,4, got {pair[:60]!r}")
-        found.add("points", "point", mark._replace(value=(number(x, where), number(y, where))))
+        found.add("points", (number(x, where), number(y, where)), mark, label)
 
 
 def _elements(path: Path, chunk: int = 1 << 20) -> Iterator[Element]:
@@ -118,10 +117,8 @@ def _elements(path: Path, chunk: int = 1 << 20) -> Iterator[Element]:
     parser.CharacterDataHandler = builder.data
     parser.StartDoctypeDeclHandler = doctype
     parser.buffer_text = True
-    if not path.exists():
-        raise DataError(f"{path}: no such file")
     try:
-        with open_bytes(path) as file:
+        with reading(path) as file:
             while block := file.read(chunk):
                 parser.Parse(block, False)
                 yield from ready
@@ -129,8 +126,6 @@ def _elements(path: Path, chunk: int = 1 << 20) -> Iterator[Element]:
             parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise DataError(f"{path}: is not well-formed XML: {error}") from None
-    except UNREADABLE as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
     yield from ready
 
 
@@ -140,7 +135,7 @@ def write(result: Result, sources: Sequence[Path], out: Path) -> str:
     The images, their numbers and sizes are those of the jobs. CVAT has no place for the sd of a
     coordinate: it stands in the table of tasks.
     """
-    estimates = estimates_by_image(result, shapes_for="CVAT")
+    _, by_image = estimates_by_image(result, shapes_for="CVAT")
     images: dict[str, Mapping[str, str]] = {}
     for path in sources:
         for element in _elements(path):
@@ -152,11 +147,11 @@ def write(result: Result, sources: Sequence[Path], out: Path) -> str:
         known = ("id", "name", "width", "height")
         kept = {key: attributes[key] for key in known if key in attributes}
         lines.append(f"  <image{_spelled(kept)}>")
-        for _, label, value in estimates.by_image.get(name, []):
+        for _, label, value in by_image.get(name, []):
             lines.append(f"    {_shape(label, [f'{item:.2f}' for item in value])}")
             n += 1
         lines.append("  </image>")
-    refuse_strangers(n, result, sources[0].parent if len(sources) > 1 else sources[0])
+    refuse_strangers(n, result, common_name(sources))
     with replacing(out) as temporary:
         temporary.write_text("\n".join([*lines, "</annotations>", ""]), encoding="utf-8")
     return f"{n} shapes in {len(images)} images"

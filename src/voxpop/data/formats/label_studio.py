@@ -11,23 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxpop.data.formats.base import (
-    Collector,
-    Kind,
-    Mark,
-    corners,
-    get,
-    identity,
-    load_json,
-    number,
-    numbers,
-)
-from voxpop.data.formats.writing import (
-    confidence,
-    estimates_by_image,
-    refuse_strangers,
-    write_json,
-)
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.parsing import corners, get, identity, load_json, number, numbers
+from voxpop.data.formats.writing import confidence, estimates_by_image, refuse_strangers, write_json
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
@@ -51,32 +37,13 @@ def fits(document: object) -> bool:
     )
 
 
-def collect(path: Path, task: str | None) -> Collector:
+def collect(path: Path, task: str | None) -> Export:
     """Read every annotation of an export."""
-    found = Collector(format=NAME, path=path)
-    found.fields = {"task": task or "id", "worker": "completed_by"}
-    for name, annotation, where in _annotations(path, task):
-        if annotation.get("was_cancelled"):
-            found.skip("cancelled annotations")
-            continue
-        worker = _worker(annotation, where)
-        gold = bool(annotation.get("ground_truth"))
-        if not gold:
-            found.looked.add((name, worker))
-        results = get(annotation, "result", list, where)
-        labels = _labels(results)
-        shapes = {str(r.get("id")) for r in results if isinstance(r, dict) and _is_shape(r)}
-        for region in results:
-            key = str(region.get("id")) if isinstance(region, Mapping) else ""
-            if key in shapes and region.get("type") in _NUMBERS:
-                found.skip("numbers that belong to a region")
-            else:
-                _take(found, region, Mark(name, worker, label=labels.get(key, "")), gold, where)
-    return found
+    return _collect(load_json(path), path, task)
 
 
-def _annotations(path: Path, asked: str | None) -> Iterator[tuple[Any, dict[str, Any], str]]:
-    document = load_json(path)
+def _collect(document: object, path: Path, asked: str | None) -> Export:
+    found = Export(format=NAME, path=path, fields={"task": asked or "id", "worker": "completed_by"})
     if not isinstance(document, list):
         raise DataError(f"{path}: expected a list of tasks, got another JSON document")
     for position, task in enumerate(document, start=1):
@@ -88,7 +55,26 @@ def _annotations(path: Path, asked: str | None) -> Iterator[tuple[Any, dict[str,
         for count, annotation in enumerate(listed, start=1):
             if not isinstance(annotation, dict):
                 raise DataError(f"{where}: annotation {count} is not an object")
-            yield name, annotation, f"{where}, annotation {count}"
+            _take_annotation(found, name, annotation, f"{where}, annotation {count}")
+    return found
+
+
+def _take_annotation(found: Export, task: Any, annotation: Mapping[str, Any], where: str) -> None:
+    if annotation.get("was_cancelled"):
+        found.skip("cancelled annotations")
+        return
+    worker = _worker(annotation, where)
+    gold = bool(annotation.get("ground_truth"))
+    mark = Mark(task, worker) if gold else found.look(task, worker)
+    results = get(annotation, "result", list, where)
+    labels = _labels(results)
+    shapes = {str(r.get("id")) for r in results if isinstance(r, dict) and _is_shape(r)}
+    for region in results:
+        key = str(region.get("id")) if isinstance(region, Mapping) else ""
+        if key in shapes and region.get("type") in _NUMBERS:
+            found.skip("numbers that belong to a region")
+        else:
+            _take(found, region, mark, labels.get(key, ""), gold, where)
 
 
 def _task_id(task: object, asked: str | None, where: str) -> Any:
@@ -120,26 +106,20 @@ def _labels(results: list[Any]) -> dict[str, str]:
     return found
 
 
-def _take(found: Collector, region: Any, mark: Mark, gold: bool, where: str) -> None:
+def _take(found: Export, region: Any, mark: Mark, label: str, gold: bool, where: str) -> None:
     kind = get(region, "type", str, where)
     name = str(region.get("from_name", kind))
     here = f"{where}, {name!r}"
     if kind in _NUMBERS:
-        given = numbers(get(region, "value", dict, here), [kind], here)
-        found.add(name, "number", mark._replace(value=given, label=""), gold=gold)
+        found.add(name, numbers(get(region, "value", dict, here), [kind], here), mark, gold=gold)
     elif _is_shape(region):
         value = get(region, "value", dict, here)
-        wide, high = (side / 100 for side in numbers(region, _SIZE, here))
-        x, y = numbers(value, ("x", "y"), here)
-        x, y = x * wide, y * high
-        if kind in _POINTS:
-            found.add(name, "point", mark._replace(value=(x, y)), gold=gold)
-            return
-        if number(value.get("rotation", 0), here) % 360:
+        if kind in _BOXES and number(value.get("rotation", 0), here) % 360:
             raise DataError(f"{here}: a rectangle is rotated; only upright ones can be averaged")
-        width, height = numbers(value, ("width", "height"), here)
-        box = corners(x, y, width * wide, height * high)
-        found.add(name, "box", mark._replace(value=box), gold=gold)
+        keys = ("x", "y", "width", "height") if kind in _BOXES else ("x", "y")
+        scale = [side / 100 for side in numbers(region, _SIZE, here)] * 2
+        sides = zip(numbers(value, keys, here), scale, strict=False)
+        found.add(name, corners([side * unit for side, unit in sides]), mark, label, gold=gold)
     elif kind not in ("labels", "choices", "textarea"):
         found.skip(f"regions of type {kind!r}")
 
@@ -152,21 +132,22 @@ def write(result: Result, source: Path, out: Path, asked: str | None, question: 
     """
     from voxpop import __version__
 
-    estimates = estimates_by_image(result)
-    if estimates.kind == "number":
+    kind, by_image = estimates_by_image(result)
+    if kind == "number":
         question = question or result.value_names[0]
-    pattern = _pattern(source, estimates.kind, asked, question)
+    document = load_json(source)
+    pattern = _pattern(document, _collect(document, source, asked).pick(question, kind), source)
     sure = confidence(result)
     tasks: list[dict[str, Any]] = []
     n = 0
-    for position, task in enumerate(load_json(source), start=1):
+    for position, task in enumerate(document, start=1):
         where = f"{source}: task {position}"
-        mine = estimates.by_image.get(str(_task_id(task, asked, where)), [])
+        mine = by_image.get(str(_task_id(task, asked, where)), [])
         n += len(mine)
-        size = _size(task, estimates.kind, where) if mine else {}
+        size = _size(task, where) if mine and kind != "number" else {}
         regions: list[dict[str, Any]] = []
         for i, label, value in mine:
-            shape = _region(estimates.kind, value, label, size, pattern)
+            shape = _region(kind, value, label, size, pattern)
             named = {"id": f"voxpop-{len(regions) + 1}", "score": sure[i]}
             regions.append({**pattern, **size, **shape, **named})
         prediction = {
@@ -181,14 +162,12 @@ def write(result: Result, source: Path, out: Path, asked: str | None, question: 
     return f"{n} estimates as predictions of {len(tasks)} tasks"
 
 
-def _pattern(source: Path, kind: Kind, task: str | None, question: str | None) -> dict[str, str]:
+def _pattern(document: Any, question: str, source: Path) -> dict[str, str]:
     """Take the names of the control from the annotations: an import must match the project."""
-    name = collect(source, task).export(question, kind).question
-    for task_ in load_json(source):
-        for region in _regions(task_):
-            if region.get("from_name", region.get("type")) == name:
-                return {k: region[k] for k in ("from_name", "to_name", "type") if k in region}
-    raise DataError(f"{source}: has no region of {name!r}")
+    for region in (region for task in document for region in _regions(task)):
+        if region.get("from_name", region.get("type")) == question:
+            return {k: region[k] for k in ("from_name", "to_name", "type") if k in region}
+    raise DataError(f"{source}: has no region of {question!r}")
 
 
 def _regions(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -196,9 +175,7 @@ def _regions(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from annotation.get("result", [])
 
 
-def _size(task: Mapping[str, Any], kind: str, where: str) -> dict[str, float]:
-    if kind == "number":
-        return {}
+def _size(task: Mapping[str, Any], where: str) -> dict[str, float]:
     for region in _regions(task):
         if all(key in region for key in _SIZE):
             return {key: region[key] for key in _SIZE}

@@ -10,22 +10,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from voxpop.data.formats.base import (
-    Collector,
-    Mark,
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.parsing import (
     corners,
     get,
     need_columns,
     numbers,
     parse_json,
-    prefixed_column,
     rows_of,
+    task_column,
 )
 from voxpop.data.tables import Table, write_table
 from voxpop.errors import DataError, shorten
 
 NAME = "mturk"
 _FORM = "Answer.taskAnswers"
+# What a form's drawing tools list, and the sides of each.
+_SHAPES = {"boundingBoxes": ("left", "top", "width", "height"), "keypoints": ("x", "y")}
 
 
 def fits(columns: list[str]) -> bool:
@@ -34,29 +35,29 @@ def fits(columns: list[str]) -> bool:
     return needed <= set(columns) and any(name.startswith("Answer.") for name in columns)
 
 
-def collect(table: Table, path: object, task: str | None) -> Collector:
+def collect(table: Table, task: str | None) -> Export:
     """Read all assignments but the rejected ones."""
-    need_columns(table, ["HITId", "WorkerId", "AssignmentStatus"], path)
+    need_columns(table, ["HITId", "WorkerId", "AssignmentStatus"])
     columns = [name for name in table.columns if name.startswith("Answer.")]
-    column = prefixed_column(table, task or "HITId", "Input.")
-    found = Collector(format=NAME, path=path, fields={"task": column, "worker": "WorkerId"})
+    column = task_column(table, task or "HITId", "Input.")
+    found = Export(format=NAME, path=table.name, fields={"task": column, "worker": "WorkerId"})
     texts = ["WorkerId", "AssignmentStatus", *columns]
-    for where, (item, worker, status, *answers) in rows_of(table, path, [column], texts):
+    for where, (item, worker, status, *answers) in rows_of(table, [column], texts):
         if status == "Rejected":
             found.skip("rejected assignments")
             continue
         if item is None or worker is None:
             raise DataError(f"{where}: has no {column if item is None else 'WorkerId'}")
-        found.looked.add((item, worker))
+        mark = found.look(item, worker)
         for name, text in zip(columns, answers, strict=True):
             if text is not None and name == _FORM:
-                _take_form(found, text, Mark(item, worker), where)
+                _take_form(found, text, mark, where)
             elif text is not None:
-                _take_value(found, name.removeprefix("Answer."), text, Mark(item, worker), where)
+                _take_value(found, name.removeprefix("Answer."), text, mark, where)
     return found
 
 
-def _take_form(found: Collector, text: str, mark: Mark, where: str) -> None:
+def _take_form(found: Export, text: str, mark: Mark, where: str) -> None:
     document = parse_json(text, f"{where}, {_FORM}")
     if not isinstance(document, list) or not all(isinstance(part, dict) for part in document):
         raise DataError(f"{where}, {_FORM}: expected a list of objects")
@@ -65,17 +66,15 @@ def _take_form(found: Collector, text: str, mark: Mark, where: str) -> None:
             _take_value(found, str(name), value, mark, where)
 
 
-def _take_value(found: Collector, name: str, value: Any, mark: Mark, where: str) -> None:
+def _take_value(found: Export, name: str, value: Any, mark: Mark, where: str) -> None:
     """Tell boxes, points, chosen buttons and numbers apart."""
     here = f"{where}, {name!r}"
-    if isinstance(value, Mapping) and "boundingBoxes" in value:
-        for item in get(value, "boundingBoxes", list, here):
-            box = corners(*numbers(item, ("left", "top", "width", "height"), here))
-            found.add(name, "box", mark._replace(value=box, label=str(item.get("label", ""))))
-    elif isinstance(value, Mapping) and "keypoints" in value:
-        for item in get(value, "keypoints", list, here):
-            point = numbers(item, ("x", "y"), here)
-            found.add(name, "point", mark._replace(value=point, label=str(item.get("label", ""))))
+    known = value if isinstance(value, Mapping) else {}
+    listed = next((key for key in _SHAPES if key in known), None)
+    if listed is not None:
+        for item in get(value, listed, list, here):
+            at = corners(numbers(item, _SHAPES[listed], here))
+            found.add(name, at, mark, str(item.get("label", "")))
     elif isinstance(value, Mapping):
         chosen = [key for key, on in value.items() if on is True]
         found.add_number(name, chosen[0] if len(chosen) == 1 else "", mark)
@@ -84,10 +83,7 @@ def _take_value(found: Collector, name: str, value: Any, mark: Mark, where: str)
 
 
 def review(
-    table: Table,
-    out: Path,
-    reasons: Mapping[str, str],
-    bonuses: Mapping[str, float] | None = None,
+    table: Table, out: Path, reasons: Mapping[str, str], bonuses: Mapping[str, float] | None = None
 ) -> str:
     """Write the batch with ``Approve`` and ``Reject`` filled in, to upload; and a bonus list.
 
@@ -102,33 +98,30 @@ def review(
     """
     need_columns(table, ["WorkerId", "AssignmentId", "AssignmentStatus"], "the batch")
     cells = {name: table.texts(name) for name in table.columns}
-    strangers = (set(reasons) | set(bonuses or {})) - set(cells["WorkerId"])
+    workers = [worker or "" for worker in cells["WorkerId"]]
+    strangers = {*reasons, *(bonuses or {})} - {*workers}
     if strangers:
         raise DataError(f"worker {shorten(sorted(strangers))} has no assignment in the batch")
     for worker, reason in reasons.items():
         if not reason.strip():
             raise DataError(f"worker {worker!r}: a rejection needs a reason, the worker reads it")
-    n = len(cells["WorkerId"])
-    cells["Approve"], cells["Reject"] = [None] * n, [None] * n
-    bonus: dict[str, list[Any]] = {
-        name: [] for name in ("WorkerId", "AssignmentId", "BonusAmount", "Reason")
-    }
-    approved = rejected = 0
-    for row, person in enumerate(cells["WorkerId"]):
-        worker = person or ""
-        if cells["AssignmentStatus"][row] != "Submitted":
-            continue
-        if worker in reasons:
-            cells["Reject"][row] = reasons[worker]
-            rejected += 1
-            continue
-        cells["Approve"][row] = "x"
-        approved += 1
-        if bonuses and bonuses.get(worker, 0) > 0:
-            line = (worker, cells["AssignmentId"][row], f"{bonuses[worker]:.2f}", "Careful work")
-            for name, item in zip(bonus, line, strict=True):
-                bonus[name].append(item)
+    submitted = [status == "Submitted" for status in cells["AssignmentStatus"]]
+    rows = list(zip(workers, submitted, strict=True))
+    cells["Approve"] = ["x" if new and w not in reasons else None for w, new in rows]
+    cells["Reject"] = [reasons.get(w) if new else None for w, new in rows]
     write_table(cells, out)
     if bonuses:
-        write_table(bonus, out.with_name(f"{out.stem}_bonus.csv"))
+        paid = [
+            (worker, assignment, f"{bonuses[worker]:.2f}", "Careful work")
+            for worker, assignment, approved in zip(
+                workers, cells["AssignmentId"], cells["Approve"], strict=True
+            )
+            if approved and bonuses.get(worker, 0) > 0
+        ]
+        names = ("WorkerId", "AssignmentId", "BonusAmount", "Reason")
+        listed = zip(*paid, strict=True) if paid else [()] * len(names)
+        write_table(dict(zip(names, listed, strict=True)), out.with_name(f"{out.stem}_bonus.csv"))
+    approved, rejected = (
+        sum(text is not None for text in cells[name]) for name in ("Approve", "Reject")
+    )
     return f"{approved} assignments to approve, {rejected} to reject"

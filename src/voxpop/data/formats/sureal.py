@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxpop.data.files import read_text
-from voxpop.data.formats.base import Collector, Mark, get, identity, load_json, number
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.parsing import get, identity, load_json, number
 from voxpop.data.formats.writing import estimates_by_image, refuse_strangers, write_json
 from voxpop.errors import DataError
 
@@ -31,21 +32,11 @@ def fits(document: object) -> bool:
     return isinstance(document, Mapping) and "dis_videos" in document
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Read the data set as plain objects."""
-    name = path.name.lower().removesuffix(".gz")
-    document = _literals(path) if name.endswith(".py") else load_json(path)
-    if not isinstance(document, dict):
-        raise DataError(f"{path}: expected an object with 'dis_videos'")
-    return document
-
-
 def _literals(path: Path) -> dict[str, Any]:
+    text = read_text(path, _LARGEST_PROGRAM)
     try:
-        tree = ast.parse(read_text(path, _LARGEST_PROGRAM))
+        tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path}: is not Python: {error}") from None
     except (RecursionError, MemoryError):
         raise DataError(f"{path}: is nested too deeply to be a data set") from None
@@ -74,12 +65,11 @@ class _Nan(ast.NodeTransformer):
         return ast.Constant(None) if known and node.attr.lower() == "nan" else node
 
 
-def collect(path: Path, task: str | None) -> Collector:
+def collect(path: Path, task: str | None) -> Export:
     """Read the opinion scores; repeated ones of a subject count as their mean."""
-    found = Collector(format=NAME, path=path, repeats="mean")
     videos, name = _videos(path, task)
-    found.fields = {"task": name, "worker": "os"}
-    again = 0
+    fields = {"task": name, "worker": "os"}
+    found = Export(format=NAME, path=path, fields=fields, repeats="mean")
     for position, video in enumerate(videos, start=1):
         where = f"{path}: video {position}"
         item = identity(get(video, name, object, where), where)
@@ -91,18 +81,21 @@ def collect(path: Path, task: str | None) -> Collector:
         for worker, score in scores.items():
             listed = score if isinstance(score, list | tuple) else [score]
             kept = [given for given in listed if given is not None and given == given]
-            again += max(0, len(kept) - 1)
-            for given in kept:
+            for position, given in enumerate(kept):
                 value = (number(given, f"{where}, {worker!r}"),)
-                found.add("score", "number", Mark(item, identity(worker, where), value))
-    if again:
-        found.skip("repetitions, each averaged with the first score of its subject", again)
+                found.add("score", value, Mark(item, identity(worker, where)))
+                if position > 0:
+                    found.skip("repetitions, each averaged with the first score of its subject")
     return found
 
 
 def _videos(path: Path, asked: str | None) -> tuple[list[Any], str]:
     """Return the videos, and the field that names them: ``path`` where it tells them apart."""
-    videos = get(load(path), "dis_videos", list, str(path))
+    program = path.name.lower().removesuffix(".gz").endswith(".py")
+    document = _literals(path) if program else load_json(path)
+    if not isinstance(document, dict):
+        raise DataError(f"{path}: expected an object with 'dis_videos'")
+    videos = get(document, "dis_videos", list, str(path))
     paths = [video.get("path") for video in videos if isinstance(video, dict)]
     unique = len(set(map(str, paths))) == len(videos) and None not in paths
     return videos, asked or ("path" if unique else "asset_id")
@@ -113,13 +106,13 @@ def write(result: Result, source: Path, out: Path, task: str | None) -> str:
 
     The model is called ``voxpop``. Videos stand in the order of the data set.
     """
-    estimates = estimates_by_image(result)
+    _, by_image = estimates_by_image(result)
     videos, name = _videos(source, task)
     low, high = result.interval(0.95)
     document: dict[str, Any] = {"dis_videos": {}, "observers": {}}
     n = 0
     for position, video in enumerate(videos):
-        for i, _, value in estimates.by_image.get(str(video.get(name)), []):
+        for i, _, value in by_image.get(str(video.get(name)), []):
             n += 1
             model: dict[str, Any] = {
                 "quality_score": value[0],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from voxpop.data.formats.base import Collector, Mark, need_columns, prefixed_column, rows_of
+from voxpop.data.formats.base import Export
+from voxpop.data.formats.parsing import need_columns, rows_of, task_column
 from voxpop.data.tables import Table
 from voxpop.errors import DataError, shorten
 
@@ -17,16 +18,15 @@ def fits(columns: list[str]) -> bool:
     return _WORKER in columns and any(name.startswith("OUTPUT:") for name in columns)
 
 
-def collect(table: Table, path: object, task: str | None) -> Collector:
+def collect(table: Table, task: str | None) -> Export:
     """Read all submitted and accepted answers that are numbers."""
-    need_columns(table, [_WORKER], path)
+    need_columns(table, [_WORKER])
+    column = _id_column(table, task)
+    found = Export(format=NAME, path=table.name, fields={"task": column, "worker": _WORKER})
     names = [n.removeprefix("OUTPUT:") for n in table.columns if n.startswith("OUTPUT:")]
-    column = _task_column(table, task)
-    found = Collector(format=NAME, path=path, fields={"task": column, "worker": _WORKER})
     texts = [f"{kind}:{name}" for name in names for kind in ("OUTPUT", "GOLDEN")]
-    for where, (item, worker, status, *cells) in rows_of(
-        table, path, [column, _WORKER], [_STATUS, *texts]
-    ):
+    for where, cells in rows_of(table, [column, _WORKER], [_STATUS, *texts]):
+        item, worker, status, *answers = cells
         if item is None and worker is None:
             continue  # an empty line between two pages of tasks
         if item is None or worker is None:
@@ -34,17 +34,17 @@ def collect(table: Table, path: object, task: str | None) -> Collector:
         if status not in _DONE:
             found.skip(f"answers with status {status}")
             continue
-        found.looked.add((item, worker))
-        for text, cell in zip(texts, cells, strict=True):
+        mark = found.look(item, worker)
+        for text, answer in zip(texts, answers, strict=True):
             kind, _, name = text.partition(":")
-            if cell is not None:
-                found.add_number(name, cell, Mark(item, worker), gold=kind == "GOLDEN")
+            if answer is not None:
+                found.add_number(name, answer, mark, gold=kind == "GOLDEN")
     return found
 
 
-def _task_column(table: Table, asked: str | None) -> str:
+def _id_column(table: Table, asked: str | None) -> str:
     if asked is not None:
-        return prefixed_column(table, asked, "INPUT:")
+        return task_column(table, asked, "INPUT:")
     inputs = [name for name in table.columns if name.startswith("INPUT:")]
     if _TASK in table.columns:
         return _TASK

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from voxpop.data.files import read_text
-from voxpop.data.formats.base import Collector, Mark, column_ids, need_columns, number
-from voxpop.data.tables import SYNONYMS, VECTORS, Table
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.parsing import column_ids, need_columns, number
+from voxpop.data.tables import SYNONYMS, VECTORS, Table, find_column
 from voxpop.errors import DataError
 
 NAME = "wide"
@@ -24,21 +25,17 @@ def fits(table: Table) -> bool:
     It must have no column that looks like a worker or a value, a first column that looks like the
     task with no id twice, and at least three more columns that hold nothing but numbers.
     """
-    lower = [name.lower() for name in table.columns]
+    first, *others = (name.lower() for name in table.columns)
     known = {*SYNONYMS["worker"], *SYNONYMS["value"]} | {n for names in VECTORS for n in names}
-    if known & set(lower) or any(name.startswith("value_") for name in lower):
+    if known & {first, *others} or any(name.startswith("value_") for name in (first, *others)):
         return False
-    people = _people(table.columns[1:])
-    if lower[0] not in SYNONYMS["task"] or len(people) < 3:
+    people = [name for name in table.columns[1:] if name.lower() not in _STATISTICS]
+    if first not in SYNONYMS["task"] or len(people) < 3:
         return False
     tasks = table.texts(table.columns[0])
     return len(set(tasks)) == len(tasks) and all(
         _is_number_or_missing(text) for name in people for text in table.texts(name)
     )
-
-
-def _people(columns: list[str]) -> list[str]:
-    return [name for name in columns if name.lower() not in _STATISTICS]
 
 
 def _is_number_or_missing(text: str | None) -> bool:
@@ -48,22 +45,19 @@ def _is_number_or_missing(text: str | None) -> bool:
         return False
 
 
-def is_bare(path: Path) -> bool:
-    """Tell whether a text file begins with numbers instead of names."""
-    first = next((line for line in read_text(path).splitlines() if line.strip()), "")
+def collect_bare(path: Path, missing: Sequence[float]) -> Export | None:
+    """Read a matrix without names, tasks and workers numbered from 1; None if it has names."""
+    text = read_text(path)
+    first = next((line for line in text.splitlines() if line.strip()), "")
     cells = [cell.strip() for cell in first.replace("\t", ",").replace(";", ",").split(",")]
     # Consecutive numbers after an empty cell are names of workers, not answers.
     counted = not cells[0] and any(
         cells[1:] == [str(k) for k in range(start, start + len(cells) - 1)] for start in (0, 1)
     )
-    return len(cells) > 1 and not counted and all(_is_number_or_missing(cell) for cell in cells)
-
-
-def collect_bare(path: Path, missing: Sequence[float]) -> Collector:
-    """Read a matrix without names: tasks and workers are numbered from 1."""
-    text = read_text(path)
+    if len(cells) == 1 or counted or not all(map(_is_number_or_missing, cells)):
+        return None
     delimiter = max(",\t;", key=text.partition("\n")[0].count)
-    found = Collector(format=NAME, path=path, fields={"task": "row", "worker": "column"})
+    found = Export(format=NAME, path=path, fields={"task": "row", "worker": "column"})
     try:
         rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
     except csv.Error as error:
@@ -76,31 +70,32 @@ def collect_bare(path: Path, missing: Sequence[float]) -> Collector:
     return found
 
 
-def collect(table: Table, path: object, task: str | None, missing: Sequence[float]) -> Collector:
+def collect(table: Table, task: str | None, missing: Sequence[float]) -> Export:
     """Read a column per worker; columns of statistics like MOS are left out."""
-    names = {name.lower(): name for name in reversed(table.columns)}
-    guess = next((names[s] for s in SYNONYMS["task"] if s in names), table.columns[0])
-    column = task or guess
-    need_columns(table, [column], path)
-    others = [name for name in table.columns if name != column]
-    people = _people(others)
-    found = Collector(format=NAME, path=path, fields={"task": column, "worker": "header"})
-    for name in sorted(set(others) - set(people)):
-        found.skip(f"column {name!r}")
+    column = task or find_column(table.columns, SYNONYMS["task"]) or table.columns[0]
+    need_columns(table, [column])
+    found = Export(format=NAME, path=table.name, fields={"task": column, "worker": "header"})
     tasks = column_ids(table.texts(column))
-    for name in people:
+    for name in sorted(table.columns):
+        if name != column and name.lower() in _STATISTICS:
+            found.skip(f"column {name!r}")
+    for name in table.columns:
+        if name == column or name.lower() in _STATISTICS:
+            continue
         for row, (item, cell) in enumerate(zip(tasks, table.texts(name), strict=True), start=1):
             if item is None:
-                raise DataError(f"{path}: column {column!r} is empty in row {row}")
-            _take(found, Mark(item, name), cell, missing, f"{path}: row {row}, column {name!r}")
+                raise DataError(f"{table.name}: column {column!r} is empty in row {row}")
+            _take(
+                found, Mark(item, name), cell, missing, f"{table.name}: row {row}, column {name!r}"
+            )
     return found
 
 
 def _take(
-    found: Collector, mark: Mark, cell: str | None, missing: Sequence[float], where: str
+    found: Export, mark: Mark, cell: str | None, missing: Sequence[float], where: str
 ) -> None:
     if cell is None or cell.strip().lower() in _MISSING:
         return
     value = number(cell.strip(), where)
     if value not in missing:
-        found.add("value", "number", mark._replace(value=(value,)))
+        found.add("value", (value,), mark)

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxpop.arrays import Floats
+from voxpop.data.files import replacing
 from voxpop.data.formats.base import Kind
 from voxpop.data.objects import SHAPE_NAMES, parse_object_id
-from voxpop.data.tables import replacing
 from voxpop.errors import DataError, shorten
 
 if TYPE_CHECKING:
     from voxpop.results.result import Result
 
-
-@dataclass(frozen=True, kw_only=True)
-class Estimates:
-    """The estimates of a result by image: position in the result, label, value."""
-
-    kind: Kind
-    by_image: Mapping[str, list[tuple[int, str, list[float]]]]
+# Position in the result, label and value of the estimates of every image.
+ByImage = dict[str, list[tuple[int, str, list[float]]]]
 
 
-def estimates_by_image(result: Result, shapes_for: str | None = None) -> Estimates:
-    """Sort the estimates by the image (or item) they are of.
+def estimates_by_image(result: Result, shapes_for: str | None = None) -> tuple[Kind, ByImage]:
+    """Tell what the estimates are, and sort them by the image (or item) they are of.
 
     ``shapes_for`` names a tool that takes boxes and points only.
     """
@@ -41,12 +34,12 @@ def estimates_by_image(result: Result, shapes_for: str | None = None) -> Estimat
         )
     if kind is None and shapes_for is not None:
         raise DataError(f"{shapes_for} takes boxes and points; these estimates are numbers")
-    by_image: dict[str, list[tuple[int, str, list[float]]]] = {}
+    by_image: ByImage = {}
     for i, task in enumerate(result.task_ids.tolist()):
         place = None if kind is None else parse_object_id(str(task))
         image, label = (place.image, place.label) if place else (str(task), "")
         by_image.setdefault(image, []).append((i, label, result.estimate[i].tolist()))
-    return Estimates(kind=kind or "number", by_image=by_image)
+    return kind or "number", by_image
 
 
 def confidence(result: Result) -> list[float]:

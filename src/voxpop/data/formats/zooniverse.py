@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from voxpop.data.formats.base import (
-    Collector,
-    Mark,
-    corners,
-    need_columns,
-    numbers,
-    parse_json,
-    rows_of,
-)
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.parsing import corners, need_columns, numbers, parse_json, rows_of
 from voxpop.data.tables import Table
 from voxpop.errors import DataError
 
@@ -25,30 +18,30 @@ def fits(columns: list[str]) -> bool:
     return {"classification_id", "annotations", "subject_ids"} <= set(columns)
 
 
-def collect(table: Table, path: object, task: str | None) -> Collector:
+def collect(table: Table, task: str | None) -> Export:
     """Read all classifications; a question is a task of the workflow, like ``T0``.
 
     Volunteers who were not logged in are known by ``user_name`` too, or else by ``user_ip``.
     """
     column = task or "subject_ids"
-    need_columns(table, [column, "annotations"], path)
+    need_columns(table, [column, "annotations"])
     names = [name for name in ("user_name", "user_ip") if name in table.columns]
     if not names:
-        raise DataError(f"{path}: has neither a column user_name nor user_ip")
-    found = Collector(format=NAME, path=path, fields={"task": column, "worker": " or ".join(names)})
-    rows = list(rows_of(table, path, [column], ["workflow_id", "annotations", *names]))
+        raise DataError(f"{table.name}: has neither a column user_name nor user_ip")
+    fields = {"task": column, "worker": " or ".join(names)}
+    found = Export(format=NAME, path=table.name, fields=fields)
+    rows = list(rows_of(table, [column], ["workflow_id", "annotations", *names]))
     several = len({flow for _, (_, flow, *_) in rows}) > 1
     for where, (item, flow, text, *people) in rows:
         worker = next((name for name in people if name), None)
         if item is None or worker is None or text is None:
             raise DataError(f"{where}: has no {column}, user or annotations")
-        found.looked.add((item, worker))
         prefix = f"{flow}:" if several else ""
-        _take_all(found, parse_json(text, where), Mark(item, worker), prefix, where)
+        _take_all(found, parse_json(text, where), found.look(item, worker), prefix, where)
     return found
 
 
-def _take_all(found: Collector, annotations: Any, mark: Mark, prefix: str, where: str) -> None:
+def _take_all(found: Export, annotations: Any, mark: Mark, prefix: str, where: str) -> None:
     if not isinstance(annotations, list):
         raise DataError(f"{where}: annotations must be a list")
     for annotation in annotations:
@@ -65,20 +58,16 @@ def _take_all(found: Collector, annotations: Any, mark: Mark, prefix: str, where
             found.add_number(name, value, mark)
 
 
-def _take_shape(found: Collector, name: str, part: Any, mark: Mark, where: str) -> None:
+def _take_shape(found: Export, name: str, part: Any, mark: Mark, where: str) -> None:
     if not isinstance(part, Mapping) or not {"x", "y"} <= set(part):
-        found.skip(f"answers to {name!r} that are neither points nor rectangles", question=name)
+        found.skip(f"answers to {name!r} that are neither points nor rectangles", name)
         return
     if {"r", "angle", "rx"} & set(part):
         found.skip("circles, ellipses and rotated rectangles")
         return
-    here = f"{where}, {name!r}"
     label = str(part.get("tool_label") or part.get("tool", ""))
     if part.get("frame"):
         label += f" (frame {part['frame']})"
-    if {"width", "height"} <= set(part):
-        box = corners(*numbers(part, ("x", "y", "width", "height"), here))
-        found.add(name, "box", mark._replace(value=box, label=label))
-    else:
-        point = numbers(part, ("x", "y"), here)
-        found.add(name, "point", mark._replace(value=point, label=label))
+    sized = {"width", "height"} <= set(part)
+    keys = ("x", "y", "width", "height") if sized else ("x", "y")
+    found.add(name, corners(numbers(part, keys, f"{where}, {name!r}")), mark, label)
