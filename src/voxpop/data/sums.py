@@ -64,6 +64,11 @@ def with_gold(answers: Answers, estimate: Floats) -> Floats:
     return np.where(answers.is_gold[:, None], answers.gold, estimate)
 
 
+def means_or_gold(answers: Answers, weight: Floats | None = None) -> Floats:
+    """Weighted mean of every task's answers; of gold tasks, the truth."""
+    return with_gold(answers, weighted_means(answers, weight))
+
+
 def squared_residual(answers: Answers, estimate: Floats) -> Floats:
     """Squared distance of every answer from the estimate of its task, over all coordinates."""
     return np.asarray(((answers.value - estimate[answers.task]) ** 2).sum(axis=1))

@@ -6,7 +6,6 @@ every task, and bound the weight of a worker who happens to agree exactly with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -19,6 +18,7 @@ from voxpop.data.sums import (
     by_degree,
     mean_by_task,
     mean_by_worker,
+    means_or_gold,
     medians,
     squared_residual,
     sum_by_task,
@@ -30,7 +30,7 @@ from voxpop.data.sums import (
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.baselines.averages import inflation_by_task
-from voxpop.estimators.iterate import iterate_until, require_stop
+from voxpop.estimators.iterate import iterate_weights, require_stop
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
@@ -71,16 +71,20 @@ class CATD(Estimator):
         freedom = answers.worker_degree * answers.dimension
         bound = np.asarray(chdtri(freedom, 1 - self.alpha / 2) / freedom)
 
-        def worker_residual(estimate: Floats) -> Floats:
+        def residual(estimate: Floats) -> Floats:
             return mean_by_worker(answers, squared_residual(answers, estimate)) / answers.dimension
 
-        first = worker_residual(with_gold(answers, medians(answers)))
+        first = residual(with_gold(answers, medians(answers)))
         least = _FLOOR * float(np.median(first) or np.sort(first).mean())
 
-        def weigh(estimate: Floats) -> Floats:
-            return bound / np.maximum(worker_residual(estimate), least) if least else bound
+        def weigh(per_edge: Floats) -> Floats:
+            found = residual(means_or_gold(answers, per_edge))
+            return bound / np.maximum(found, least) if least else bound
 
-        return _alternate(self, answers, weigh, weighted_means, on_sweep)
+        stop = self.tol, self.max_iter, "CATD", on_sweep
+        weight, trace = iterate_weights(weigh, answers, *stop)
+        estimate = means_or_gold(answers, weight[answers.worker])
+        return _weighted_result(self, answers, estimate, weight, trace)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,16 +129,20 @@ class CRH(Estimator):
         unit = np.where(spread > 0, spread, pooled)[answers.task]
         unit = unit if squared else np.sqrt(unit)
 
-        def weigh(estimate: Floats) -> Floats:
-            if squared:
-                residual = squared_residual(answers, estimate)
-            else:
-                residual = np.abs(answers.value - estimate[answers.task]).sum(axis=1)
-            weight = _minus_log_share(mean_by_worker(answers, residual / unit), self.reference)
+        def estimate(per_edge: Floats) -> Floats:
+            centre = weighted_means if squared else weighted_medians
+            return with_gold(answers, centre(answers, per_edge))
+
+        def weigh(per_edge: Floats) -> Floats:
+            off = answers.value - estimate(per_edge)[answers.task]
+            loss = (off**2 if squared else np.abs(off)).sum(axis=1) / unit
+            weight = _minus_log_share(mean_by_worker(answers, loss), self.reference)
             return np.asarray(np.maximum(weight, 1e-6 * weight.max()))
 
-        centre = weighted_means if squared else weighted_medians
-        return _alternate(self, answers, weigh, centre, on_sweep)
+        stop = self.tol, self.max_iter, "CRH", on_sweep
+        weight, trace = iterate_weights(weigh, answers, *stop)
+        found, inflation = estimate(weight[answers.worker]), 1.0 if squared else np.pi / 2
+        return _weighted_result(self, answers, found, weight, trace, inflation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +197,8 @@ class GTM(Estimator):
             squared = squared_residual(answers, estimate(per_edge)[0]) / unit
             return np.asarray(freedom / (2 * self.beta + sum_by_worker(answers, squared)))
 
-        weight, trace = _iterate_weights(self, answers, weigh, on_sweep)
+        stop = self.tol, self.max_iter, "GTM", on_sweep
+        weight, trace = iterate_weights(weigh, answers, *stop)
         truth, precision = estimate(weight[answers.worker])
         variance = within / precision
         return gaussian_result(self, answers, truth, variance, within / weight, weight, trace=trace)
@@ -227,23 +236,22 @@ class KDEm(Estimator):
         kept = [self._kernel(answers.value[edge], within) for _, edge in blocks] if few else []
 
         def density(weight: Floats) -> tuple[Floats, Floats]:
-            """Residual in kernel space of every edge, and the density there."""
-            residual, at = np.empty(answers.n_edges), np.empty(answers.n_edges)
+            """Share of every answer in its task's weight, and the task's density there."""
+            share, at = weight / sum_by_task(answers, weight)[answers.task], np.empty_like(weight)
             for number, (_, edge) in enumerate(blocks):
                 kernel = kept[number] if few else self._kernel(answers.value[edge], within)
-                share = weight[edge] / weight[edge].sum(axis=1, keepdims=True)
-                near = np.einsum("nuv,nv->nu", kernel, share)
-                own = np.einsum("nu,nu->n", near, share)
-                residual[edge] = np.maximum(1.0 - 2.0 * near + own[:, None], 0.0)
-                at[edge] = near
-            return residual, at
+                at[edge] = np.einsum("nuv,nv->nu", kernel, share[edge])
+            return share, at
 
         def weigh(per_edge: Floats) -> Floats:
-            return _minus_log_share(mean_by_worker(answers, density(per_edge)[0]))
+            share, at = density(per_edge)
+            own = sum_by_task(answers, at * share)[answers.task]
+            return _minus_log_share(mean_by_worker(answers, np.maximum(1 - 2 * at + own, 0.0)))
 
-        weight, trace = _iterate_weights(self, answers, weigh, on_sweep)
+        stop = self.tol, self.max_iter, "KDEm", on_sweep
+        weight, trace = iterate_weights(weigh, answers, *stop)
         per_edge = weight[answers.worker]
-        at = density(per_edge)[1]
+        _, at = density(per_edge)
         estimate = np.empty((answers.n_tasks, answers.dimension))
         for tasks, edge in blocks:
             value = answers.value[edge]
@@ -262,53 +270,13 @@ class KDEm(Estimator):
         return np.asarray(np.exp(-0.5 * difference / self._width(value, within)))
 
 
-def _iterate_weights(
-    estimator: CATD | CRH | GTM | KDEm,
-    answers: Answers,
-    weigh: Callable[[Floats], Floats],
-    on_sweep: OnSweep | None,
-) -> tuple[Floats, Trace]:
-    """New weights of the workers from those of the answers, until none changes by more than tol."""
-    weight = np.ones(answers.n_workers)
-
-    def sweep(damping: float) -> float:
-        nonlocal weight
-        change = np.log(weigh(weight[answers.worker]) / weight)
-        weight = weight * np.exp((1 - damping) * change)
-        return float(np.abs(change).max())
-
-    name = type(estimator).__name__
-    trace = iterate_until(sweep, estimator.tol, estimator.max_iter, name, on_sweep)
-    return weight, trace
-
-
-def _alternate(
-    estimator: CATD | CRH,
-    answers: Answers,
-    weigh: Callable[[Floats], Floats],
-    centre: Callable[[Answers, Floats], Floats],
-    on_sweep: OnSweep | None,
-) -> Result:
-    """Estimates as weighted centres, weights from estimates, in turn."""
-
-    def estimate(per_edge: Floats) -> Floats:
-        return with_gold(answers, centre(answers, per_edge))
-
-    weight, trace = _iterate_weights(
-        estimator, answers, lambda per_edge: weigh(estimate(per_edge)), on_sweep
-    )
-    inflation = np.pi / 2 if centre is weighted_medians else 1.0
-    found = estimate(weight[answers.worker])
-    return _weighted_result(estimator, answers, found, weight, trace, inflation)
-
-
 def _weighted_result(
     estimator: Estimator,
     answers: Answers,
     estimate: Floats,
     weight: Floats,
     trace: Trace,
-    inflation: float,
+    inflation: float = 1.0,
 ) -> Result:
     """Report weighted estimates of a method without variances.
 

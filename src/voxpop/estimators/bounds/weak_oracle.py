@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -16,10 +16,11 @@ from voxpop.data.read import read_variances
 from voxpop.data.sums import by_degree
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.bounds.exact import enumerated, gold_posterior
 from voxpop.estimators.make_result import WorkerNoise, make_result, relative_weight
-from voxpop.inference.groups import model_in_units, noise_unit
+from voxpop.inference.groups import model_in_units, noise_unit, put_posterior
 from voxpop.inference.kernels import enumerate as enumeration
-from voxpop.inference.kernels.posterior import Posterior, known, log_known
+from voxpop.inference.kernels.posterior import Posterior, log_known
 from voxpop.inference.numpy_kernels import blocks
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result
@@ -100,15 +101,13 @@ class WeakOracle(Estimator):
         gold = None if answers.gold is None else answers.gold / unit
         scaled = replace(answers, value=answers.value / unit, gold=gold)
         messages = _Messages(scaled, model_in_units(model, unit), variance / unit**2)
-        truth = np.zeros((answers.n_tasks, answers.dimension)) if gold is None else gold.copy()
-        found = known(truth, len(PROBABILITIES))
+        found = gold_posterior(answers)
         for k in range(1, int(depth.max()) + 1):
             if k > 1:
                 messages.sweep()
-            messages.write_posterior((depth == k) & ~answers.is_gold, found)
+            messages.write_posterior((depth == k) & ~answers.is_gold, found, unit)
             if on_sweep is not None:
                 on_sweep("Weak-Oracle", k, float((depth > k).mean()), 0.5 / answers.n_tasks)
-        found = Posterior(found.estimate * unit, found.variance * unit**2, found.quantile * unit)
         interval = np.stack([variance, variance], axis=1)
         workers = WorkerNoise(variance, interval, relative_weight(1.0 / variance))
         reached = {"depth_used": np.bincount(depth, minlength=2)[1:].tolist()}
@@ -155,7 +154,10 @@ class _Messages:
         self.precision = 1.0 / variance[answers.worker]
         # Pairs of different answers of one worker: a message goes from edge `of` to edge `to`.
         self.to, self.of = _pairs(answers)
-        self.alone = _shared_workers(answers, self.to, self.of) < 2
+        # Whether no second worker has answered both tasks of a pair; gold tasks count alone.
+        key = answers.task[self.to].astype(np.int64) * answers.n_tasks + answers.task[self.of]
+        _, place, count = np.unique(key, return_inverse=True, return_counts=True)
+        self.alone = (count[place] < 2) | answers.is_gold[answers.task[self.of]]
         self.message = self._from_leaves()
         self.is_first = True
 
@@ -182,67 +184,47 @@ class _Messages:
             message[edge] = -0.5 * (squared / spread + a.dimension * np.log(spread))
         return message
 
-    def _cavity(self, alone: bool) -> Floats:
-        """Cavity belief of each edge's worker about its level, from its other answers.
-
-        ``alone``: without those to tasks that share a second worker with this one.
-        """
-        to, of = (self.to[self.alone], self.of[self.alone]) if alone else (self.to, self.of)
-        cavity = np.empty_like(self.message)
-        for k, log_weight in enumerate(self.model.log_weights):
-            total = np.bincount(to, self.message[of, k], self.answers.n_edges)
-            cavity[:, k] = total + log_weight
+    def _cavity(self, pairs: NDArray[np.bool_] | slice = slice(None)) -> Floats:
+        """Cavity belief of each edge's worker about its level, from its other answers in pairs."""
+        to, message = self.to[pairs], self.message[self.of[pairs]]
+        total = [np.bincount(to, part, self.answers.n_edges) for part in message.T]
+        cavity = np.stack(total, axis=1) + self.model.log_weights
         return np.asarray(cavity - cavity.max(axis=1, keepdims=True))
 
     def sweep(self) -> None:
         """Pass messages one round on: from workers to tasks, and back to workers."""
-        a, cavity = self.answers, self._cavity(alone=False)
-        new = self.message.copy()
-        for tasks, edge, value, c in self._blocks(~a.is_gold):
-            zero = np.zeros((len(tasks), a.dimension))
-            out = np.empty((*edge.shape, c.n_levels))
+        cavity, new = self._cavity(), self.message.copy()
+        for _, edge, origin, value, c in enumerated(
+            self.answers, self.model, ~self.answers.is_gold
+        ):
+            zero, out = np.zeros_like(origin), np.empty((*edge.shape, c.n_levels))
             factor = enumeration.scaled_factor(enumeration.log_factor(value, zero, c))
             enumeration.send(value, zero, cavity[edge], c, factor, out)
             new[edge] = out
-        self.message = new
-        self.is_first = False
+        self.message, self.is_first = new, False
 
-    def write_posterior(self, roots: NDArray[np.bool_], found: Posterior) -> None:
-        """Write the posterior of these roots."""
-        a = self.answers
-        # Beyond the first round only roots of trees are left, where nobody shares a second task.
-        cavity = self._cavity(alone=self.is_first)
+    def write_posterior(self, roots: NDArray[np.bool_], found: Posterior, unit: float) -> None:
+        """Write the posterior of these roots, in the users' units."""
+        # Workers who share a second task are summed over jointly. Beyond the first round only
+        # roots of trees are left, where nobody does.
+        cavity = self._cavity(self.alone) if self.is_first else self._cavity()
         joint = self._joint_factors(roots) if self.is_first else {}
-        for tasks, edge, value, c in self._blocks(roots):
-            zero = np.zeros((len(tasks), a.dimension))
+        for tasks, edge, origin, value, c in enumerated(self.answers, self.model, roots):
+            zero = np.zeros_like(origin)
             log_belief = enumeration.log_factor(value, zero, c)
             log_belief += enumeration.log_joint(cavity[edge])
             for row, i in enumerate(tasks.tolist()):
+                whole = log_belief[row].reshape((c.n_levels,) * c.degree)
                 for place, table in joint.get(i, {}).items():
-                    shape = [c.n_levels if u in place else 1 for u in range(c.degree)]
-                    whole = log_belief[row].reshape((c.n_levels,) * c.degree)
-                    whole += table.reshape(shape)
+                    whole += table.reshape(
+                        [c.n_levels if u in place else 1 for u in range(c.degree)]
+                    )
             belief = enumeration.scaled_factor(log_belief)
             belief /= belief.sum(axis=1, keepdims=True)
             likely = np.flatnonzero((belief > _NEGLIGIBLE).any(axis=0))
             few = replace(c, precision=c.precision[:, likely], total=c.total[likely])
-            moments = enumeration.posterior(belief[:, likely], value, zero, 0.0, few, PROBABILITIES)
-            origin = a.value[edge[:, 0]]
-            found.estimate[tasks] = moments.estimate + origin
-            found.variance[tasks] = moments.variance
-            found.quantile[tasks] = moments.quantile + origin[:, :, None]
-
-    def _blocks(
-        self, chosen: NDArray[np.bool_]
-    ) -> Iterator[tuple[Index, Index, Floats, enumeration.Configurations]]:
-        """Chosen tasks of equal degree, their edges, values about the first one, configurations."""
-        a, support = self.answers, tuple(self.model.support)
-        for tasks, edge in by_degree(a, lambda size: (3 + a.dimension) * len(support) ** size):
-            kept = chosen[tasks]
-            if kept.any():
-                value = a.value[edge[kept]]
-                c = enumeration.configurations(support, edge.shape[1], 0.0)
-                yield tasks[kept], edge[kept], value - value[:, :1], c
+            some = enumeration.posterior(belief[:, likely], value, zero, 0.0, few, PROBABILITIES)
+            put_posterior(found, tasks, slice(None), some, origin, np.full(value.shape[2], unit))
 
     def _joint_factors(self, roots: NDArray[np.bool_]) -> dict[int, dict[tuple[int, ...], Floats]]:
         """By root: places of workers who share another task, and its factor over their levels."""
@@ -312,10 +294,3 @@ def _pairs(answers: Answers) -> tuple[Index, Index]:
         to.append(edge[:, left].ravel())
         of.append(edge[:, right].ravel())
     return np.concatenate(to), np.concatenate(of)
-
-
-def _shared_workers(answers: Answers, to: Index, of: Index) -> Index:
-    """Number of workers that the tasks of each pair have in common; 1 for gold tasks."""
-    key = answers.task[to].astype(np.int64) * answers.n_tasks + answers.task[of]
-    _, place, count = np.unique(key, return_inverse=True, return_counts=True)
-    return np.asarray(np.where(answers.is_gold[answers.task[of]], 1, count[place]))
