@@ -20,8 +20,8 @@ from voxpop.data.sums import (
     weighted_means,
     with_gold,
 )
-from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.iterate import UNDAMPED, iterate_until, require_stop
+from voxpop.estimators.base import CheckedEstimator, Estimator, OnSweep, at_least, positive
+from voxpop.estimators.iterate import UNDAMPED, iterate_until
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
@@ -33,7 +33,7 @@ _MOST_OUTLIERS, _LEAST_SKEW = 0.05, 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class P910(Estimator):
+class P910(CheckedEstimator):
     """Bias and inconsistency of every worker by alternating projection (ITU-T P.910 Annex E).
 
     In turn: a worker's variance is that of its residuals about truth plus bias; the truths are
@@ -53,13 +53,10 @@ class P910(Estimator):
     Measurements, DCC 2017.
     """
 
-    tol: float = 1e-9
-    max_iter: int = 2000
+    tol: float = positive(1e-9)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "p910"
     summary: ClassVar[str] = "ITU-T P.910: bias and inconsistency by alternating projection"
-
-    def __post_init__(self) -> None:
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""

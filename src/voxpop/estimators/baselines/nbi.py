@@ -17,24 +17,19 @@ from voxpop.data.sums import (
     sum_by_task,
     variance_within_tasks,
 )
-from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.iterate import UNDAMPED, iterate_until, iterate_weights, require_stop
+from voxpop.estimators.base import CheckedEstimator, OnSweep, at_least, positive, share
+from voxpop.estimators.iterate import UNDAMPED, iterate_until, iterate_weights
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Floored(Estimator):
+class _Floored(CheckedEstimator):
     """What NBI and Raykar share: the workers' variances have a lower bound."""
 
-    floor: float = 1e-3
-    tol: float = 1e-6
-    max_iter: int = 2000
-
-    def __post_init__(self) -> None:
-        require(0 < self.floor < 1, f"floor must be between 0 and 1, got {self.floor}")
-        require_stop(self.tol, self.max_iter)
+    floor: float = share(1e-3)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
 
     def _notes(self, held: NDArray[np.bool_]) -> tuple[str, ...]:
         n, name = int(held.sum()), type(self).__name__
@@ -108,8 +103,8 @@ class Raykar(_Floored):
     Raykar et al.: Learning From Crowds, JMLR 2010.
     """
 
-    tol: float = 1e-4
-    max_iter: int = 5000
+    tol: float = positive(1e-4)
+    max_iter: int = at_least(1, 5000)
     name: ClassVar[str] = "raykar"
     summary: ClassVar[str] = "maximum likelihood of the workers' variances by EM"
 

@@ -19,7 +19,7 @@ from voxpop.data.sums import (
     with_gold,
 )
 from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.base import CheckedEstimator, OnSweep, positive
 from voxpop.estimators.iterate import UNDAMPED, iterate_until
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
@@ -29,7 +29,7 @@ _LEAST_BIAS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class PG1(Estimator):
+class PG1(CheckedEstimator):
     """Truths, biases and precisions of the workers, by Gibbs sampling.
 
     The model, for every coordinate alike, with one precision per worker for all coordinates::
@@ -64,10 +64,10 @@ class PG1(Estimator):
     """
 
     mu0: float | None = None
-    gamma0: float | None = None
-    a0: float = 1.0
-    b0: float | None = None
-    eta0: float | None = None
+    gamma0: float | None = positive(None)
+    a0: float = positive(1.0)
+    b0: float | None = positive(None)
+    eta0: float | None = positive(None)
     n_sweeps: int = 800
     burn_in: int = 80
     seed: int = 0
@@ -75,9 +75,7 @@ class PG1(Estimator):
     summary: ClassVar[str] = "peer-grading model with worker bias and precision, by Gibbs sampling"
 
     def __post_init__(self) -> None:
-        for name in ("gamma0", "a0", "b0", "eta0"):
-            number = getattr(self, name)
-            require(number is None or number > 0, f"{name} must be positive, got {number}")
+        super().__post_init__()
         require(
             0 <= self.burn_in < self.n_sweeps,
             f"burn_in must be below n_sweeps ({self.n_sweeps}), got {self.burn_in}",

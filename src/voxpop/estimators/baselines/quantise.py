@@ -11,15 +11,14 @@ from scipy.special import softmax
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import mean_by_task, sum_by_task, sum_by_worker
-from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.iterate import iterate_until, require_stop
+from voxpop.estimators.base import CheckedEstimator, OnSweep, at_least, one_of, positive
+from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantiseClassify(Estimator):
+class QuantiseClassify(CheckedEstimator):
     """Treat numbers as classes: equally wide bins, EM for the class, and its bin's centre.
 
     Every coordinate is classified on its own. Under ``"one-coin"`` a worker picks the true bin with
@@ -35,22 +34,13 @@ class QuantiseClassify(Estimator):
     Ok et al. 2019; Dawid, Skene: Maximum Likelihood Estimation of Observer Error-Rates, 1979.
     """
 
-    n_bins: int = 10
-    model: Literal["one-coin", "dawid-skene"] = "one-coin"
-    smoothing: float = 1.0
-    tol: float = 1e-6
-    max_iter: int = 1000
+    n_bins: int = at_least(2, 10)
+    model: Literal["one-coin", "dawid-skene"] = one_of("one-coin", "dawid-skene")
+    smoothing: float = positive(1.0)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 1000)
     name: ClassVar[str] = "quantise"
     summary: ClassVar[str] = "answers binned into classes, one-coin or Dawid-Skene model"
-
-    def __post_init__(self) -> None:
-        require(self.n_bins >= 2, f"n_bins must be at least 2, got {self.n_bins}")
-        require(
-            self.model in ("one-coin", "dawid-skene"),
-            f"model must be 'one-coin' or 'dawid-skene', got {self.model!r}",
-        )
-        require(self.smoothing > 0, f"smoothing must be positive, got {self.smoothing}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""

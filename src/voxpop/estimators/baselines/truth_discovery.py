@@ -27,14 +27,20 @@ from voxpop.data.sums import (
     weighted_means,
     with_gold,
 )
-from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.base import (
+    CheckedEstimator,
+    Estimator,
+    OnSweep,
+    at_least,
+    one_of,
+    positive,
+    share,
+)
 from voxpop.estimators.baselines.averages import inflation_by_task
-from voxpop.estimators.iterate import iterate_weights, require_stop
+from voxpop.estimators.iterate import iterate_weights
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
-_MAX_ITER = 2000
 # Lower bound of a worker's variance, as a share of the median worker's: a tenth of its sd. Without
 # it, a worker whose answers dominate their own tasks would soon have all the weight there.
 _FLOOR = 0.01
@@ -43,7 +49,7 @@ _MOST_KEPT = 32_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class CATD(Estimator):
+class CATD(CheckedEstimator):
     """Weigh a worker by a lower confidence bound of its precision: few answers, little trust.
 
     With the summed squares of a worker's residuals SSE_u over n_u answers of d coordinates,
@@ -56,15 +62,11 @@ class CATD(Estimator):
     Li et al.: A Confidence-Aware Approach for Truth Discovery on Long-Tail Data, VLDB 2015.
     """
 
-    alpha: float = 0.05
-    tol: float = 1e-6
-    max_iter: int = _MAX_ITER
+    alpha: float = share(0.05)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "catd"
     summary: ClassVar[str] = "weights from a lower bound of each worker's precision"
-
-    def __post_init__(self) -> None:
-        require(0 < self.alpha < 1, f"alpha must be between 0 and 1, got {self.alpha}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -88,7 +90,7 @@ class CATD(Estimator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CRH(Estimator):
+class CRH(CheckedEstimator):
     """Weigh a worker by minus the logarithm of its share of the total loss (CRH, and PM).
 
     The loss of an answer is its squared or absolute distance from the estimate, in units of the
@@ -102,23 +104,12 @@ class CRH(Estimator):
     Aydin et al.: Crowdsourcing for Multiple-Choice Question Answering, AAAI 2014.
     """
 
-    loss: Literal["squared", "absolute"] = "squared"
-    reference: Literal["sum", "max"] = "sum"
-    tol: float = 1e-6
-    max_iter: int = _MAX_ITER
+    loss: Literal["squared", "absolute"] = one_of("squared", "absolute")
+    reference: Literal["sum", "max"] = one_of("sum", "max")
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "crh"
     summary: ClassVar[str] = "weights from the logarithm of each worker's share of the loss"
-
-    def __post_init__(self) -> None:
-        require(
-            self.loss in ("squared", "absolute"),
-            f"loss must be 'squared' or 'absolute', got {self.loss!r}",
-        )
-        require(
-            self.reference in ("sum", "max"),
-            f"reference must be 'sum' or 'max', got {self.reference!r}",
-        )
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -130,7 +121,7 @@ class CRH(Estimator):
         unit = unit if squared else np.sqrt(unit)
 
         def estimate(per_edge: Floats) -> Floats:
-            centre = weighted_means if squared else weighted_medians
+            centre = weighted_means if squared else medians
             return with_gold(answers, centre(answers, per_edge))
 
         def weigh(per_edge: Floats) -> Floats:
@@ -146,7 +137,7 @@ class CRH(Estimator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GTM(Estimator):
+class GTM(CheckedEstimator):
     """Gaussian truth model: inverse-gamma prior on a worker's variance, Gaussian prior on truths.
 
     In units of the variance within tasks v: the variance of a worker has an inverse-gamma prior
@@ -164,19 +155,13 @@ class GTM(Estimator):
     Zhao, Han: A Probabilistic Model for Estimating Real-valued Truth, QDB 2012.
     """
 
-    alpha: float = 10.0
-    beta: float = 10.0
-    prior_variance: float = 1.0
-    tol: float = 1e-6
-    max_iter: int = _MAX_ITER
+    alpha: float = positive(10.0)
+    beta: float = positive(10.0)
+    prior_variance: float = positive(1.0)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "gtm"
     summary: ClassVar[str] = "Gaussian truth model: worker variances with an inverse-gamma prior"
-
-    def __post_init__(self) -> None:
-        for name in ("alpha", "beta", "prior_variance"):
-            number = getattr(self, name)
-            require(number > 0, f"{name} must be positive, got {number}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -205,7 +190,7 @@ class GTM(Estimator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KDEm(Estimator):
+class KDEm(CheckedEstimator):
     """The mode of a weighted kernel density of each task's answers.
 
     A worker's weight is minus the logarithm of its share of all residuals. These are measured in
@@ -218,15 +203,11 @@ class KDEm(Estimator):
     Wan et al.: From Truth Discovery to Trustworthy Opinion Discovery, KDD 2016.
     """
 
-    bandwidth: float = 1.06
-    tol: float = 1e-6
-    max_iter: int = _MAX_ITER
+    bandwidth: float = positive(1.06)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "kdem"
     summary: ClassVar[str] = "mode of a weighted kernel density of the answers"
-
-    def __post_init__(self) -> None:
-        require(self.bandwidth > 0, f"bandwidth must be positive, got {self.bandwidth}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -306,26 +287,6 @@ def _minus_log_share(loss: Floats, reference: str = "sum") -> Floats:
     top = np.sort(loss).sum() if reference == "sum" else loss.max()
     weight = -np.log(loss / top)
     return weight if weight.max() else np.ones_like(loss)
-
-
-def weighted_medians(answers: Answers, weight: Floats) -> Floats:
-    """Weighted median of every task's answers, coordinate by coordinate.
-
-    Where exactly half the weight lies on either side, the middle between the two answers.
-    """
-    first, last = answers.task_ptr[:-1], answers.task_ptr[1:] - 1
-    estimate = np.empty((answers.n_tasks, answers.dimension))
-    for j in range(answers.dimension):
-        order = np.lexsort((answers.value[:, j], answers.task))
-        value = answers.value[order, j]
-        so_far = np.cumsum(weight[order])
-        before = so_far[first] - weight[order][first]
-        half = before + (so_far[last] - before) / 2
-        slack = 1e-12 * so_far[last]
-        low = np.clip(np.searchsorted(so_far, half - slack), first, last)
-        high = np.clip(np.searchsorted(so_far, half + slack), first, last)
-        estimate[:, j] = value[low] + (value[high] - value[low]) / 2
-    return estimate
 
 
 def _climb(value: Floats, weight: Floats, density: Floats, width: float) -> Floats:
