@@ -33,12 +33,19 @@ def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
     return np.asarray((sum_by_worker(answers, per_edge).T / answers.worker_degree).T)
 
 
-def weighted_means(answers: Answers, weight: Floats | None = None) -> Floats:
-    """Mean answer of every task, with one weight per answer; without weights, the plain mean."""
+def weighted_means(
+    answers: Answers, weight: Floats | None = None, bias: Floats | None = None
+) -> Floats:
+    """Mean answer of every task, with one weight per answer; without weights, the plain mean.
+
+    ``bias`` (workers, dimension) is taken off the answers of each worker.
+    """
     weight = np.ones(answers.n_edges) if weight is None else weight
     # About one answer of the task, so that small differences of large values are kept.
     origin = answers.value[answers.task_ptr[:-1]]
     deviation = answers.value - origin[answers.task]
+    if bias is not None:
+        deviation = deviation - bias[answers.worker]
     top = np.maximum.reduceat(weight, answers.task_ptr[:-1])
     share = (weight / top[answers.task])[:, None]
     return np.asarray(
@@ -89,9 +96,11 @@ def with_gold(answers: Answers, estimate: Floats) -> Floats:
     return np.where(answers.is_gold[:, None], answers.gold, estimate)
 
 
-def means_or_gold(answers: Answers, weight: Floats | None = None) -> Floats:
-    """Weighted mean of every task's answers; of gold tasks, the truth."""
-    return with_gold(answers, weighted_means(answers, weight))
+def means_or_gold(
+    answers: Answers, weight: Floats | None = None, bias: Floats | None = None
+) -> Floats:
+    """Weighted mean of every task's answers, less the biases; of gold tasks, the truth."""
+    return with_gold(answers, weighted_means(answers, weight, bias))
 
 
 def squared_residual(answers: Answers, estimate: Floats) -> Floats:

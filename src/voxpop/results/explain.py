@@ -240,12 +240,8 @@ def _left_out(
             simple = np.median if calibration.towards == "median" else np.mean
             truth = calibration.shrink(truth, simple(_others(value), axis=1))
             meaning += f", {calibration.summary()}"
-        return (
-            truth,
-            audit.predicted[edges],
-            calibration.stretch * audit.predicted_sd[edges],
-            meaning,
-        )
+        sd = calibration.stretch * audit.predicted_sd[edges]
+        return truth, audit.predicted[edges], sd, meaning
     if estimator is None:
         meaning = "reweighted mean of the other answers"
         noise = [scatter(result, int(u), i) for u in answers.worker[edges]]

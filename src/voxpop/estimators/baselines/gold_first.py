@@ -60,8 +60,7 @@ class GoldFirst(CheckedEstimator):
         trust = 1.0 / variance if crowd else np.ones_like(variance)
         precision = trust[answers.worker]
         share = precision / sum_by_task(answers, precision)[answers.task]
-        mean_bias = sum_by_task(answers, share[:, None] * bias[answers.worker])
-        estimate = weighted_means(answers, precision) - mean_bias
+        estimate = weighted_means(answers, precision, bias)
         uncertainty = variance + variance / count
         task_variance = sum_by_task(answers, share**2 * uncertainty[answers.worker])[:, None]
         unknown = int((n_gold == 0).sum())

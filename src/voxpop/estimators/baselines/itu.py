@@ -17,8 +17,6 @@ from voxpop.data.sums import (
     sum_by_task,
     sum_by_worker,
     variance_within_tasks,
-    weighted_means,
-    with_gold,
 )
 from voxpop.estimators.base import CheckedEstimator, Estimator, OnSweep, at_least, positive
 from voxpop.estimators.iterate import UNDAMPED, iterate_until
@@ -76,7 +74,7 @@ class P910(CheckedEstimator):
         def sweep(_: float) -> float:
             nonlocal estimate, bias, residual, variance
             variance = mean_by_worker(answers, (residual**2).mean(axis=1))
-            old, estimate = estimate, _corrected_means(answers, bias, precision()[answers.worker])
+            old, estimate = estimate, means_or_gold(answers, precision()[answers.worker], bias)
             bias, residual = _biases(answers, estimate)
             return float(np.abs(estimate - old).max()) / unit
 
@@ -84,7 +82,7 @@ class P910(CheckedEstimator):
         if not answers.is_gold.any():
             # Sorted: the same mean in any order of the workers.
             estimate = estimate + np.sort(bias, axis=0).mean(axis=0)
-        own = _mean_variance(answers, residual, freedom_lost=0)
+        own = _mean_variance(answers, residual, np.ones(answers.n_edges), lost=0)
         return _subject_result(self, answers, estimate, variance, own, precision(), trace)
 
 
@@ -114,20 +112,12 @@ class P913(Estimator):
         per_edge = kept[answers.worker].astype(np.float64)
         lost = sum_by_task(answers, per_edge) == 0
         per_edge[lost[answers.task]] = 1.0
-        estimate = _corrected_means(answers, bias, per_edge)
+        estimate = means_or_gold(answers, per_edge, bias)
         residual = corrected - estimate[answers.task]
         variance = mean_by_worker(answers, (residual**2).mean(axis=1))
-        used = np.where(per_edge[:, None] > 0, residual, np.nan)
-        own = _mean_variance(answers, used, freedom_lost=1)
+        own = _mean_variance(answers, residual, per_edge, lost=1)
         weight = kept.astype(np.float64)
         return _subject_result(self, answers, estimate, variance, own, weight, Trace())
-
-
-def _corrected_means(answers: Answers, bias: Floats, weight: Floats) -> Floats:
-    """Weighted mean of the answers minus the biases of their workers; the truth of gold."""
-    share = weight / sum_by_task(answers, weight)[answers.task]
-    off = sum_by_task(answers, share[:, None] * bias[answers.worker])
-    return with_gold(answers, weighted_means(answers, weight) - off)
 
 
 def _biases(answers: Answers, estimate: Floats) -> tuple[Floats, Floats]:
@@ -137,14 +127,13 @@ def _biases(answers: Answers, estimate: Floats) -> tuple[Floats, Floats]:
     return bias, residual - bias[answers.worker]
 
 
-def _mean_variance(answers: Answers, residual: Floats, freedom_lost: int) -> Floats:
-    """Variance of the mean of each task's residuals, those that are not NaN."""
-    there = ~np.isnan(residual)
-    count = sum_by_task(answers, there.astype(np.float64))
-    mean = sum_by_task(answers, np.where(there, residual, 0.0)) / count
-    squares = sum_by_task(answers, np.where(there, residual - mean[answers.task], 0.0) ** 2)
+def _mean_variance(answers: Answers, residual: Floats, used: Floats, lost: int) -> Floats:
+    """Variance of the mean of each task's residuals, those used; NaN where there are too few."""
+    count = sum_by_task(answers, used[:, None])
+    mean = sum_by_task(answers, used[:, None] * residual) / count
+    squares = sum_by_task(answers, used[:, None] * (residual - mean[answers.task]) ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(count > 1, squares / (count - freedom_lost), np.nan) / count)
+        return np.asarray(np.where(count > 1, squares / (count - lost), np.nan) / count)
 
 
 def _erratic(answers: Answers, value: Floats) -> NDArray[np.bool_]:

@@ -114,16 +114,16 @@ class Raykar(_Floored):
         # In units of the variance within tasks; without any there is nothing to learn.
         unit = within or 1.0
         variance = np.ones(answers.n_workers)
-        mean, uncertain = _truths(answers, variance)
-        history = [_log_likelihood(answers, variance, mean, unit)]
+        mean, uncertain, likelihood = _truths(answers, variance, unit)
+        history = [likelihood]
 
         def sweep(_: float) -> float:
             nonlocal variance, mean, uncertain
             residual = squared_residual(answers, mean) / (answers.dimension * unit)
             new = mean_by_worker(answers, residual + uncertain[answers.task])
             variance = np.maximum(new, self.floor)
-            mean, uncertain = _truths(answers, variance)
-            history.append(_log_likelihood(answers, variance, mean, unit))
+            mean, uncertain, likelihood = _truths(answers, variance, unit)
+            history.append(likelihood)
             # Where the likelihood is flat, as in the smallest variances, these change forever.
             return abs(history[-1] - history[-2])
 
@@ -141,24 +141,20 @@ class Raykar(_Floored):
         )
 
 
-def _truths(answers: Answers, variance: Floats) -> tuple[Floats, Floats]:
-    """Posterior mean and variance per coordinate of every truth, given the workers' variances."""
-    precision = 1.0 / variance[answers.worker]
-    uncertain = 1.0 / sum_by_task(answers, precision)
-    mean = means_or_gold(answers, precision)
-    return mean, np.where(answers.is_gold, 0.0, uncertain)
+def _truths(answers: Answers, variance: Floats, unit: float) -> tuple[Floats, Floats, float]:
+    """Posterior mean and variance of every truth, and the marginal log likelihood of the answers.
 
-
-def _log_likelihood(answers: Answers, variance: Floats, mean: Floats, unit: float) -> float:
-    """Marginal log likelihood of the answers, up to a constant.
-
-    For one task, with W = sum 1/s_u and the weighted mean mu::
+    Given the workers' variances, and the likelihood up to a constant. For one task, with
+    W = sum 1/s_u and the weighted mean mu, it is::
 
         -1/2 [ d (log W + sum log s_u) + sum |A_u - mu|^2 / s_u ]
 
     For a gold task mu is the known truth, and the term in W is left out.
     """
     per_edge = variance[answers.worker]
+    total = sum_by_task(answers, 1.0 / per_edge)
+    mean = means_or_gold(answers, 1.0 / per_edge)
     fit = (squared_residual(answers, mean) / (unit * per_edge)).sum()
-    log_total = np.log(sum_by_task(answers, 1.0 / per_edge))[~answers.is_gold].sum()
-    return float(-0.5 * (fit + answers.dimension * (np.log(per_edge).sum() + log_total)))
+    logs = np.log(per_edge).sum() + np.log(total)[~answers.is_gold].sum()
+    likelihood = float(-0.5 * (fit + answers.dimension * logs))
+    return mean, np.where(answers.is_gold, 0.0, 1.0 / total), likelihood

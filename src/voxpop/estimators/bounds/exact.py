@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 
 from voxpop.arrays import Floats, Index
@@ -112,14 +113,12 @@ def enumerated(
 
 def _neighbours(answers: Answers) -> list[set[int]]:
     """Workers with whom each worker shares a task whose truth is unknown."""
-    neighbours: list[set[int]] = [set() for _ in range(answers.n_workers)]
-    for i in np.flatnonzero(~answers.is_gold):
-        group = answers.worker[answers.task_ptr[i] : answers.task_ptr[i + 1]].tolist()
-        for u in group:
-            neighbours[u].update(group)
-    for u, others in enumerate(neighbours):
-        others.discard(u)
-    return neighbours
+    open_task = (~answers.is_gold[answers.task]).astype(np.int32)
+    table = csr_array((open_task, (answers.task, answers.worker)))
+    shared = csr_array(table.T @ table)
+    shared.eliminate_zeros()
+    rows = np.split(shared.indices, shared.indptr[1:-1])
+    return [set(row.tolist()) - {u} for u, row in enumerate(rows)]
 
 
 def _eliminate(neighbours: list[set[int]], n_levels: int) -> Iterator[tuple[int, set[int]]]:

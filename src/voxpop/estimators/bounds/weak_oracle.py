@@ -153,7 +153,10 @@ class _Messages:
         self.answers, self.model = answers, model
         self.precision = 1.0 / variance[answers.worker]
         # Pairs of different answers of one worker: a message goes from edge `of` to edge `to`.
-        self.to, self.of = _pairs(answers)
+        edge = np.arange(answers.n_edges)
+        of_worker = csr_array((np.ones(len(edge), dtype=np.int8), (edge, answers.worker)))
+        to, of = (of_worker @ of_worker.T).nonzero()
+        self.to, self.of = to[to != of], of[to != of]
         # Whether no second worker has answered both tasks of a pair; gold tasks count alone.
         key = answers.task[self.to].astype(np.int64) * answers.n_tasks + answers.task[self.of]
         _, place, count = np.unique(key, return_inverse=True, return_counts=True)
@@ -162,26 +165,15 @@ class _Messages:
         self.is_first = True
 
     def _from_leaves(self) -> Floats:
-        """Messages to each worker if all other workers of the task are known.
-
-        These give the truth a Gaussian of mean M and precision P, and so the answer a Gaussian
-        about M with variance s_k + 1/P.
-        """
+        """Messages to each worker if all other workers of the task are known."""
         a, levels = self.answers, self.model.levels
         message = np.zeros((a.n_edges, len(levels)))
         for tasks, edge in by_degree(a, lambda size: size * (size + len(levels))):
-            gold = a.is_gold[tasks]
+            gold, size = a.is_gold[tasks], edge.shape[1]
             if a.gold is not None and gold.any():
                 message[edge[gold]] = log_known(a.value[edge[gold]], a.gold[tasks[gold]], levels)
-            size, edge = edge.shape[1], edge[~gold]
-            if size == 1 or not len(edge):
-                continue
-            others = 1.0 - np.eye(size)
-            total = self.precision[edge] @ others
-            mean = _mean_of_some(a.value[edge], self.precision[edge], others)
-            squared = ((a.value[edge] - mean) ** 2).sum(axis=2)[:, :, None]
-            spread = levels + 1.0 / total[:, :, None]
-            message[edge] = -0.5 * (squared / spread + a.dimension * np.log(spread))
+            one = edge[~gold].reshape(-1, 1)
+            message[one[:, 0]] = self._factor_given_others(one, edge[~gold].repeat(size, axis=0))
         return message
 
     def _cavity(self, pairs: NDArray[np.bool_] | slice = slice(None)) -> Floats:
@@ -243,54 +235,31 @@ class _Messages:
                 some = group[rows]
                 root, other = a.task[to[some[:, 0]]], a.task[of[some[:, 0]]]
                 edge = a.task_ptr[other][:, None] + np.arange(length)
-                factor = self._shared_factor(of[some], edge)
+                factor = self._factor_given_others(of[some], edge)
                 place = to[some] - a.task_ptr[root][:, None]
                 for i, where, entry in zip(root.tolist(), place.tolist(), factor, strict=True):
                     at = tables.setdefault(i, {})
                     at[tuple(where)] = at.get(tuple(where), 0.0) + entry
         return tables
 
-    def _shared_factor(self, shared: Index, edge: Index) -> Floats:
-        """Log factor of a task over the levels of its shared edges (g, q), the others known.
+    def _factor_given_others(self, shared: Index, edge: Index) -> Floats:
+        """Log factor of a task over the levels of some of its edges (g, q), the others known.
 
         It is C_j (M2) with the others as a prior of mean M and precision P.
         """
-        a, support = self.answers, tuple(self.model.support)
-        q, d = shared.shape[1], a.dimension
-        c = enumeration.configurations(support, q, 0.0)
+        a, q = self.answers, shared.shape[1]
+        c = enumeration.configurations(tuple(self.model.support), q, 0.0)
         others = ~(edge[:, :, None] == shared[:, None, :]).any(axis=2)
         precision = np.where(others, self.precision[edge], 0.0)
-        total = precision.sum(axis=1)
-        mean = _mean_of_some(a.value[edge], precision, np.ones((edge.shape[1], 1)))[:, 0]
+        total = precision.sum(axis=1, keepdims=True)
+        # About the first answer, which is the mean where there are no others.
+        origin = a.value[edge[:, 0]]
+        part = precision / np.where(total > 0, total, 1.0)
+        mean = origin + np.einsum("gl,gld->gd", part, a.value[edge] - origin[:, None])
         value = a.value[shared]
-        weight = total[:, None] + c.total
         left, right = np.triu_indices(q, 1)
         apart = ((value[:, left] - value[:, right]) ** 2).sum(axis=2)
-        from_mean = ((value - mean[:, None]) ** 2).sum(axis=2) * total[:, None]
+        from_mean = ((value - mean[:, None]) ** 2).sum(axis=2) * total
         inner = (apart @ c.pair) * c.total + from_mean @ c.precision
-        log_s = -np.log(c.precision).sum(axis=0)
-        return np.asarray(-0.5 * (d * (np.log(weight) + log_s) + inner / weight))
-
-
-def _mean_of_some(value: Floats, precision: Floats, chosen: Floats) -> Floats:
-    """Weighted means of chosen answers of each task: (n, l, d), (n, l), (l, c) -> (n, c, d).
-
-    About the first answer, and 0 from it where nothing is chosen.
-    """
-    origin = value[:, :1]
-    total = precision @ chosen
-    share = precision[:, :, None] * chosen / np.where(total > 0, total, 1.0)[:, None, :]
-    return np.asarray(origin + np.einsum("nlc,nld->ncd", share, value - origin))
-
-
-def _pairs(answers: Answers) -> tuple[Index, Index]:
-    """All ordered pairs of different answers of the same worker."""
-    to, of = [], []
-    degree = answers.worker_degree
-    for size in np.unique(degree).tolist():
-        first = answers.worker_ptr[:-1][degree == size]
-        edge = answers.by_worker[first[:, None] + np.arange(size)]
-        left, right = np.nonzero(~np.eye(size, dtype=bool))
-        to.append(edge[:, left].ravel())
-        of.append(edge[:, right].ravel())
-    return np.concatenate(to), np.concatenate(of)
+        weight, log_s = total + c.total, -np.log(c.precision).sum(axis=0)
+        return np.asarray(-0.5 * (a.dimension * (np.log(weight) + log_s) + inner / weight))

@@ -186,8 +186,11 @@ class _Evidence:
 
     def _answers(self, u: int, j: int) -> tuple[Floats, Floats]:
         """A worker's answers, and the medians of the others'."""
-        rows = self._crowd.worker == u
+        rows = self._rows(u)
         return self._crowd.value[rows, j], self._crowd.other[rows, j]
+
+    def _rows(self, u: int) -> slice:
+        return slice(*np.searchsorted(self._crowd.worker, [u, u + 1]))
 
     def of_slope(self, u: int, j: int, _: WorkerTest) -> tuple[str, str]:
         """A straight-liner where one value is given too often, else unrelated."""
@@ -216,7 +219,7 @@ class _Evidence:
     def _answers_of_others(self, u: int, j: int) -> list[Floats]:
         """The others' answers to each of the worker's tasks."""
         answers, found = self._crowd.answers, []
-        for e in self._crowd.edge[self._crowd.worker == u]:
+        for e in self._crowd.edge[self._rows(u)]:
             start, end = answers.task_ptr[answers.task[e] : answers.task[e] + 2]
             found.append(np.delete(answers.value[start:end, j], e - start))
         return found

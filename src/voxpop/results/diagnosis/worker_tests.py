@@ -259,20 +259,9 @@ def _spread(away: Floats, se: Floats, share: float = 0.5) -> float:
     """
     if len(away) == 0:
         return 0.0
-    square, error = away**2, se**2
-    target = float(ndtri((1 + share) / 2)) ** 2
-
-    def too_small(spread: float) -> bool:
-        scaled = square / np.maximum(error + spread, 1e-300)
-        return bool(np.quantile(scaled, share, method="lower") > target)
-
-    low, high = 0.0, float(square.max()) / target
-    if not too_small(low):
-        return 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if too_small(middle) else (low, middle)
-    return float(np.sqrt(high))
+    # Each worker is within the Gaussian's quantile from this spread on.
+    needed = away**2 / float(ndtri((1 + share) / 2)) ** 2 - se**2
+    return float(np.sqrt(max(np.quantile(needed, share, method="lower"), 0.0)))
 
 
 def _tail(
