@@ -36,7 +36,7 @@ from voxpop import (
     Raykar,
     score,
 )
-from voxpop.estimators.baselines.truth_discovery import weighted_medians
+from voxpop.data.sums import medians
 
 DISCOVERERS: tuple[Estimator, ...] = (CATD(), CRH(), CRH(loss="absolute"), GTM(), KDEm())
 
@@ -141,7 +141,7 @@ def test_weighted_medians_leave_half_the_weight_on_either_side(seed: int) -> Non
     rng = np.random.default_rng(seed)
     answers = make_crowd(seed % 100, dimension=1, n_tasks=12).answers
     weight = rng.integers(1, 4, answers.n_edges).astype(float)
-    found = weighted_medians(answers, weight)[answers.task, 0]
+    found = medians(answers, weight)[answers.task, 0]
     value = answers.value[:, 0]
     for side in (value < found - 1e-9, value > found + 1e-9):
         heavy = np.bincount(answers.task, weight * side) / np.bincount(answers.task, weight)

@@ -37,6 +37,9 @@ from .estimators.aggregate import aggregate as aggregate
 from .estimators.auto.auto import Auto as Auto
 from .estimators.base import Estimator as Estimator
 from .estimators.baselines.averages import Average as Average
+from .estimators.baselines.averages import GeometricMedian as GeometricMedian
+from .estimators.baselines.averages import HodgesLehmann as HodgesLehmann
+from .estimators.baselines.averages import Huber as Huber
 from .estimators.baselines.averages import Median as Median
 from .estimators.baselines.gold_first import GoldFirst as GoldFirst
 from .estimators.baselines.itu import P910 as P910
@@ -45,9 +48,6 @@ from .estimators.baselines.nbi import NBI as NBI
 from .estimators.baselines.nbi import Raykar as Raykar
 from .estimators.baselines.pg1 import PG1 as PG1
 from .estimators.baselines.quantise import QuantiseClassify as QuantiseClassify
-from .estimators.baselines.robust import GeometricMedian as GeometricMedian
-from .estimators.baselines.robust import HodgesLehmann as HodgesLehmann
-from .estimators.baselines.robust import Huber as Huber
 from .estimators.baselines.truth_discovery import CATD as CATD
 from .estimators.baselines.truth_discovery import CRH as CRH
 from .estimators.baselines.truth_discovery import GTM as GTM

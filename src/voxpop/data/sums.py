@@ -33,12 +33,19 @@ def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
     return np.asarray((sum_by_worker(answers, per_edge).T / answers.worker_degree).T)
 
 
-def weighted_means(answers: Answers, weight: Floats | None = None) -> Floats:
-    """Mean answer of every task, with one weight per answer; without weights, the plain mean."""
+def weighted_means(
+    answers: Answers, weight: Floats | None = None, bias: Floats | None = None
+) -> Floats:
+    """Mean answer of every task, with one weight per answer; without weights, the plain mean.
+
+    ``bias`` (workers, dimension) is taken off the answers of each worker.
+    """
     weight = np.ones(answers.n_edges) if weight is None else weight
     # About one answer of the task, so that small differences of large values are kept.
     origin = answers.value[answers.task_ptr[:-1]]
     deviation = answers.value - origin[answers.task]
+    if bias is not None:
+        deviation = deviation - bias[answers.worker]
     top = np.maximum.reduceat(weight, answers.task_ptr[:-1])
     share = (weight / top[answers.task])[:, None]
     return np.asarray(
@@ -46,15 +53,40 @@ def weighted_means(answers: Answers, weight: Floats | None = None) -> Floats:
     )
 
 
-def medians(answers: Answers) -> Floats:
-    """Median answer of every task, coordinate by coordinate."""
-    first, degree = answers.task_ptr[:-1], answers.task_degree
+def medians(answers: Answers, weight: Floats | None = None) -> Floats:
+    """Median answer of every task, coordinate by coordinate, with one weight per answer.
+
+    Where exactly half the weight lies on either side, the middle between the two answers.
+    """
+    weight = np.ones(answers.n_edges) if weight is None else weight
+    first, last = answers.task_ptr[:-1], answers.task_ptr[1:] - 1
     estimate = np.empty((answers.n_tasks, answers.dimension))
     for j in range(answers.dimension):
-        ordered = answers.value[np.lexsort((answers.value[:, j], answers.task)), j]
-        low, high = ordered[first + (degree - 1) // 2], ordered[first + degree // 2]
-        estimate[:, j] = low + (high - low) / 2
+        order = np.lexsort((answers.value[:, j], answers.task))
+        value = answers.value[order, j]
+        so_far = np.cumsum(weight[order])
+        before = so_far[first] - weight[order][first]
+        half = before + (so_far[last] - before) / 2
+        slack = 1e-12 * so_far[last]
+        low = np.clip(np.searchsorted(so_far, half - slack), first, last)
+        high = np.clip(np.searchsorted(so_far, half + slack), first, last)
+        estimate[:, j] = value[low] + (value[high] - value[low]) / 2
     return estimate
+
+
+def leave_one_out_medians(answers: Answers) -> Floats:
+    """Median of the other answers to the same task, for every answer; its own without any."""
+    found = np.empty_like(answers.value)
+    first, n_others = answers.task_ptr[answers.task], answers.task_degree[answers.task] - 1
+    rank = np.arange(answers.n_edges) - first
+    for j in range(answers.dimension):
+        order = np.lexsort((answers.value[:, j], answers.task))
+        ordered = answers.value[order, j]
+        # The place of the median among the others moves up by one past the answer left out.
+        places = (place + (place >= rank) for place in ((n_others - 1) // 2, n_others // 2))
+        low, high = (ordered[first + np.clip(place, 0, n_others)] for place in places)
+        found[order, j] = low + (high - low) / 2
+    return found
 
 
 def with_gold(answers: Answers, estimate: Floats) -> Floats:
@@ -62,6 +94,13 @@ def with_gold(answers: Answers, estimate: Floats) -> Floats:
     if answers.gold is None:
         return estimate
     return np.where(answers.is_gold[:, None], answers.gold, estimate)
+
+
+def means_or_gold(
+    answers: Answers, weight: Floats | None = None, bias: Floats | None = None
+) -> Floats:
+    """Weighted mean of every task's answers, less the biases; of gold tasks, the truth."""
+    return with_gold(answers, weighted_means(answers, weight, bias))
 
 
 def squared_residual(answers: Answers, estimate: Floats) -> Floats:

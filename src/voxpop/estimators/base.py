@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers
+from voxpop.errors import require
 from voxpop.results.result import Result
 
 if TYPE_CHECKING:
@@ -54,6 +56,44 @@ class Estimator(Protocol):
         if found.estimate.shape[1] == 1:
             return pd.Series(found.estimate[:, 0], index=index, name="agg_label")
         return pd.DataFrame(found.estimate, index=index, columns=list(found.value_names))
+
+
+def argument(default: Any, must: str, holds: Callable[[Any], bool]) -> Any:
+    """Declare an argument of a :class:`CheckedEstimator`, and what it must be."""
+    return field(default=default, metadata={"must": must, "holds": holds})
+
+
+def positive(default: float | None) -> Any:
+    """Declare a positive number; where the default is None, that may be given, too."""
+    return argument(default, "positive", lambda found: found is default is None or found > 0)
+
+
+def at_least(least: int, default: int) -> Any:
+    """Declare a number with a lower bound."""
+    return argument(default, f"at least {least}", lambda found: bool(found >= least))
+
+
+def share(default: float) -> Any:
+    """Declare a number between 0 and 1."""
+    return argument(default, "between 0 and 1", lambda found: 0 < found < 1)
+
+
+def one_of(*choices: str) -> Any:
+    """Declare a choice; the first is the default."""
+    return argument(choices[0], " or ".join(map(repr, choices)), lambda found: found in choices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedEstimator(Estimator):
+    """An estimator whose arguments say themselves what they must be."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if each.metadata:
+                found = getattr(self, each.name)
+                shown = repr(found) if isinstance(found, str) else found
+                message = f"{each.name} must be {each.metadata['must']}, got {shown}"
+                require(each.metadata["holds"](found), message)
 
 
 def plain_settings(estimator: Estimator) -> dict[str, Any]:

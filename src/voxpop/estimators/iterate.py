@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
 from voxpop.errors import ConvergenceWarning, require
 from voxpop.estimators.base import OnSweep
 from voxpop.results.result import Trace
@@ -58,6 +60,32 @@ def iterate_until(
             stacklevel=3,
         )
     return Trace(changes=tuple(changes), dampings=tuple(used), converged=False)
+
+
+def iterate_weights(
+    weigh: Callable[[Floats], Floats],
+    answers: Answers,
+    tol: float,
+    max_iter: int,
+    what: str,
+    on_sweep: OnSweep | None,
+    dampings: Sequence[float] = _DAMPINGS,
+) -> tuple[Floats, Trace]:
+    """New weights of the workers from those of the answers, until none changes by more than tol.
+
+    Changes and damping are in logarithms of the weights, which start at one.
+    """
+    weight = np.ones(answers.n_workers)
+
+    def sweep(damping: float) -> float:
+        nonlocal weight
+        new = weigh(weight[answers.worker])
+        change = float(np.abs(np.log(new / weight)).max())
+        weight = new * (weight / new) ** damping
+        return change
+
+    trace = iterate_until(sweep, tol, max_iter, what, on_sweep, dampings)
+    return weight, trace
 
 
 def require_stop(tol: float, max_iter: int) -> None:

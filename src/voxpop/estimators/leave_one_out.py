@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.sums import leave_one_out_medians as leave_one_out_medians
 
 # Shares of a task's weight that a sum less the answer itself cannot tell from nothing.
 NO_WEIGHT = 1e-9
@@ -48,25 +49,6 @@ def leave_one_out_means(answers: Answers, weight: Floats | None = None) -> Float
     """Mean of the other answers to the same task, for every answer; its own without any."""
     weight = np.ones(answers.n_edges) if weight is None else weight
     return weighted_left_out(answers.value, weight, answers.task, answers.task_ptr[:-1]).mean
-
-
-def leave_one_out_medians(answers: Answers) -> Floats:
-    """Median of the other answers to the same task, for every answer."""
-    found = np.empty_like(answers.value)
-    first, n_others = answers.task_ptr[answers.task], answers.task_degree[answers.task] - 1
-    for j in range(answers.dimension):
-        order = np.lexsort((answers.value[:, j], answers.task))
-        ordered = answers.value[order, j]
-        rank = np.empty(answers.n_edges, dtype=np.int64)
-        rank[order] = np.arange(answers.n_edges)
-        sides = []
-        for place in ((n_others - 1) // 2, n_others // 2):
-            # Taking an answer out moves those above it down by one.
-            place = np.maximum(place, 0)
-            place = place + (place >= rank - first)
-            sides.append(ordered[first + np.minimum(place, n_others)])
-        found[:, j] = 0.5 * (sides[0] + sides[1])
-    return found
 
 
 def sum_by_owner(owner: Codes, per_answer: Floats) -> Floats:

@@ -11,13 +11,18 @@ from inspect import Parameter, signature
 from voxpop.errors import ConfigError, DataWarning, require
 from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator
-from voxpop.estimators.baselines.averages import Average, Median
+from voxpop.estimators.baselines.averages import (
+    Average,
+    GeometricMedian,
+    HodgesLehmann,
+    Huber,
+    Median,
+)
 from voxpop.estimators.baselines.gold_first import GoldFirst
 from voxpop.estimators.baselines.itu import P910, P913
 from voxpop.estimators.baselines.nbi import NBI, Raykar
 from voxpop.estimators.baselines.pg1 import PG1
 from voxpop.estimators.baselines.quantise import QuantiseClassify
-from voxpop.estimators.baselines.robust import GeometricMedian, HodgesLehmann, Huber
 from voxpop.estimators.baselines.truth_discovery import CATD, CRH, GTM, KDEm
 from voxpop.estimators.baselines.two_way import TwoWay
 from voxpop.estimators.bi.bi import BI

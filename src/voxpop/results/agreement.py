@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
-from voxpop.arrays import Codes, Floats
+from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.sums import mean_by_task, mean_by_worker, sum_by_task
+from voxpop.results.tables import finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,9 @@ class Agreement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, None where a coefficient is undefined."""
-        return _without_nan(asdict(self) | {"reading": self.summary()})  # type: ignore[return-value]
+        return {name: finite(part) for name, part in asdict(self).items()} | {
+            "reading": self.summary()
+        }
 
     def summary(self) -> str:
         """Say what the coefficients mean."""
@@ -151,135 +155,95 @@ def agreement(answers: Answers) -> Agreement:
     # Shift and scale change nothing but the rounding.
     value = answers.value - answers.value.mean(axis=0)
     value = value / (np.abs(value).max() or 1.0)
-    parts = [_square_sums(answers, column) for column in value.T]
-    whole = _SquareSums(*(np.sum(part, axis=0) for part in zip(*parts, strict=True)))
-    counts = _counts(answers)
-    each = [_coefficients(part, counts) for part in parts]
+    sums = _square_sums(answers, value)
+    per_task, found = _coefficients(answers, np.insert(sums, 0, sums.sum(axis=2), axis=2))
+    overall, *each = (
+        Coefficients(**{name: _jackknife(part[:, j]) for name, part in found.items()})
+        for j in range(answers.dimension + 1)
+    )
     return Agreement(
         n_tasks=answers.n_tasks,
         n_workers=answers.n_workers,
         n_answers=answers.n_edges,
-        answers_per_task=float(counts.per_task[0]),
-        overall=_coefficients(whole, counts),
+        answers_per_task=per_task,
+        overall=overall,
         coordinates=dict(zip(answers.value_names, each, strict=True)),
     )
 
 
-class _SquareSums(NamedTuple):
-    """Sums of squares of all answers (first entry) and without each task (the others)."""
+def _square_sums(answers: Answers, y: Floats) -> Floats:
+    """Sums of squares of all answers (row 0) and without each task (the others), (5, n + 1, d).
 
-    total: Floats
-    within_tasks: Floats
-    within_workers: Floats
-    paired_total: Floats  # of tasks with two answers or more, for alpha
-    paired_within: Floats
-
-
-class _Counts(NamedTuple):
-    """The counts that go with :class:`_SquareSums`.
-
-    ``spare_tasks`` is what the tasks' variance counts for in the total sum of squares, n - sum of
-    n_i^2 / n, ``spare_workers`` the workers'; ``per_task`` is the k of ICC(k).
+    In all, within tasks, within workers; and for alpha, of the tasks with two answers or more, in
+    all and within, as pairs of a task count.
     """
-
-    n: Floats
-    tasks: Floats
-    workers: Floats
-    spare_tasks: Floats
-    spare_workers: Floats
-    per_task: Floats
-    paired: Floats
-
-
-def _square_sums(answers: Answers, y: Floats) -> _SquareSums:
-    n_tasks, n_i = answers.n_tasks, answers.task_degree.astype(np.float64)
-    n_u = answers.worker_degree.astype(np.float64)[answers.worker]
-    mean_i, within = _within(y, answers.task, n_tasks)
-    mean_u, within_u = _within(y, answers.worker, answers.n_workers)
+    n_i, n_u = answers.task_degree[:, None], answers.worker_degree[answers.worker][:, None]
+    mean = mean_by_task(answers, y)
+    within = sum_by_task(answers, (y - mean[answers.task]) ** 2)
+    about = (y - mean_by_worker(answers, y)[answers.worker]) ** 2
     # Without task i, each of its workers loses one answer: (y - mean)^2 n / (n - 1) of its sum.
-    lost = (y - mean_u[answers.worker]) ** 2 * n_u / np.maximum(n_u - 1, 1)
-    lost_i = _sum_by(answers.task, lost, n_tasks)
-    pairs = n_i > 1
-    weighted = np.where(pairs, n_i / np.maximum(n_i - 1, 1), 0.0) * within
-    return _SquareSums(
-        total=_without_each(n_i, mean_i, within),
-        within_tasks=np.append(within.sum(), within.sum() - within),
-        within_workers=np.append(within_u.sum(), within_u.sum() - lost_i),
-        paired_total=_without_each(np.where(pairs, n_i, 0.0), mean_i, within),
-        paired_within=np.append(weighted.sum(), weighted.sum() - weighted),
+    lost = sum_by_task(answers, about * (n_u / np.maximum(n_u - 1, 1)))
+    paired = np.where(n_i > 1, n_i, 0)
+    weighted = paired / np.maximum(n_i - 1, 1) * within
+    return np.stack(
+        [
+            _in_all(n_i, mean, within),
+            _less(within.sum(axis=0), within),
+            _less(about.sum(axis=0), lost),
+            _in_all(paired, mean, within),
+            _less(weighted.sum(axis=0), weighted),
+        ]
     )
 
 
-def _within(y: Floats, owner: Codes, n: int) -> tuple[Floats, Floats]:
-    mean = np.bincount(owner, y, minlength=n) / np.bincount(owner, minlength=n)
-    return mean, _sum_by(owner, (y - mean[owner]) ** 2, n)
+def _less(whole: Floats | float, part: Floats) -> Floats:
+    """The whole, and the whole less the part of each task."""
+    return np.concatenate([np.broadcast_to(whole, part[:1].shape), whole - part])
 
 
-def _sum_by(owner: Codes, numbers: Floats, n: int) -> Floats:
-    return np.bincount(owner, numbers, minlength=n).astype(np.float64)
-
-
-def _without_each(n_i: Floats, mean_i: Floats, within: Floats) -> Floats:
+def _in_all(n_i: Index, mean_i: Floats, within: Floats) -> Floats:
     """Sum of squares about the common mean, of all and without each task."""
     n = n_i.sum()
-    mean = (n_i @ mean_i) / max(n, 1.0)
-    apart = n_i * (mean_i - mean) ** 2
-    total = (apart + within * (n_i > 0)).sum()
+    apart = n_i * (mean_i - (n_i * mean_i).sum(axis=0) / max(n, 1)) ** 2
+    there = within * (n_i > 0)
     # Taking a group away moves the mean of the others, too: hence n / (n - n_i).
-    rest = np.maximum(n - n_i, 1.0)
-    return np.append(total, total - np.where(n_i > 0, within + apart * n / rest, 0.0))
+    return _less((apart + there).sum(axis=0), there + apart * n / np.maximum(n - n_i, 1))
 
 
-def _counts(answers: Answers) -> _Counts:
-    n_i = answers.task_degree.astype(np.float64)
-    n_u = answers.worker_degree.astype(np.float64)
+def _coefficients(answers: Answers, sums: Floats) -> tuple[float, dict[str, Floats]]:
+    """The k of ICC(k), and the coefficients of all answers and without each task."""
+    n_i, n_u = (x[:, None].astype(np.float64) for x in (answers.task_degree, answers.worker_degree))
     of_edge = n_u[answers.worker]
-    last = _sum_by(answers.task, (of_edge == 1).astype(np.float64), answers.n_tasks)
-    squares = _sum_by(answers.task, 2 * of_edge - 1, answers.n_tasks)
     paired = np.where(n_i > 1, n_i, 0.0)
-
-    def less(whole: float, part: Floats | float) -> Floats:
-        return np.append(whole, whole - part * np.ones(answers.n_tasks))
-
-    n, tasks = less(answers.n_edges, n_i), less(answers.n_tasks, 1.0)
+    n, tasks = _less(answers.n_edges, n_i), _less(answers.n_tasks, np.ones_like(n_i))
+    workers = _less(answers.n_workers, sum_by_task(answers, (of_edge == 1).astype(np.float64)))
+    n_paired = _less(paired.sum(), paired)
+    # Rounding may leave a sum from which much was subtracted below zero.
+    total, within, of_workers, paired_total, paired_within = np.maximum(sums, 0.0)
+    least = 1e-24 * np.maximum(total[0], 1e-300)
     with np.errstate(divide="ignore", invalid="ignore"):
-        spare_tasks = n - less(float(n_i @ n_i), n_i**2) / n
-        return _Counts(
-            n=n,
-            tasks=tasks,
-            workers=less(answers.n_workers, last),
-            spare_tasks=spare_tasks,
-            spare_workers=n - less(float(n_u @ n_u), squares) / n,
-            per_task=spare_tasks / (tasks - 1),
-            paired=less(float(paired.sum()), paired),
-        )
-
-
-def _coefficients(sums: _SquareSums, c: _Counts) -> Coefficients:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Rounding may leave a sum from which much was subtracted below zero.
-        total, within, of_workers = (np.maximum(part, 0.0) for part in sums[:3])
-        least = 1e-24 * max(total[0], 1e-300)
-        ms_within = within / (c.n - c.tasks)
-        ms_between = np.maximum(total - within, 0.0) / (c.tasks - 1)
-        icc1 = (ms_between - ms_within) / (ms_between + (c.per_task - 1) * ms_within)
+        # What the tasks' variance counts for in the total sum of squares, and the workers'.
+        of_task = n - _less((n_i**2).sum(), n_i**2) / n
+        of_worker = n - _less((n_u**2).sum(), sum_by_task(answers, 2 * of_edge - 1)) / n
+        per_task = of_task / (tasks - 1)
+        ms_within = within / (n - tasks)
+        ms_between = np.maximum(total - within, 0.0) / (tasks - 1)
+        icc1 = (ms_between - ms_within) / (ms_between + (per_task - 1) * ms_within)
         icck = (ms_between - ms_within) / ms_between
         # a + e from within workers, b + e from within tasks, all three from the total.
-        a_e, b_e = of_workers / (c.n - c.workers), ms_within
-        crossed = c.spare_tasks + c.spare_workers - (c.n - 1)
-        a = a_e - (c.spare_tasks * a_e + c.spare_workers * b_e - total) / crossed
-        expected = np.maximum(sums.paired_total, 0.0) / (c.paired - 1)
-        alpha = 1 - np.maximum(sums.paired_within, 0.0) / c.paired / expected
-        one_way = (total > least) & (c.n > c.tasks)
-        two_way = one_way & (crossed > 0) & (c.n > c.workers)
-        found = {
+        a_e, b_e = of_workers / (n - workers), ms_within
+        crossed = of_task + of_worker - (n - 1)
+        a = a_e - (of_task * a_e + of_worker * b_e - total) / crossed
+        alpha = 1 - paired_within / n_paired / (paired_total / (n_paired - 1))
+        one_way = (total > least) & (n > tasks)
+        two_way = one_way & (crossed > 0) & (n > workers)
+        return float(per_task[0, 0]), {
             "icc1": np.where(one_way, icc1, np.nan),
             "icck": np.where(one_way, icck, np.nan),
             "icc_agreement": np.where(two_way, a / (a + b_e), np.nan),
             "icc_consistency": np.where(two_way, a / a_e, np.nan),
-            "alpha": np.where(sums.paired_total > least, alpha, np.nan),
+            "alpha": np.where(paired_total > least, alpha, np.nan),
         }
-    return Coefficients(**{name: _jackknife(part) for name, part in found.items()})
 
 
 def _jackknife(found: Floats) -> Coefficient:
@@ -300,9 +264,3 @@ def _jackknife(found: Floats) -> Coefficient:
     reach = float(stdtrit(n - 1, 0.975) * se)
     ends = [float(1 - (1 - value) * np.exp(sign * reach)) for sign in (1, -1)]
     return Coefficient(value=value, lower=ends[0], upper=ends[1])
-
-
-def _without_nan(item: object) -> object:
-    if isinstance(item, dict):
-        return {key: _without_nan(part) for key, part in item.items()}
-    return None if isinstance(item, float) and np.isnan(item) else item

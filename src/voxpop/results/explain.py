@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import shorten
 from voxpop.results.answer_weights import answer_weights, require_match
-from voxpop.results.prediction import find_id, predicted, scatter
+from voxpop.results.prediction import Scatter, find_id, predicted, scatter
 from voxpop.results.result import Result
+from voxpop.results.tables import finite, records, suffixes
 from voxpop.results.value_of_answer import value_of_answer
 
 if TYPE_CHECKING:
@@ -76,12 +77,12 @@ class Explanation:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of :attr:`answers` as arrays."""
-        of = [""] if len(self.value_names) == 1 else [f"_{name}" for name in self.value_names]
+        of = suffixes(self.value_names)
         columns: dict[str, Any] = {"worker": self.worker}
         columns |= {f"answer{s}": self.value[:, j] for j, s in enumerate(of)}
         columns |= {"weight": self.weight, "noise_sd": self.noise_sd}
-        parts = {"bias": self.bias, "predicted": self.predicted, "predicted_sd": self.predicted_sd}
-        for name, array in (parts | {"off": self.off, "without": self.without}).items():
+        for name in ("bias", "predicted", "predicted_sd", "off", "without"):
+            array = getattr(self, name)
             if name != "bias" or np.isfinite(array).any():
                 columns |= {name + s: array[:, j] for j, s in enumerate(of)}
         return columns
@@ -89,7 +90,7 @@ class Explanation:
     def sentences(self) -> list[str]:
         """Return the explanation as sentences: headline, influence, outliers, next answer."""
         n = len(self.worker)
-        now, interval = number_text(_norm(self.sd)), ""
+        now, interval = number_text(float(np.sqrt((self.sd**2).mean()))), ""
         if len(self.sd) == 1:
             low, high = (number_text(b[0], self.sd[0]) for b in (self.lower, self.upper))
             interval = f", 95 % interval {low} to {high}"
@@ -127,22 +128,22 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as one document of plain values; NaN becomes None."""
-        lists = {name: _plain(array) for name, array in self.columns().items()}
-        return {
+        names = {"estimate": "estimate", "sd": "sd", "lower": "lower_95", "upper": "upper_95"}
+        vectors = {
+            title: dict(zip(self.value_names, getattr(self, name).tolist(), strict=True))
+            for name, title in names.items()
+        }
+        document: dict[str, Any] = {
             "task": self.task if isinstance(self.task, int | float | str) else str(self.task),
             "gold": self.is_gold,
             "difficulty": self.difficulty,
-            "estimate": dict(zip(self.value_names, _plain(self.estimate), strict=True)),
-            "sd": dict(zip(self.value_names, _plain(self.sd), strict=True)),
-            "lower_95": dict(zip(self.value_names, _plain(self.lower), strict=True)),
-            "upper_95": dict(zip(self.value_names, _plain(self.upper), strict=True)),
-            "answers": [
-                dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)
-            ],
+            **vectors,
+            "answers": records(self.columns()),
             "sd_after_one_more": dict(self.one_more),
             "how": dict(self.how),
             "sentences": self.sentences(),
         }
+        return {name: finite(part) for name, part in document.items()}
 
     def __str__(self) -> str:
         first, *rest = self.sentences()
@@ -187,12 +188,10 @@ def explain(
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     is_gold = bool(answers.is_gold[i])
     weight, weight_means = answer_weights(answers, result, np.array([i]))
-    left_out = _left_out(answers, result, i, edges, weight, estimator)
-    value = answers.value[edges]
-    who = answers.worker[edges]
+    value, who = answers.value[edges], answers.worker[edges]
+    without, foreseen, sd, meaning = _left_out(answers, result, i, edges, weight, estimator)
     with np.errstate(divide="ignore", invalid="ignore"):
-        off = (value - left_out.predicted) / left_out.predicted_sd
-    off = np.where(value == left_out.predicted, 0.0, off)
+        off = np.where(value == foreseen, 0.0, (value - foreseen) / sd)
     order = np.argsort(-weight, kind="stable")
     low, high = result.interval(0.95)
     bias = result.worker_bias[who] if result.worker_bias.size else np.full(value.shape, np.nan)
@@ -210,24 +209,14 @@ def explain(
         noise_sd=np.sqrt(result.worker_variance[who])[order],
         bias=bias[order],
         weight=(0.0 * weight if is_gold else weight)[order],
-        predicted=left_out.predicted[order],
-        predicted_sd=left_out.predicted_sd[order],
+        predicted=foreseen[order],
+        predicted_sd=sd[order],
         off=off[order],
-        without=left_out.truth[order],
+        without=without[order],
         one_more=_one_more(result, i),
-        how={"weight": weight_means, "without": left_out.meaning},
+        how={"weight": weight_means, "without": meaning},
         frame_kind=answers.frame_kind,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _LeftOut:
-    """Leave-one-out estimates and predictions of the answers to a task, (n_answers, d)."""
-
-    truth: Floats
-    predicted: Floats
-    predicted_sd: Floats
-    meaning: str
 
 
 def _left_out(
@@ -237,81 +226,70 @@ def _left_out(
     edges: Index,
     weight: Floats,
     estimator: Estimator | None,
-) -> _LeftOut:
-    shape = (len(edges), answers.dimension)
-    audit = result.audit
+) -> tuple[Floats, Floats, Floats, str]:
+    """Leave-one-out estimates, predictions of the answers and their sd, and how they were made."""
+    value, audit = answers.value[edges], result.audit
     if len(edges) == 1:
-        none = np.full(shape, np.nan)
-        return _LeftOut(none, none, none, "undefined for a single answer")
+        none = np.full(value.shape, np.nan)
+        return none, none, none, "undefined for a single answer"
     if audit is not None and audit.exact and audit.truth.shape == answers.value.shape:
         truth = audit.truth[edges]
         meaning = "estimate from the cavity messages, with the noise model of all answers"
         calibration = result.calibration
         if calibration.shrinkage:
-            others = np.stack([np.delete(answers.value[edges], e, 0) for e in range(len(edges))])
             simple = np.median if calibration.towards == "median" else np.mean
-            truth = calibration.shrink(truth, simple(others, axis=1))
+            truth = calibration.shrink(truth, simple(_others(value), axis=1))
             meaning += f", {calibration.summary()}"
         sd = calibration.stretch * audit.predicted_sd[edges]
-        return _LeftOut(truth, audit.predicted[edges], sd, meaning)
+        return truth, audit.predicted[edges], sd, meaning
     if estimator is None:
         meaning = "reweighted mean of the other answers"
-        parts = [_reweighed(answers, result, i, edges, weight, e) for e in range(len(edges))]
+        noise = [scatter(result, int(u), i) for u in answers.worker[edges]]
+        bias = np.stack([each.bias for each in noise])
+        truth, variance = _reweighted(result, i, value - bias, weight, bool(answers.is_gold[i]))
+        cases = [*zip(truth, variance, noise, strict=True)]
     else:
         meaning = "refit without the answer"
-        parts = [_refitted(answers, i, e, estimator) for e in edges.tolist()]
-    truth, mean, deviation = (np.stack(part) for part in zip(*parts, strict=True))
-    return _LeftOut(truth, mean, deviation, meaning)
+        cases = [_refitted(answers, i, e, estimator) for e in edges.tolist()]
+    found = [predicted(*case) for case in cases]
+    parts = ((case[0], answer.mean, answer.sd) for case, answer in zip(cases, found, strict=True))
+    truth, mean, sd = (np.stack(part) for part in zip(*parts, strict=True))
+    return truth, mean, sd, meaning
+
+
+def _others(value: Floats) -> Floats:
+    """The other answers of each answer, (n, n - 1, d)."""
+    return np.stack([np.delete(value, e, axis=0) for e in range(len(value))])
 
 
 def _refitted(
     answers: Answers, i: int, edge: int, estimator: Estimator
-) -> tuple[Floats, Floats, Floats]:
-    """Refit without an answer, and predict the answer from the new fit."""
-    fewer = _without_edge(answers, edge)
+) -> tuple[Floats, Floats, Scatter]:
+    """Refit without an answer: the task's estimate and variance, and the noise of the answer."""
+    fewer = answers.select(np.arange(answers.n_edges) != edge)
     again = estimator.fit(fewer)
     worker = np.flatnonzero(fewer.worker_ids == answers.worker_ids[answers.worker[edge]])
-    u = int(worker[0]) if len(worker) else None
-    answer = predicted(again.estimate[i], again.variance_before_gold[i], scatter(again, u, i))
-    return again.estimate[i], answer.mean, answer.sd
+    noise = scatter(again, int(worker[0]) if len(worker) else None, i)
+    return again.estimate[i], again.variance_before_gold[i], noise
 
 
-def _reweighed(
-    answers: Answers, result: Result, i: int, edges: Index, weight: Floats, row: int
-) -> tuple[Floats, Floats, Floats]:
-    """Remove an answer from the weighted mean; the rest keeps its share of the precision."""
-    noise = [scatter(result, int(u), i) for u in answers.worker[edges]]
-    value = answers.value[edges]
-    if answers.is_gold[i]:
-        left, variance = result.estimate[i], 0.0 * result.variance[i]
-    elif result.settings.get("method") == "median":
-        left = np.median(np.delete(value, row, axis=0), axis=0)
-        variance = result.variance_before_gold[i] * len(edges) / (len(edges) - 1)
-    else:
-        free = value - np.stack([n.bias for n in noise])
-        rest = np.delete(weight, row)
-        whole = float(rest.sum())
-        # If the removed answer had all the weight, the others are weighted equally.
-        rest = rest / whole if whole > 0 else np.full(len(rest), 1.0 / len(rest))
-        origin = free[0]
-        moved = rest @ (np.delete(free, row, axis=0) - origin) - weight @ (free - origin)
-        left = result.estimate[i] + moved
-        variance = result.variance_before_gold[i] / max(whole, np.finfo(np.float64).eps)
-    answer = predicted(left, variance, noise[row])
-    return left, answer.mean, answer.sd
-
-
-def _without_edge(answers: Answers, edge: int) -> Answers:
-    """Drop one answer of a task that has others."""
-    kept = np.arange(answers.n_edges) != edge
-    workers, worker = np.unique(answers.worker[kept], return_inverse=True)
-    return replace(
-        answers,
-        worker_ids=answers.worker_ids[workers],
-        task=answers.task[kept],
-        worker=worker.astype(np.int32),
-        value=answers.value[kept],
-    )
+def _reweighted(
+    result: Result, i: int, value: Floats, weight: Floats, is_gold: bool
+) -> tuple[Floats, Floats]:
+    """Estimate and variance without each answer; the rest keeps its share of the precision."""
+    n, estimate, variance = len(value), result.estimate[i], result.variance_before_gold[i]
+    if is_gold:
+        return np.tile(estimate, (n, 1)), np.zeros_like(value)
+    if result.settings.get("method") == "median":
+        return np.median(_others(value), axis=1), np.tile(variance * n / (n - 1), (n, 1))
+    rest = np.where(np.eye(n, dtype=bool), 0.0, weight)
+    whole = rest.sum(axis=1, keepdims=True)
+    # If the removed answer had all the weight, the others are weighted equally.
+    equal = (1.0 - np.eye(n)) / (n - 1)
+    rest = np.divide(rest, whole, out=equal, where=whole > 0)
+    about = value - value[0]
+    moved = rest @ about - weight @ about
+    return estimate + moved, variance / np.maximum(whole, np.finfo(np.float64).eps)
 
 
 def _one_more(result: Result, i: int) -> dict[str, float]:
@@ -336,11 +314,6 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
     return found
 
 
-def _norm(sd: Floats) -> float:
-    """Root mean square over the coordinates, as in the table of tasks."""
-    return float(np.sqrt((sd**2).mean()))
-
-
 def number_text(value: float, sd: float | None = None) -> str:
     """Format a number to the significant digits of its sd, or of itself."""
     size = abs(value) if sd is None else sd
@@ -348,8 +321,3 @@ def number_text(value: float, sd: float | None = None) -> str:
         return f"{value:.4g}"
     digits = (2 if sd is None else 1) - int(np.floor(np.log10(size)))
     return f"{value:.{max(digits, 0)}f}"
-
-
-def _plain(array: Any) -> list[Any]:
-    plain = [item if isinstance(item, int | float | str) else str(item) for item in array.tolist()]
-    return [None if isinstance(item, float) and not np.isfinite(item) else item for item in plain]

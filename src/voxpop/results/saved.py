@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +18,7 @@ from voxpop.models.noise_facts import NoiseFacts
 from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck
 from voxpop.results.result import Result, Trace
-from voxpop.results.tables import BOUNDS, estimate_column, level_columns, suffixes
+from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
 
 _FORMATS = ("csv", "parquet")
 
@@ -118,8 +117,8 @@ def _move_settings(facts: dict[str, Any]) -> None:
 def to_dict(result: Result) -> dict[str, Any]:
     """Everything in one document of plain lists."""
     return {
-        "tasks": _records(result.task_columns()),
-        "workers": _records(result.worker_columns()),
+        "tasks": records(result.task_columns()),
+        "workers": records(result.worker_columns()),
         **_facts(result),
     }
 
@@ -148,14 +147,6 @@ def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
 def _tuples(facts: dict[str, Any]) -> dict[str, Any]:
     """Undo :func:`_plain`."""
     return {name: tuple(item) if isinstance(item, list) else item for name, item in facts.items()}
-
-
-def _records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    plain = {
-        name: [item if isinstance(item, int | float | str) else str(item) for item in column]
-        for name, column in ((name, np.asarray(c).tolist()) for name, c in columns.items())
-    }
-    return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
 
 def versions() -> dict[str, str]:

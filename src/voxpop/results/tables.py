@@ -69,6 +69,24 @@ def level_columns(levels: Floats) -> list[str]:
     return short if len(set(short)) == len(short) else [f"p_{level!r}" for level in levels.tolist()]
 
 
+def records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One record of plain values per row."""
+    plain = {
+        name: [item if isinstance(item, int | float | str) else str(item) for item in column]
+        for name, column in ((name, np.asarray(c).tolist()) for name, c in columns.items())
+    }
+    return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
+
+
+def finite(item: Any) -> Any:
+    """Put None for every number of a document that JSON does not have."""
+    if isinstance(item, dict):
+        return {key: finite(part) for key, part in item.items()}
+    if isinstance(item, list):
+        return [finite(part) for part in item]
+    return None if isinstance(item, float) and not np.isfinite(item) else item
+
+
 def as_text(result: Result) -> str:
     """Show a result as text: what was done, the first tasks, the most trusted workers."""
     lines = [f"Result of {result.summary()}", *(f"note: {note}" for note in result.all_notes())]

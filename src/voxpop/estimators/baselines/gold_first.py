@@ -9,14 +9,14 @@ import numpy as np
 
 from voxpop.data.answers import Answers
 from voxpop.data.sums import sum_by_task, sum_by_worker, variance_within_tasks, weighted_means
-from voxpop.errors import DataError, require
-from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.errors import DataError
+from voxpop.estimators.base import CheckedEstimator, OnSweep, positive
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoldFirst(Estimator):
+class GoldFirst(CheckedEstimator):
     """Bias and variance of every worker from the gold tasks; then a weighted mean.
 
     With residuals e of a worker's n gold answers, and a pseudo-count of ``strength`` answers
@@ -34,12 +34,9 @@ class GoldFirst(Estimator):
     Enough?, NeurIPS 2013.
     """
 
-    strength: float = 1.0
+    strength: float = positive(1.0)
     name: ClassVar[str] = "gold-first"
     summary: ClassVar[str] = "workers' bias and variance from gold tasks, then a weighted mean"
-
-    def __post_init__(self) -> None:
-        require(self.strength > 0, f"strength must be positive, got {self.strength}")
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
@@ -63,8 +60,7 @@ class GoldFirst(Estimator):
         trust = 1.0 / variance if crowd else np.ones_like(variance)
         precision = trust[answers.worker]
         share = precision / sum_by_task(answers, precision)[answers.task]
-        mean_bias = sum_by_task(answers, share[:, None] * bias[answers.worker])
-        estimate = weighted_means(answers, precision) - mean_bias
+        estimate = weighted_means(answers, precision, bias)
         uncertainty = variance + variance / count
         task_variance = sum_by_task(answers, share**2 * uncertainty[answers.worker])[:, None]
         unknown = int((n_gold == 0).sum())

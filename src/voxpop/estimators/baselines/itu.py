@@ -13,14 +13,13 @@ from voxpop.data.answers import Answers
 from voxpop.data.sums import (
     mean_by_task,
     mean_by_worker,
+    means_or_gold,
     sum_by_task,
     sum_by_worker,
     variance_within_tasks,
-    weighted_means,
-    with_gold,
 )
-from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.iterate import UNDAMPED, iterate_until, require_stop
+from voxpop.estimators.base import CheckedEstimator, Estimator, OnSweep, at_least, positive
+from voxpop.estimators.iterate import UNDAMPED, iterate_until
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
@@ -31,24 +30,8 @@ _FAR_IF_GAUSSIAN, _FAR_OTHERWISE = 2.0, np.sqrt(20.0)
 _MOST_OUTLIERS, _LEAST_SKEW = 0.05, 0.3
 
 
-@dataclass(frozen=True)
-class SubjectFit:
-    """What P.910 and P.913 estimate: truths, and biases and variances of the workers.
-
-    ``mean_variance`` is the variance of each task's mean, from its own residuals and coordinate by
-    coordinate; NaN where there are too few. A worker left out has weight zero.
-    """
-
-    estimate: Floats
-    bias: Floats
-    variance: Floats
-    mean_variance: Floats
-    weight: Floats
-    trace: Trace
-
-
 @dataclass(frozen=True, kw_only=True)
-class P910(Estimator):
+class P910(CheckedEstimator):
     """Bias and inconsistency of every worker by alternating projection (ITU-T P.910 Annex E).
 
     In turn: a worker's variance is that of its residuals about truth plus bias; the truths are
@@ -68,45 +51,39 @@ class P910(Estimator):
     Measurements, DCC 2017.
     """
 
-    tol: float = 1e-9
-    max_iter: int = 2000
+    tol: float = positive(1e-9)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "p910"
     summary: ClassVar[str] = "ITU-T P.910: bias and inconsistency by alternating projection"
 
-    def __post_init__(self) -> None:
-        require_stop(self.tol, self.max_iter)
-
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
-        return _subject_result(answers, self, self.project(answers, on_sweep))
-
-    def project(self, answers: Answers, on_sweep: OnSweep | None = None) -> SubjectFit:
-        """Estimate truths, biases and variances."""
-        estimate, bias = _means_and_bias(answers)
-        variance = _residual_variance(answers, estimate, bias)
+        estimate = means_or_gold(answers)
+        bias, residual = _biases(answers, estimate)
+        variance = mean_by_worker(answers, (residual**2).mean(axis=1))
         several = answers.worker_degree > 1
         least = _FLOOR * float(np.median(variance[several])) if several.any() else 0.0
         unit = float(np.sqrt(variance_within_tasks(answers).mean())) or 1.0
 
+        def precision() -> Floats:
+            if not least:
+                return np.ones_like(variance)
+            typical = float(np.sort(variance[several]).mean())
+            return np.asarray(1.0 / np.maximum(np.where(several, variance, typical), least))
+
         def sweep(_: float) -> float:
-            nonlocal estimate, bias, variance
-            variance = _residual_variance(answers, estimate, bias)
-            weight = _precision(variance, several, least)
-            new = with_gold(answers, _corrected_means(answers, bias, weight[answers.worker]))
-            bias = mean_by_worker(answers, answers.value - new[answers.task])
-            change = float(np.abs(new - estimate).max()) / unit
-            estimate = new
-            return change
+            nonlocal estimate, bias, residual, variance
+            variance = mean_by_worker(answers, (residual**2).mean(axis=1))
+            old, estimate = estimate, means_or_gold(answers, precision()[answers.worker], bias)
+            bias, residual = _biases(answers, estimate)
+            return float(np.abs(estimate - old).max()) / unit
 
         trace = iterate_until(sweep, self.tol, self.max_iter, "P.910", on_sweep, UNDAMPED)
-        residual = answers.value - estimate[answers.task] - bias[answers.worker]
         if not answers.is_gold.any():
             # Sorted: the same mean in any order of the workers.
-            shift = np.sort(bias, axis=0).mean(axis=0)
-            estimate, bias = estimate + shift, bias - shift
-        weight = _precision(variance, several, least)
-        mean_variance = _mean_variance(answers, residual, freedom_lost=0)
-        return SubjectFit(estimate, bias, variance, mean_variance, weight, trace)
+            estimate = estimate + np.sort(bias, axis=0).mean(axis=0)
+        own = _mean_variance(answers, residual, np.ones(answers.n_edges), lost=0)
+        return _subject_result(self, answers, estimate, variance, own, precision(), trace)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,58 +106,34 @@ class P913(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
-        return _subject_result(answers, self, self.remove_bias(answers))
-
-    def remove_bias(self, answers: Answers) -> SubjectFit:
-        """Estimate truths, biases and variances."""
-        estimate, bias = _means_and_bias(answers)
+        bias, _ = _biases(answers, means_or_gold(answers))
         corrected = answers.value - bias[answers.worker]
         kept = ~_erratic(answers, corrected)
         per_edge = kept[answers.worker].astype(np.float64)
         lost = sum_by_task(answers, per_edge) == 0
         per_edge[lost[answers.task]] = 1.0
-        estimate = with_gold(answers, _corrected_means(answers, bias, per_edge))
+        estimate = means_or_gold(answers, per_edge, bias)
         residual = corrected - estimate[answers.task]
         variance = mean_by_worker(answers, (residual**2).mean(axis=1))
-        used = np.where(per_edge[:, None] > 0, residual, np.nan)
-        mean_variance = _mean_variance(answers, used, freedom_lost=1)
-        return SubjectFit(estimate, bias, variance, mean_variance, kept.astype(np.float64), Trace())
+        own = _mean_variance(answers, residual, per_edge, lost=1)
+        weight = kept.astype(np.float64)
+        return _subject_result(self, answers, estimate, variance, own, weight, Trace())
 
 
-def _means_and_bias(answers: Answers) -> tuple[Floats, Floats]:
-    estimate = with_gold(answers, weighted_means(answers))
-    return estimate, mean_by_worker(answers, answers.value - estimate[answers.task])
+def _biases(answers: Answers, estimate: Floats) -> tuple[Floats, Floats]:
+    """Mean residual of every worker, and the residuals about it."""
+    residual = answers.value - estimate[answers.task]
+    bias = mean_by_worker(answers, residual)
+    return bias, residual - bias[answers.worker]
 
 
-def _corrected_means(answers: Answers, bias: Floats, weight: Floats) -> Floats:
-    """Weighted mean of the answers minus the biases of their workers."""
-    share = weight / sum_by_task(answers, weight)[answers.task]
-    off = sum_by_task(answers, share[:, None] * bias[answers.worker])
-    return np.asarray(weighted_means(answers, weight) - off)
-
-
-def _residual_variance(answers: Answers, estimate: Floats, bias: Floats) -> Floats:
-    """Variance of every worker's residuals about their mean, over all coordinates."""
-    residual = answers.value - estimate[answers.task] - bias[answers.worker]
-    residual = residual - mean_by_worker(answers, residual)[answers.worker]
-    return mean_by_worker(answers, (residual**2).mean(axis=1))
-
-
-def _precision(variance: Floats, several: NDArray[np.bool_], least: float) -> Floats:
-    if not least:
-        return np.ones_like(variance)
-    typical = float(np.sort(variance[several]).mean())
-    return np.asarray(1.0 / np.maximum(np.where(several, variance, typical), least))
-
-
-def _mean_variance(answers: Answers, residual: Floats, freedom_lost: int) -> Floats:
-    """Variance of the mean of each task's residuals, those that are not NaN."""
-    there = ~np.isnan(residual)
-    count = sum_by_task(answers, there.astype(np.float64))
-    mean = sum_by_task(answers, np.where(there, residual, 0.0)) / count
-    squares = sum_by_task(answers, np.where(there, residual - mean[answers.task], 0.0) ** 2)
+def _mean_variance(answers: Answers, residual: Floats, used: Floats, lost: int) -> Floats:
+    """Variance of the mean of each task's residuals, those used; NaN where there are too few."""
+    count = sum_by_task(answers, used[:, None])
+    mean = sum_by_task(answers, used[:, None] * residual) / count
+    squares = sum_by_task(answers, used[:, None] * (residual - mean[answers.task]) ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(count > 1, squares / (count - freedom_lost), np.nan) / count)
+        return np.asarray(np.where(count > 1, squares / (count - lost), np.nan) / count)
 
 
 def _erratic(answers: Answers, value: Floats) -> NDArray[np.bool_]:
@@ -201,24 +154,28 @@ def _erratic(answers: Answers, value: Floats) -> NDArray[np.bool_]:
     return np.zeros_like(erratic) if erratic.all() else erratic
 
 
-def _subject_result(answers: Answers, estimator: Estimator, found: SubjectFit) -> Result:
-    # Where a task has too few answers, or they agree by chance: the pooled variance of the
-    # workers, or where bias explains every answer, the variance within tasks.
-    pooled = float((answers.worker_degree * found.variance).sum() / answers.n_edges)
+def _subject_result(
+    estimator: Estimator,
+    answers: Answers,
+    estimate: Floats,
+    variance: Floats,
+    own: Floats,
+    weight: Floats,
+    trace: Trace,
+) -> Result:
+    """Report truths and the workers' variances; a worker left out has weight zero.
+
+    ``own`` is the variance of each task's mean. Where a task has too few answers, or they agree by
+    chance, it is the pooled variance of the workers, or where bias explains every answer, the
+    variance within tasks.
+    """
+    pooled = float((answers.worker_degree * variance).sum() / answers.n_edges)
     pooled = pooled or float(variance_within_tasks(answers).mean())
-    own = np.nan_to_num(found.mean_variance)
-    variance = np.where(own > 0, own, pooled / answers.task_degree[:, None])
-    worker_variance = np.where(answers.worker_degree > 1, found.variance, pooled)
-    worker_variance = np.where(found.variance.any(), worker_variance, pooled)
-    out = int((found.weight == 0).sum())
+    of_task = np.where(np.nan_to_num(own) > 0, own, pooled / answers.task_degree[:, None])
+    of_worker = np.where((answers.worker_degree > 1) & variance.any(), variance, pooled)
+    out = int((weight == 0).sum())
     note = f"{out} of {answers.n_workers} workers were left out as erratic"
+    notes = (note,) if out else ()
     return gaussian_result(
-        estimator,
-        answers,
-        found.estimate,
-        variance,
-        worker_variance,
-        found.weight,
-        trace=found.trace,
-        notes=(note,) if out else (),
+        estimator, answers, estimate, of_task, of_worker, weight, trace=trace, notes=notes
     )

@@ -6,26 +6,39 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import (
     mean_by_worker,
+    means_or_gold,
     squared_residual,
     sum_by_task,
     variance_within_tasks,
-    weighted_means,
-    with_gold,
 )
-from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.iterate import UNDAMPED, iterate_until, require_stop
+from voxpop.estimators.base import CheckedEstimator, OnSweep, at_least, positive, share
+from voxpop.estimators.iterate import UNDAMPED, iterate_until, iterate_weights
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class NBI(Estimator):
+class _Floored(CheckedEstimator):
+    """What NBI and Raykar share: the workers' variances have a lower bound."""
+
+    floor: float = share(1e-3)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
+
+    def _notes(self, held: NDArray[np.bool_]) -> tuple[str, ...]:
+        n, name = int(held.sum()), type(self).__name__
+        note = f"{n} of {len(held)} workers' variances were held at {name}'s floor"
+        return (note,) if n else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NBI(_Floored):
     """Weigh by inverse variance, estimate variances from the residuals, and iterate (M19).
 
     Without a bound, a worker whose answers dominate their own estimates would seem ever more
@@ -34,56 +47,43 @@ class NBI(Estimator):
     sd takes the variances as known and is too small where workers have few answers.
     """
 
-    floor: float = 1e-3
-    tol: float = 1e-6
-    max_iter: int = 2000
     name: ClassVar[str] = "nbi"
     summary: ClassVar[str] = "iteratively weighted mean: weights from residuals, no prior"
 
-    def __post_init__(self) -> None:
-        require(0 < self.floor < 1, f"floor must be between 0 and 1, got {self.floor}")
-        require_stop(self.tol, self.max_iter)
-
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
-        variance = np.ones(answers.n_workers)
-        estimate = with_gold(answers, weighted_means(answers))
-        lowest = self.floor * float(squared_residual(answers, estimate).mean())
+        lowest = self.floor * float(squared_residual(answers, means_or_gold(answers)).mean())
 
-        def sweep(_: float) -> float:
-            nonlocal variance, estimate
+        def weigh(per_edge: Floats) -> Floats:
+            estimate = means_or_gold(answers, per_edge)
             residual = mean_by_worker(answers, squared_residual(answers, estimate))
             # Without a floor all answers to every task agree, and all weights are equal.
-            new = np.maximum(residual, lowest) if lowest else np.ones_like(residual)
-            change = float(np.abs(np.log(new / variance)).max())
-            variance = new
-            weighted = weighted_means(answers, 1.0 / variance[answers.worker])
-            estimate = with_gold(answers, weighted)
-            return change
+            return 1.0 / np.maximum(residual, lowest) if lowest else np.ones_like(residual)
 
         # Each sweep raises the likelihood: there is nothing to damp.
-        trace = iterate_until(sweep, self.tol, self.max_iter, "NBI", on_sweep, UNDAMPED)
+        stop = self.tol, self.max_iter, "NBI", on_sweep, UNDAMPED
+        weight, trace = iterate_weights(weigh, answers, *stop)
+        per_edge = weight[answers.worker]
         # The paper's variance sums over coordinates, a result's is per coordinate. Where no answer
         # differs from its estimate, the noise is that of the average.
         within = float(variance_within_tasks(answers).mean())
-        precision = sum_by_task(answers, 1.0 / variance[answers.worker])[:, None]
-        held = int((variance <= lowest).sum())
-        note = f"{held} of {answers.n_workers} workers' variances were held at NBI's floor"
+        unit = 1.0 / answers.dimension if lowest else within
+        most = 1.0 / lowest if lowest else np.inf
         return gaussian_result(
             self,
             answers,
-            estimate,
-            (1.0 / answers.dimension if lowest else within) / precision,
-            variance / answers.dimension if lowest else within * variance,
-            1.0 / variance,
+            means_or_gold(answers, per_edge),
+            unit / sum_by_task(answers, per_edge)[:, None],
+            unit / weight,
+            weight,
             trace=trace,
-            notes=(note,) if held else (),
+            notes=self._notes(weight >= most),
             settings={"floor_variance": lowest / answers.dimension},
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Raykar(Estimator):
+class Raykar(_Floored):
     """EM for the workers' variances; the truths, with a flat prior, are the latent variables.
 
     The regression model of Raykar et al. without features. Where NBI takes the residuals about the
@@ -103,15 +103,10 @@ class Raykar(Estimator):
     Raykar et al.: Learning From Crowds, JMLR 2010.
     """
 
-    floor: float = 1e-3
-    tol: float = 1e-4
-    max_iter: int = 5000
+    tol: float = positive(1e-4)
+    max_iter: int = at_least(1, 5000)
     name: ClassVar[str] = "raykar"
     summary: ClassVar[str] = "maximum likelihood of the workers' variances by EM"
-
-    def __post_init__(self) -> None:
-        require(0 < self.floor < 1, f"floor must be between 0 and 1, got {self.floor}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -119,22 +114,20 @@ class Raykar(Estimator):
         # In units of the variance within tasks; without any there is nothing to learn.
         unit = within or 1.0
         variance = np.ones(answers.n_workers)
-        mean, uncertain = _truths(answers, variance)
-        history = [_log_likelihood(answers, variance, mean, unit)]
+        mean, uncertain, likelihood = _truths(answers, variance, unit)
+        history = [likelihood]
 
         def sweep(_: float) -> float:
             nonlocal variance, mean, uncertain
             residual = squared_residual(answers, mean) / (answers.dimension * unit)
             new = mean_by_worker(answers, residual + uncertain[answers.task])
             variance = np.maximum(new, self.floor)
-            mean, uncertain = _truths(answers, variance)
-            history.append(_log_likelihood(answers, variance, mean, unit))
+            mean, uncertain, likelihood = _truths(answers, variance, unit)
+            history.append(likelihood)
             # Where the likelihood is flat, as in the smallest variances, these change forever.
             return abs(history[-1] - history[-2])
 
         trace = iterate_until(sweep, self.tol, self.max_iter, "Raykar's EM", on_sweep, UNDAMPED)
-        held = int((variance <= self.floor).sum())
-        note = f"{held} of {answers.n_workers} workers' variances were held at Raykar's floor"
         return gaussian_result(
             self,
             answers,
@@ -143,29 +136,25 @@ class Raykar(Estimator):
             within * variance,
             1.0 / variance,
             trace=trace,
-            notes=(note,) if held else (),
+            notes=self._notes(variance <= self.floor),
             settings={"log_likelihood": history},
         )
 
 
-def _truths(answers: Answers, variance: Floats) -> tuple[Floats, Floats]:
-    """Posterior mean and variance per coordinate of every truth, given the workers' variances."""
-    precision = 1.0 / variance[answers.worker]
-    uncertain = 1.0 / sum_by_task(answers, precision)
-    mean = with_gold(answers, weighted_means(answers, precision))
-    return mean, np.where(answers.is_gold, 0.0, uncertain)
+def _truths(answers: Answers, variance: Floats, unit: float) -> tuple[Floats, Floats, float]:
+    """Posterior mean and variance of every truth, and the marginal log likelihood of the answers.
 
-
-def _log_likelihood(answers: Answers, variance: Floats, mean: Floats, unit: float) -> float:
-    """Marginal log likelihood of the answers, up to a constant.
-
-    For one task, with W = sum 1/s_u and the weighted mean mu::
+    Given the workers' variances, and the likelihood up to a constant. For one task, with
+    W = sum 1/s_u and the weighted mean mu, it is::
 
         -1/2 [ d (log W + sum log s_u) + sum |A_u - mu|^2 / s_u ]
 
     For a gold task mu is the known truth, and the term in W is left out.
     """
     per_edge = variance[answers.worker]
+    total = sum_by_task(answers, 1.0 / per_edge)
+    mean = means_or_gold(answers, 1.0 / per_edge)
     fit = (squared_residual(answers, mean) / (unit * per_edge)).sum()
-    log_total = np.log(sum_by_task(answers, 1.0 / per_edge))[~answers.is_gold].sum()
-    return float(-0.5 * (fit + answers.dimension * (np.log(per_edge).sum() + log_total)))
+    logs = np.log(per_edge).sum() + np.log(total)[~answers.is_gold].sum()
+    likelihood = float(-0.5 * (fit + answers.dimension * logs))
+    return mean, np.where(answers.is_gold, 0.0, 1.0 / total), likelihood

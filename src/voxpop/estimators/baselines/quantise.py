@@ -6,23 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import mean_by_task, sum_by_task, sum_by_worker
-from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.iterate import iterate_until, require_stop
+from voxpop.estimators.base import CheckedEstimator, OnSweep, at_least, one_of, positive
+from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
-Bins = NDArray[np.int64]
-
 
 @dataclass(frozen=True, kw_only=True)
-class QuantiseClassify(Estimator):
+class QuantiseClassify(CheckedEstimator):
     """Treat numbers as classes: equally wide bins, EM for the class, and its bin's centre.
 
     Every coordinate is classified on its own. Under ``"one-coin"`` a worker picks the true bin with
@@ -38,66 +34,53 @@ class QuantiseClassify(Estimator):
     Ok et al. 2019; Dawid, Skene: Maximum Likelihood Estimation of Observer Error-Rates, 1979.
     """
 
-    n_bins: int = 10
-    model: Literal["one-coin", "dawid-skene"] = "one-coin"
-    smoothing: float = 1.0
-    tol: float = 1e-6
-    max_iter: int = 1000
+    n_bins: int = at_least(2, 10)
+    model: Literal["one-coin", "dawid-skene"] = one_of("one-coin", "dawid-skene")
+    smoothing: float = positive(1.0)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 1000)
     name: ClassVar[str] = "quantise"
     summary: ClassVar[str] = "answers binned into classes, one-coin or Dawid-Skene model"
-
-    def __post_init__(self) -> None:
-        require(self.n_bins >= 2, f"n_bins must be at least 2, got {self.n_bins}")
-        require(
-            self.model in ("one-coin", "dawid-skene"),
-            f"model must be 'one-coin' or 'dawid-skene', got {self.model!r}",
-        )
-        require(self.smoothing > 0, f"smoothing must be positive, got {self.smoothing}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         estimate = np.empty((answers.n_tasks, answers.dimension))
-        variance = np.empty_like(estimate)
-        trust = np.zeros(answers.n_workers)
-        trace = Trace()
-        for j in range(answers.dimension):
-            low, high = float(answers.value[:, j].min()), float(answers.value[:, j].max())
-            width = (high - low) / self.n_bins
-
-            def bin_of(value: Floats, low: float = low, width: float = width) -> Bins:
-                place = np.floor((value - low) / (width or 1.0))
-                return np.clip(place.astype(np.int64), 0, self.n_bins - 1)
-
-            bins, known = bin_of(answers.value[:, j]), None
+        variance, trust, trace = np.empty_like(estimate), np.zeros(answers.n_workers), Trace()
+        for j, value in enumerate(answers.value.T):
+            low, width = float(value.min()), float(np.ptp(value)) / self.n_bins
+            bins = self._bins(value, low, width)
+            known = None
             if answers.gold is not None:
-                known = bin_of(np.where(answers.is_gold, answers.gold[:, j], low))
+                truth = np.where(answers.is_gold, answers.gold[:, j], low)
+                known = np.eye(self.n_bins)[self._bins(truth, low, width)]
             chance, accuracy, trace = self._classify(answers, bins, known, on_sweep)
-            centre = low + width * (np.arange(self.n_bins) + 0.5) if width else np.full(1, low)
-            chance = chance if width else np.ones((answers.n_tasks, 1))
+            # Without any width, all bins are at the one value.
+            centre = low + width * (np.arange(self.n_bins) + 0.5)
             estimate[:, j] = centre[chance.argmax(axis=1)]
             off = (centre - estimate[:, j : j + 1]) ** 2
             variance[:, j] = (chance * off).sum(axis=1) + width**2 / 12
             trust += accuracy / answers.dimension
         return gaussian_result(self, answers, estimate, variance, worker_weight=trust, trace=trace)
 
+    def _bins(self, value: Floats, low: float, width: float) -> Index:
+        place = np.floor((value - low) / (width or 1.0))
+        return np.clip(place.astype(np.int64), 0, self.n_bins - 1)
+
     def _classify(
-        self, answers: Answers, bins: Bins, known: Bins | None, on_sweep: OnSweep | None
+        self, answers: Answers, bins: Index, known: Floats | None, on_sweep: OnSweep | None
     ) -> tuple[Floats, Floats, Trace]:
         """EM: posterior over the bins of every task (n, K), and the accuracy of each worker."""
-        picked = np.eye(self.n_bins)[bins]
-        gold = None if known is None else np.eye(self.n_bins)[known]
 
         def settle(chance: Floats) -> Floats:
-            return chance if gold is None else np.where(answers.is_gold[:, None], gold, chance)
+            return chance if known is None else np.where(answers.is_gold[:, None], known, chance)
 
-        chance = settle(mean_by_task(answers, picked))
+        chance = settle(mean_by_task(answers, np.eye(self.n_bins)[bins]))
         accuracy = np.ones(answers.n_workers)
+        model = self._one_coin if self.model == "one-coin" else self._dawid_skene
 
         def sweep(damping: float) -> float:
             nonlocal chance, accuracy
             share = chance.mean(axis=0) + self.smoothing / answers.n_tasks / self.n_bins
-            model = self._one_coin if self.model == "one-coin" else self._dawid_skene
             accuracy, log_likelihood = model(answers, bins, chance)
             log_chance = np.log(share) + sum_by_task(answers, log_likelihood)
             new = settle(softmax(log_chance, axis=1))
@@ -108,21 +91,17 @@ class QuantiseClassify(Estimator):
         trace = iterate_until(sweep, self.tol, self.max_iter, "quantise and classify", on_sweep)
         return chance, accuracy, trace
 
-    def _one_coin(self, answers: Answers, bins: Bins, chance: Floats) -> tuple[Floats, Floats]:
+    def _one_coin(self, answers: Answers, bins: Index, chance: Floats) -> tuple[Floats, Floats]:
         right = sum_by_worker(answers, chance[answers.task, bins])
         accuracy = (right + self.smoothing / self.n_bins) / (answers.worker_degree + self.smoothing)
-        p = accuracy[answers.worker]
-        wrong = np.log((1 - p) / (self.n_bins - 1))
-        log_likelihood = np.repeat(wrong[:, None], self.n_bins, axis=1)
-        log_likelihood[np.arange(len(bins)), bins] = np.log(p)
-        return accuracy, log_likelihood
+        p = accuracy[answers.worker][:, None]
+        picked = bins[:, None] == np.arange(self.n_bins)
+        return accuracy, np.log(np.where(picked, p, (1 - p) / (self.n_bins - 1)))
 
-    def _dawid_skene(self, answers: Answers, bins: Bins, chance: Floats) -> tuple[Floats, Floats]:
-        confusion = np.full(
-            (answers.n_workers, self.n_bins, self.n_bins), self.smoothing / self.n_bins
-        )
+    def _dawid_skene(self, answers: Answers, bins: Index, chance: Floats) -> tuple[Floats, Floats]:
+        shape = (answers.n_workers, self.n_bins, self.n_bins)
+        confusion = np.full(shape, self.smoothing / self.n_bins)
         np.add.at(confusion.transpose(0, 2, 1), (answers.worker, bins), chance[answers.task])
         total = confusion.sum(axis=2, keepdims=True)
         accuracy = np.trace(confusion, axis1=1, axis2=2) / total.sum(axis=(1, 2))
-        confusion /= total
-        return accuracy, np.log(confusion[answers.worker, :, bins])
+        return accuracy, np.log((confusion / total)[answers.worker, :, bins])

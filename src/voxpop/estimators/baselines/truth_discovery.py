@@ -6,7 +6,6 @@ every task, and bound the weight of a worker who happens to agree exactly with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -19,6 +18,7 @@ from voxpop.data.sums import (
     by_degree,
     mean_by_task,
     mean_by_worker,
+    means_or_gold,
     medians,
     squared_residual,
     sum_by_task,
@@ -27,14 +27,20 @@ from voxpop.data.sums import (
     weighted_means,
     with_gold,
 )
-from voxpop.errors import require
-from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.base import (
+    CheckedEstimator,
+    Estimator,
+    OnSweep,
+    at_least,
+    one_of,
+    positive,
+    share,
+)
 from voxpop.estimators.baselines.averages import inflation_by_task
-from voxpop.estimators.iterate import iterate_until, require_stop
+from voxpop.estimators.iterate import iterate_weights
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result, Trace
 
-_MAX_ITER = 2000
 # Lower bound of a worker's variance, as a share of the median worker's: a tenth of its sd. Without
 # it, a worker whose answers dominate their own tasks would soon have all the weight there.
 _FLOOR = 0.01
@@ -43,7 +49,7 @@ _MOST_KEPT = 32_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class CATD(Estimator):
+class CATD(CheckedEstimator):
     """Weigh a worker by a lower confidence bound of its precision: few answers, little trust.
 
     With the summed squares of a worker's residuals SSE_u over n_u answers of d coordinates,
@@ -56,35 +62,35 @@ class CATD(Estimator):
     Li et al.: A Confidence-Aware Approach for Truth Discovery on Long-Tail Data, VLDB 2015.
     """
 
-    alpha: float = 0.05
-    tol: float = 1e-6
-    max_iter: int = _MAX_ITER
+    alpha: float = share(0.05)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "catd"
     summary: ClassVar[str] = "weights from a lower bound of each worker's precision"
-
-    def __post_init__(self) -> None:
-        require(0 < self.alpha < 1, f"alpha must be between 0 and 1, got {self.alpha}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
         freedom = answers.worker_degree * answers.dimension
         bound = np.asarray(chdtri(freedom, 1 - self.alpha / 2) / freedom)
 
-        def worker_residual(estimate: Floats) -> Floats:
+        def residual(estimate: Floats) -> Floats:
             return mean_by_worker(answers, squared_residual(answers, estimate)) / answers.dimension
 
-        first = worker_residual(with_gold(answers, medians(answers)))
+        first = residual(with_gold(answers, medians(answers)))
         least = _FLOOR * float(np.median(first) or np.sort(first).mean())
 
-        def weigh(estimate: Floats) -> Floats:
-            return bound / np.maximum(worker_residual(estimate), least) if least else bound
+        def weigh(per_edge: Floats) -> Floats:
+            found = residual(means_or_gold(answers, per_edge))
+            return bound / np.maximum(found, least) if least else bound
 
-        return _alternate(self, answers, weigh, weighted_means, on_sweep)
+        stop = self.tol, self.max_iter, "CATD", on_sweep
+        weight, trace = iterate_weights(weigh, answers, *stop)
+        estimate = means_or_gold(answers, weight[answers.worker])
+        return _weighted_result(self, answers, estimate, weight, trace)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CRH(Estimator):
+class CRH(CheckedEstimator):
     """Weigh a worker by minus the logarithm of its share of the total loss (CRH, and PM).
 
     The loss of an answer is its squared or absolute distance from the estimate, in units of the
@@ -98,23 +104,12 @@ class CRH(Estimator):
     Aydin et al.: Crowdsourcing for Multiple-Choice Question Answering, AAAI 2014.
     """
 
-    loss: Literal["squared", "absolute"] = "squared"
-    reference: Literal["sum", "max"] = "sum"
-    tol: float = 1e-6
-    max_iter: int = _MAX_ITER
+    loss: Literal["squared", "absolute"] = one_of("squared", "absolute")
+    reference: Literal["sum", "max"] = one_of("sum", "max")
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "crh"
     summary: ClassVar[str] = "weights from the logarithm of each worker's share of the loss"
-
-    def __post_init__(self) -> None:
-        require(
-            self.loss in ("squared", "absolute"),
-            f"loss must be 'squared' or 'absolute', got {self.loss!r}",
-        )
-        require(
-            self.reference in ("sum", "max"),
-            f"reference must be 'sum' or 'max', got {self.reference!r}",
-        )
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -125,20 +120,24 @@ class CRH(Estimator):
         unit = np.where(spread > 0, spread, pooled)[answers.task]
         unit = unit if squared else np.sqrt(unit)
 
-        def weigh(estimate: Floats) -> Floats:
-            if squared:
-                residual = squared_residual(answers, estimate)
-            else:
-                residual = np.abs(answers.value - estimate[answers.task]).sum(axis=1)
-            weight = _minus_log_share(mean_by_worker(answers, residual / unit), self.reference)
+        def estimate(per_edge: Floats) -> Floats:
+            centre = weighted_means if squared else medians
+            return with_gold(answers, centre(answers, per_edge))
+
+        def weigh(per_edge: Floats) -> Floats:
+            off = answers.value - estimate(per_edge)[answers.task]
+            loss = (off**2 if squared else np.abs(off)).sum(axis=1) / unit
+            weight = _minus_log_share(mean_by_worker(answers, loss), self.reference)
             return np.asarray(np.maximum(weight, 1e-6 * weight.max()))
 
-        centre = weighted_means if squared else weighted_medians
-        return _alternate(self, answers, weigh, centre, on_sweep)
+        stop = self.tol, self.max_iter, "CRH", on_sweep
+        weight, trace = iterate_weights(weigh, answers, *stop)
+        found, inflation = estimate(weight[answers.worker]), 1.0 if squared else np.pi / 2
+        return _weighted_result(self, answers, found, weight, trace, inflation)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GTM(Estimator):
+class GTM(CheckedEstimator):
     """Gaussian truth model: inverse-gamma prior on a worker's variance, Gaussian prior on truths.
 
     In units of the variance within tasks v: the variance of a worker has an inverse-gamma prior
@@ -156,19 +155,13 @@ class GTM(Estimator):
     Zhao, Han: A Probabilistic Model for Estimating Real-valued Truth, QDB 2012.
     """
 
-    alpha: float = 10.0
-    beta: float = 10.0
-    prior_variance: float = 1.0
-    tol: float = 1e-6
-    max_iter: int = _MAX_ITER
+    alpha: float = positive(10.0)
+    beta: float = positive(10.0)
+    prior_variance: float = positive(1.0)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "gtm"
     summary: ClassVar[str] = "Gaussian truth model: worker variances with an inverse-gamma prior"
-
-    def __post_init__(self) -> None:
-        for name in ("alpha", "beta", "prior_variance"):
-            number = getattr(self, name)
-            require(number > 0, f"{name} must be positive, got {number}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -189,14 +182,15 @@ class GTM(Estimator):
             squared = squared_residual(answers, estimate(per_edge)[0]) / unit
             return np.asarray(freedom / (2 * self.beta + sum_by_worker(answers, squared)))
 
-        weight, trace = _iterate_weights(self, answers, weigh, on_sweep)
+        stop = self.tol, self.max_iter, "GTM", on_sweep
+        weight, trace = iterate_weights(weigh, answers, *stop)
         truth, precision = estimate(weight[answers.worker])
         variance = within / precision
         return gaussian_result(self, answers, truth, variance, within / weight, weight, trace=trace)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KDEm(Estimator):
+class KDEm(CheckedEstimator):
     """The mode of a weighted kernel density of each task's answers.
 
     A worker's weight is minus the logarithm of its share of all residuals. These are measured in
@@ -209,15 +203,11 @@ class KDEm(Estimator):
     Wan et al.: From Truth Discovery to Trustworthy Opinion Discovery, KDD 2016.
     """
 
-    bandwidth: float = 1.06
-    tol: float = 1e-6
-    max_iter: int = _MAX_ITER
+    bandwidth: float = positive(1.06)
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "kdem"
     summary: ClassVar[str] = "mode of a weighted kernel density of the answers"
-
-    def __post_init__(self) -> None:
-        require(self.bandwidth > 0, f"bandwidth must be positive, got {self.bandwidth}")
-        require_stop(self.tol, self.max_iter)
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -227,23 +217,22 @@ class KDEm(Estimator):
         kept = [self._kernel(answers.value[edge], within) for _, edge in blocks] if few else []
 
         def density(weight: Floats) -> tuple[Floats, Floats]:
-            """Residual in kernel space of every edge, and the density there."""
-            residual, at = np.empty(answers.n_edges), np.empty(answers.n_edges)
+            """Share of every answer in its task's weight, and the task's density there."""
+            share, at = weight / sum_by_task(answers, weight)[answers.task], np.empty_like(weight)
             for number, (_, edge) in enumerate(blocks):
                 kernel = kept[number] if few else self._kernel(answers.value[edge], within)
-                share = weight[edge] / weight[edge].sum(axis=1, keepdims=True)
-                near = np.einsum("nuv,nv->nu", kernel, share)
-                own = np.einsum("nu,nu->n", near, share)
-                residual[edge] = np.maximum(1.0 - 2.0 * near + own[:, None], 0.0)
-                at[edge] = near
-            return residual, at
+                at[edge] = np.einsum("nuv,nv->nu", kernel, share[edge])
+            return share, at
 
         def weigh(per_edge: Floats) -> Floats:
-            return _minus_log_share(mean_by_worker(answers, density(per_edge)[0]))
+            share, at = density(per_edge)
+            own = sum_by_task(answers, at * share)[answers.task]
+            return _minus_log_share(mean_by_worker(answers, np.maximum(1 - 2 * at + own, 0.0)))
 
-        weight, trace = _iterate_weights(self, answers, weigh, on_sweep)
+        stop = self.tol, self.max_iter, "KDEm", on_sweep
+        weight, trace = iterate_weights(weigh, answers, *stop)
         per_edge = weight[answers.worker]
-        at = density(per_edge)[1]
+        _, at = density(per_edge)
         estimate = np.empty((answers.n_tasks, answers.dimension))
         for tasks, edge in blocks:
             value = answers.value[edge]
@@ -262,53 +251,13 @@ class KDEm(Estimator):
         return np.asarray(np.exp(-0.5 * difference / self._width(value, within)))
 
 
-def _iterate_weights(
-    estimator: CATD | CRH | GTM | KDEm,
-    answers: Answers,
-    weigh: Callable[[Floats], Floats],
-    on_sweep: OnSweep | None,
-) -> tuple[Floats, Trace]:
-    """New weights of the workers from those of the answers, until none changes by more than tol."""
-    weight = np.ones(answers.n_workers)
-
-    def sweep(damping: float) -> float:
-        nonlocal weight
-        change = np.log(weigh(weight[answers.worker]) / weight)
-        weight = weight * np.exp((1 - damping) * change)
-        return float(np.abs(change).max())
-
-    name = type(estimator).__name__
-    trace = iterate_until(sweep, estimator.tol, estimator.max_iter, name, on_sweep)
-    return weight, trace
-
-
-def _alternate(
-    estimator: CATD | CRH,
-    answers: Answers,
-    weigh: Callable[[Floats], Floats],
-    centre: Callable[[Answers, Floats], Floats],
-    on_sweep: OnSweep | None,
-) -> Result:
-    """Estimates as weighted centres, weights from estimates, in turn."""
-
-    def estimate(per_edge: Floats) -> Floats:
-        return with_gold(answers, centre(answers, per_edge))
-
-    weight, trace = _iterate_weights(
-        estimator, answers, lambda per_edge: weigh(estimate(per_edge)), on_sweep
-    )
-    inflation = np.pi / 2 if centre is weighted_medians else 1.0
-    found = estimate(weight[answers.worker])
-    return _weighted_result(estimator, answers, found, weight, trace, inflation)
-
-
 def _weighted_result(
     estimator: Estimator,
     answers: Answers,
     estimate: Floats,
     weight: Floats,
     trace: Trace,
-    inflation: float,
+    inflation: float = 1.0,
 ) -> Result:
     """Report weighted estimates of a method without variances.
 
@@ -338,26 +287,6 @@ def _minus_log_share(loss: Floats, reference: str = "sum") -> Floats:
     top = np.sort(loss).sum() if reference == "sum" else loss.max()
     weight = -np.log(loss / top)
     return weight if weight.max() else np.ones_like(loss)
-
-
-def weighted_medians(answers: Answers, weight: Floats) -> Floats:
-    """Weighted median of every task's answers, coordinate by coordinate.
-
-    Where exactly half the weight lies on either side, the middle between the two answers.
-    """
-    first, last = answers.task_ptr[:-1], answers.task_ptr[1:] - 1
-    estimate = np.empty((answers.n_tasks, answers.dimension))
-    for j in range(answers.dimension):
-        order = np.lexsort((answers.value[:, j], answers.task))
-        value = answers.value[order, j]
-        so_far = np.cumsum(weight[order])
-        before = so_far[first] - weight[order][first]
-        half = before + (so_far[last] - before) / 2
-        slack = 1e-12 * so_far[last]
-        low = np.clip(np.searchsorted(so_far, half - slack), first, last)
-        high = np.clip(np.searchsorted(so_far, half + slack), first, last)
-        estimate[:, j] = value[low] + (value[high] - value[low]) / 2
-    return estimate
 
 
 def _climb(value: Floats, weight: Floats, density: Floats, width: float) -> Floats:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array, eye_array, hstack
 from scipy.sparse.csgraph import connected_components
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import mean_by_task, mean_by_worker, sum_by_task, sum_by_worker
+from voxpop.data.sums import mean_by_task, mean_by_worker
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.baselines.averages import Average
@@ -68,13 +68,10 @@ class TwoWay(Estimator):
                 estimate[:, j], variance[:, j] = plain.estimate[:, j], plain.variance[:, j]
                 residual[:, j] = answers.value[:, j] - estimate[answers.task, j]
                 continue
-            noise, of_task, of_worker = parts
-            named = {"noise": noise, "task": of_task, "worker": of_worker}
-            components.append({name: unit**2 * part for name, part in named.items()})
-            found, error, left = design.predict(y, noise, of_task, of_worker)
+            components.append({name: unit**2 * part for name, part in parts.items()})
+            found, error, left = design.predict(y, **parts)
             estimate[:, j], variance[:, j] = found * unit + origin, error * unit**2
             residual[:, j] = left * unit
-        lost = answers.dimension - len(components)
         note = "noise and effects are confounded here: the estimates are plain averages"
         return gaussian_result(
             self,
@@ -82,7 +79,7 @@ class TwoWay(Estimator):
             estimate,
             variance,
             mean_by_worker(answers, (residual**2).mean(axis=1)),
-            notes=(note,) if lost else (),
+            notes=(note,) if len(components) < answers.dimension else (),
             settings={"variance_components": components},
         )
 
@@ -92,91 +89,76 @@ class _Design:
 
     def __init__(self, answers: Answers) -> None:
         a = self.answers = answers
-        n, m = a.n_tasks, a.n_workers
-        one = np.ones(a.n_edges)
-        table = csr_array((one, (a.task, a.worker)), shape=(n, m))
-        links = csr_array((one, (a.task, a.worker + n)), shape=(n + m, n + m))
-        self.n_parts = int(connected_components(links, directed=False)[0])
-        self.tasks_dense = n < m
-        self.table: csr_array = table.T.tocsr() if self.tasks_dense else table
-        self.count, self.dense_count = a.task_degree, a.worker_degree
-        self.sum, self.dense_sum = sum_by_task, sum_by_worker
-        if self.tasks_dense:
-            self.count, self.dense_count = a.worker_degree, a.task_degree
-            self.sum, self.dense_sum = sum_by_worker, sum_by_task
+        edge, sides = np.arange(a.n_edges), ((a.task, a.n_tasks), (a.worker, a.n_workers))
+        # One row per answer, with a one for its task or its worker.
+        of_task, of_worker = (
+            csr_array((np.ones(len(edge)), (edge, code)), shape=(len(edge), n)) for code, n in sides
+        )
+        self.tasks_dense = a.n_tasks < a.n_workers
+        self.out, self.dense = (of_worker, of_task) if self.tasks_dense else (of_task, of_worker)
+        self.count: Floats = self.out.sum(axis=0)
 
-    def components(self, y: Floats) -> tuple[float, float, float] | None:
+    def components(self, y: Floats) -> dict[str, float] | None:
         """Variances of noise, tasks and workers by Henderson's third method; None if confounded.
 
         With SS_t the squares about the tasks' means, SS_w about the workers', SS_e about the fit
         of both, and c connected components::
 
             E SS_e = s_e (N - n - m + c)
-            E SS_t = s_w sum_e (1 - 1/n_i) + s_e (N - n)
-            E SS_w = s_t sum_e (1 - 1/n_u) + s_e (N - m)
+            E SS_t = (s_w + s_e) (N - n),   E SS_w = (s_t + s_e) (N - m)
         """
         a = self.answers
-        n, m, c = a.n_tasks, a.n_workers, self.n_parts
-        free = a.n_edges - n - m + c
         about_task = y - mean_by_task(a, y)[a.task]
         about_worker = y - mean_by_worker(a, y)[a.worker]
-        within_task = float(about_task @ about_task)
-        within_worker = float(about_worker @ about_worker)
-        several_of_task = float((1 - 1 / a.task_degree[a.task]).sum())
-        several_of_worker = float((1 - 1 / a.worker_degree[a.worker]).sum())
-        if free <= 0 or not several_of_task or not several_of_worker:
+        # With one side eliminated, the matrix of the normal equations is a graph Laplacian: a
+        # constant on every connected component is free, and lstsq takes the shortest solution.
+        table = csr_array(self.out.T @ self.dense)
+        shared = csr_array(table.T @ (table / self.count[:, None])).toarray()
+        free = a.n_edges - a.n_tasks - a.n_workers + int(connected_components(shared)[0])
+        if free <= 0 or a.n_edges in (a.n_tasks, a.n_workers):
             return None
         about = about_worker if self.tasks_dense else about_task
-        left = float(about @ about) - self._explained(self.dense_sum(a, about))
-        noise = max(left, 0.0) / free
+        right = np.asarray(self.dense.T @ about)
+        laplacian = np.diag(self.dense.sum(axis=0)) - shared
+        explained = right @ np.linalg.lstsq(laplacian, right, rcond=1e-10)[0]
+        noise = max(float(about @ about - explained), 0.0) / free
+        within_task = float(about_task @ about_task)
         if noise <= 1e-12 * within_task / a.n_edges:
             return None
-        of_worker = max(within_task - noise * (a.n_edges - n), 0.0) / several_of_task
-        of_task = max(within_worker - noise * (a.n_edges - m), 0.0) / several_of_worker
-        return noise, of_task, of_worker
-
-    def _explained(self, right: Floats) -> float:
-        """Sum of squares that the dense side's fixed effects explain beyond the other side's.
-
-        With the other side eliminated, the matrix of the normal equations is a graph Laplacian: a
-        constant on every connected component is free, and lstsq takes the shortest solution.
-        """
-        shared = (self.table.T @ (self.table / self.count[:, None])).toarray()
-        laplacian = np.diag(self.dense_count.astype(np.float64)) - shared
-        solution = np.linalg.lstsq(laplacian, right, rcond=1e-10)[0]
-        return float(right @ solution)
+        of_worker = within_task / (a.n_edges - a.n_tasks)
+        of_task = float(about_worker @ about_worker) / (a.n_edges - a.n_workers)
+        return {
+            "noise": noise,
+            "task": max(of_task - noise, 0.0),
+            "worker": max(of_worker - noise, 0.0),
+        }
 
     def predict(
-        self, y: Floats, noise: float, of_task: float, of_worker: float
+        self, y: Floats, noise: float, task: float, worker: float
     ) -> tuple[Floats, Floats, Floats]:
         """Best linear predictors of mean + task, their error variances, and the residuals."""
-        a, count, dense_count = self.answers, self.count, self.dense_count
-        out, kept = (of_worker, of_task) if self.tasks_dense else (of_task, of_worker)
+        out, dense = (worker, task) if self.tasks_dense else (task, worker)
+        n, scale = self.dense.shape[1], np.sqrt(dense)
         # Unknowns: the effects of the dense side, in units of their sd, and the mean; the other
         # side's effects are eliminated. ``shrink`` is their variance given everything else.
-        shrink = out * noise / (count * out + noise)
-        scale = np.sqrt(kept)
-        joint = hstack([scale * self.table, csr_array(count[:, None].astype(np.float64))]).tocsr()
-        system = -(joint.T @ (joint * (shrink / noise**2)[:, None])).toarray()
-        own = 1.0 + kept * dense_count / noise
-        system[np.diag_indices_from(system)] += np.append(own, a.n_edges / noise)
-        system[-1, :-1] += scale * dense_count / noise
-        system[:-1, -1] += scale * dense_count / noise
-        right = np.append(scale * self.dense_sum(a, y), y.sum()) / noise
-        right -= joint.T @ (shrink * self.sum(a, y)) / noise**2
+        shrink = out * noise / (self.count * out + noise)
+        fixed = hstack([scale * self.dense, csr_array(np.ones((len(y), 1)))]).tocsr()
+        joint = csr_array(self.out.T @ fixed)
+        lost = joint.T @ (joint * (shrink / noise)[:, None])
+        system = (fixed.T @ fixed - lost).toarray() / noise + np.diag(np.append(np.ones(n), 0.0))
         covariance = np.linalg.inv(system)
-        z = covariance @ right
-        effect = shrink * (self.sum(a, y) - joint @ z) / noise
+        alone = np.asarray(shrink / noise * (self.out.T @ y))
+        z = covariance @ (fixed.T @ y - joint.T @ alone) / noise
+        effect = alone - shrink / noise * (joint @ z)
+        # A truth is the mean, plus what is ``given``, plus ``pull`` times the unknowns.
         if self.tasks_dense:
-            task, worker = z[:-1] * scale, effect
-            error = scale**2 * np.diag(covariance)[:-1] + covariance[-1, -1]
-            error = error + 2 * scale * covariance[:-1, -1]
+            given = apart = np.zeros(n)
+            pull = scale * eye_array(n, n + 1, format="csr")
         else:
-            task, worker = effect, z[:-1] * scale
-            error = shrink + 0.0
-            for rows in blocks(a.n_tasks, 2 * len(z)):
-                pull = -(shrink[rows] / noise)[:, None] * joint[rows].toarray()
-                pull[:, -1] += 1.0
-                error[rows] += ((pull @ covariance) * pull).sum(axis=1)
-        estimate = z[-1] + task
-        return estimate, error, y - estimate[a.task] - worker[a.worker]
+            given, apart, pull = alone, shrink, joint * (-shrink / noise)[:, None]
+        error = apart.copy()
+        for rows in blocks(len(error), 2 * len(z)):
+            some = pull[rows].toarray()
+            some[:, -1] += 1.0
+            error[rows] += ((some @ covariance) * some).sum(axis=1)
+        return z[-1] + given + pull @ z, error, y - fixed @ z - self.out @ effect

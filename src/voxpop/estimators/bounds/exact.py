@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.errors import ConfigError
+from voxpop.data.sums import by_degree, with_gold
+from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
 from voxpop.estimators.make_result import make_result, worker_noise
+from voxpop.inference.groups import put_posterior
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior, known, log_known
 from voxpop.models.model import Model
@@ -61,97 +65,87 @@ class Exact(Estimator):
             prior_variance=self.prior_variance,
             dimension=answers.dimension,
         )
-        order, cliques = _eliminate(_neighbours(answers), len(model.support))
-        prior_mean = model.prior_means(answers.n_tasks)
-        tasks = [_Task(answers, i, model, mean) for i, mean in enumerate(prior_mean)]
-        tree = _BucketTree(order, cliques, len(model.support))
+        means, one = model.prior_means(answers.n_tasks), np.ones(answers.dimension)
+        blocks = [*enumerated(answers, model, ~answers.is_gold)]
+        tree = _BucketTree(_neighbours(answers), len(model.support))
         for u in range(answers.n_workers):
-            tree.multiply((u,), model.log_weights)
-        for task in tasks:
-            for workers, log_factor in task.log_factors:
-                tree.multiply(workers, log_factor)
+            tree.multiply([u], model.log_weights)
+        if answers.gold is not None:
+            # Given the truth, the workers are independent: one factor each.
+            for e in np.flatnonzero(answers.is_gold[answers.task]).tolist():
+                truth = answers.gold[answers.task[[e]]]
+                factor = log_known(answers.value[[e], None], truth, model.levels)
+                tree.multiply([answers.worker[e]], factor)
+        for tasks, edge, origin, value, c in blocks:
+            factors = enumeration.log_factor(value, means[tasks] - origin, c)
+            for workers, factor in zip(answers.worker[edge].tolist(), factors, strict=True):
+                tree.multiply(workers, factor)
         tree.calibrate()
-        parts = [astuple(task.posterior(tree, model)) for task in tasks]
-        found = Posterior(*map(np.concatenate, zip(*parts, strict=True)))
-        share = np.stack([tree.marginal((u,)) for u in range(answers.n_workers)])
-        width = {"largest_clique": max(map(len, cliques.values()))}
-        settings = plain_settings(self) | width
+        found = gold_posterior(answers)
+        for tasks, edge, origin, value, c in blocks:
+            table = np.stack([tree.marginal(workers) for workers in answers.worker[edge].tolist()])
+            prior = means[tasks] - origin, model.prior_precision
+            some = enumeration.posterior(table, value, *prior, c, PROBABILITIES)
+            put_posterior(found, tasks, slice(None), some, origin, one)
+        share = np.stack([tree.marginal([u]) for u in range(answers.n_workers)])
+        settings = plain_settings(self) | {"largest_clique": max(map(len, tree.clique.values()))}
         return make_result(answers, settings, found, worker_noise(share, model))
 
 
-class _Task:
-    """One task: log factors over its workers' levels, and its posterior given their marginal."""
+def gold_posterior(answers: Answers) -> Posterior:
+    """What is known of the gold tasks; the others are still to be written."""
+    truth = with_gold(answers, np.zeros((answers.n_tasks, answers.dimension)))
+    return known(truth, len(PROBABILITIES))
 
-    def __init__(self, answers: Answers, i: int, model: Model, prior_mean: Floats) -> None:
-        edges = slice(int(answers.task_ptr[i]), int(answers.task_ptr[i + 1]))
-        self.workers = tuple(answers.worker[edges].tolist())
-        self.origin = answers.value[edges.start]
-        self.value = (answers.value[edges] - self.origin)[None]
-        self.prior_mean = (prior_mean - self.origin)[None]
-        self.gold: Floats | None = None
-        self.log_factors: list[tuple[tuple[int, ...], Floats]]
-        if answers.gold is not None and answers.is_gold[i]:
-            # Given the truth, the workers are independent: one factor each.
-            self.gold = answers.gold[i]
-            factors = log_known(answers.value[edges][None], self.gold[None], model.levels)[0]
-            self.log_factors = [((u,), f) for u, f in zip(self.workers, factors, strict=True)]
-            return
-        support, degree = tuple(model.support), len(self.workers)
-        self.c = enumeration.configurations(support, degree, model.prior_precision)
-        log_factor = enumeration.log_factor(self.value, self.prior_mean, self.c)[0]
-        self.log_factors = [(self.workers, log_factor)]
 
-    def posterior(self, tree: _BucketTree, model: Model) -> Posterior:
-        if self.gold is not None:
-            return known(self.gold[None], len(PROBABILITIES))
-        table = tree.marginal(self.workers)[None]
-        found = enumeration.posterior(
-            table, self.value, self.prior_mean, model.prior_precision, self.c, PROBABILITIES
-        )
-        quantile = found.quantile + self.origin[None, :, None]
-        return Posterior(found.estimate + self.origin, found.variance, quantile)
+def enumerated(
+    answers: Answers, model: Model, chosen: NDArray[np.bool_]
+) -> Iterator[tuple[Index, Index, Floats, Floats, enumeration.Configurations]]:
+    """Chosen tasks of equal degree, their edges, first answers, all from there, configurations."""
+    support, room = tuple(model.support), 3 + answers.dimension
+    for tasks, edge in by_degree(answers, lambda size: room * len(support) ** size):
+        kept = chosen[tasks]
+        if kept.any():
+            value = answers.value[edge[kept]]
+            c = enumeration.configurations(support, edge.shape[1], model.prior_precision)
+            yield tasks[kept], edge[kept], value[:, 0], value - value[:, :1], c
 
 
 def _neighbours(answers: Answers) -> list[set[int]]:
     """Workers with whom each worker shares a task whose truth is unknown."""
-    neighbours: list[set[int]] = [set() for _ in range(answers.n_workers)]
-    for i in np.flatnonzero(~answers.is_gold):
-        group = answers.worker[answers.task_ptr[i] : answers.task_ptr[i + 1]].tolist()
-        for u in group:
-            neighbours[u].update(group)
-    for u, others in enumerate(neighbours):
-        others.discard(u)
-    return neighbours
+    open_task = (~answers.is_gold[answers.task]).astype(np.int32)
+    table = csr_array((open_task, (answers.task, answers.worker)))
+    shared = csr_array(table.T @ table)
+    shared.eliminate_zeros()
+    rows = np.split(shared.indices, shared.indptr[1:-1])
+    return [set(row.tolist()) - {u} for u, row in enumerate(rows)]
 
 
-def _eliminate(
-    neighbours: list[set[int]], n_levels: int
-) -> tuple[list[int], dict[int, tuple[int, ...]]]:
-    """Order the workers by min-fill; return the order, and the clique that each leaves in."""
+def _eliminate(neighbours: list[set[int]], n_levels: int) -> Iterator[tuple[int, set[int]]]:
+    """Order the workers by min-fill: next who leaves, and the neighbours at that time."""
     left = set(range(len(neighbours)))
     scores = {u: _score(u, neighbours) for u in left}
     queue = [(score, u) for u, score in scores.items()]
     heapq.heapify(queue)
-    order, cliques, in_all = [], {}, 0
+    in_all = 0
     while left:
         score, u = heapq.heappop(queue)
         if u not in left or score != scores[u]:
             continue
         around = neighbours[u]
         size = len(around) + 1
-        if size * np.log(n_levels) > np.log(_MOST_STATES) + 1e-9:
-            raise ConfigError(
-                f"exact must sum over {n_levels}^{size} states of {size} workers jointly, more "
-                f"than {_MOST_STATES}; use BI"
-            )
+        require(
+            size * np.log(n_levels) <= np.log(_MOST_STATES) + 1e-9,
+            f"exact must sum over {n_levels}^{size} states of {size} workers jointly, more "
+            f"than {_MOST_STATES}; use BI",
+        )
         in_all += n_levels**size
-        if in_all > _MOST_IN_ALL:
-            raise ConfigError(
-                f"exact needs tables of more than {_MOST_IN_ALL} states for these "
-                f"{len(neighbours)} workers; use BI"
-            )
-        order.append(u)
-        cliques[u] = (u, *around)
+        require(
+            in_all <= _MOST_IN_ALL,
+            f"exact needs tables of more than {_MOST_IN_ALL} states for these "
+            f"{len(neighbours)} workers; use BI",
+        )
+        yield u, around
         left.discard(u)
         touched = set(around)
         for v in around:
@@ -161,7 +155,6 @@ def _eliminate(
         for v in touched & left:
             scores[v] = _score(v, neighbours)
             heapq.heappush(queue, (scores[v], v))
-    return order, cliques
 
 
 def _score(u: int, neighbours: list[set[int]]) -> tuple[int, int]:
@@ -180,48 +173,41 @@ class _BucketTree:
     Once the worker is summed out, its table goes to the bucket of the next of its clique.
     """
 
-    def __init__(
-        self, order: list[int], cliques: dict[int, tuple[int, ...]], n_levels: int
-    ) -> None:
-        self.order, self.k = order, n_levels
-        self.turn = {u: t for t, u in enumerate(order)}
+    def __init__(self, neighbours: list[set[int]], n_levels: int) -> None:
+        cliques = dict(_eliminate(neighbours, n_levels))
+        self.k, self.turn = n_levels, {u: t for t, u in enumerate(cliques)}
         # The worker itself first, the others in order of elimination.
-        self.clique = {u: tuple(sorted(c, key=self.turn.__getitem__)) for u, c in cliques.items()}
-        self.table = {u: np.zeros((n_levels,) * len(self.clique[u])) for u in order}
+        self.clique = {u: (u, *sorted(c, key=self.turn.__getitem__)) for u, c in cliques.items()}
+        self.table = {u: np.zeros((n_levels,) * len(c)) for u, c in self.clique.items()}
 
-    def multiply(self, workers: tuple[int, ...], log_factor: Floats) -> None:
-        """Add a log factor over these workers, first worker slowest, to its bucket."""
-        bucket = min(workers, key=self.turn.__getitem__)
-        self._add(bucket, workers, log_factor.reshape((self.k,) * len(workers)))
-
-    def _add(self, bucket: int, workers: tuple[int, ...], table: Floats) -> None:
-        by_turn = sorted(range(len(workers)), key=lambda axis: self.turn[workers[axis]])
-        shape = [self.k if u in set(workers) else 1 for u in self.clique[bucket]]
-        self.table[bucket] += table.transpose(by_turn).reshape(shape)
+    def multiply(self, workers: Sequence[int], log_factor: Floats) -> None:
+        """Add a log factor over these workers, first worker slowest, to the bucket of the next."""
+        by_turn = np.argsort([self.turn[u] for u in workers])
+        bucket = workers[by_turn[0]]
+        shape = [self.k if u in workers else 1 for u in self.clique[bucket]]
+        table = log_factor.reshape((self.k,) * len(workers)).transpose(by_turn)
+        self.table[bucket] += table.reshape(shape)
 
     def calibrate(self) -> None:
         """Pass messages down the order and back, so that every table is a log marginal."""
         sent: dict[int, Floats] = {}
-        for u in self.order:
-            rest = self.clique[u][1:]
+        for u, (_, *rest) in self.clique.items():
             if rest:
                 sent[u] = np.asarray(logsumexp(self.table[u], axis=0))
-                self._add(rest[0], rest, sent[u])
-        for u in reversed(self.order):
-            rest = self.clique[u][1:]
+                self.multiply(rest, sent[u])
+        for u, (_, *rest) in reversed(self.clique.items()):
             if rest:
-                back = self._over(rest[0], rest) - sent[u]
+                back = self._over(rest) - sent[u]
                 self.table[u] += back - back.max()
 
-    def _over(self, bucket: int, workers: tuple[int, ...]) -> Floats:
-        """Log marginal of some workers of a bucket, axes by turn."""
-        drop = tuple(axis for axis, v in enumerate(self.clique[bucket]) if v not in workers)
-        table = self.table[bucket]
-        return np.asarray(logsumexp(table, axis=drop)) if drop else table
-
-    def marginal(self, workers: tuple[int, ...]) -> Floats:
-        """Probabilities of the levels of workers who share a task, first worker slowest."""
+    def _over(self, workers: Sequence[int]) -> Floats:
+        """Log marginal of workers who share a task, axes by turn."""
         bucket = min(workers, key=self.turn.__getitem__)
-        by_turn = sorted(range(len(workers)), key=lambda axis: self.turn[workers[axis]])
-        table = self._over(bucket, workers).transpose(np.argsort(by_turn))
+        drop = tuple(axis for axis, v in enumerate(self.clique[bucket]) if v not in workers)
+        return np.asarray(logsumexp(self.table[bucket], axis=drop)) if drop else self.table[bucket]
+
+    def marginal(self, workers: Sequence[int]) -> Floats:
+        """Probabilities of the levels of workers who share a task, first worker slowest."""
+        by_turn = np.argsort([self.turn[u] for u in workers])
+        table = self._over(workers).transpose(np.argsort(by_turn))
         return np.asarray(softmax(table.reshape(-1)))

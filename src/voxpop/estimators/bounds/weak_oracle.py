@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -16,10 +16,11 @@ from voxpop.data.read import read_variances
 from voxpop.data.sums import by_degree
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.bounds.exact import enumerated, gold_posterior
 from voxpop.estimators.make_result import WorkerNoise, make_result, relative_weight
-from voxpop.inference.groups import model_in_units, noise_unit
+from voxpop.inference.groups import model_in_units, noise_unit, put_posterior
 from voxpop.inference.kernels import enumerate as enumeration
-from voxpop.inference.kernels.posterior import Posterior, known, log_known
+from voxpop.inference.kernels.posterior import Posterior, log_known
 from voxpop.inference.numpy_kernels import blocks
 from voxpop.models.model import Model
 from voxpop.results.result import PROBABILITIES, Result
@@ -100,15 +101,13 @@ class WeakOracle(Estimator):
         gold = None if answers.gold is None else answers.gold / unit
         scaled = replace(answers, value=answers.value / unit, gold=gold)
         messages = _Messages(scaled, model_in_units(model, unit), variance / unit**2)
-        truth = np.zeros((answers.n_tasks, answers.dimension)) if gold is None else gold.copy()
-        found = known(truth, len(PROBABILITIES))
+        found = gold_posterior(answers)
         for k in range(1, int(depth.max()) + 1):
             if k > 1:
                 messages.sweep()
-            messages.write_posterior((depth == k) & ~answers.is_gold, found)
+            messages.write_posterior((depth == k) & ~answers.is_gold, found, unit)
             if on_sweep is not None:
                 on_sweep("Weak-Oracle", k, float((depth > k).mean()), 0.5 / answers.n_tasks)
-        found = Posterior(found.estimate * unit, found.variance * unit**2, found.quantile * unit)
         interval = np.stack([variance, variance], axis=1)
         workers = WorkerNoise(variance, interval, relative_weight(1.0 / variance))
         reached = {"depth_used": np.bincount(depth, minlength=2)[1:].tolist()}
@@ -154,95 +153,70 @@ class _Messages:
         self.answers, self.model = answers, model
         self.precision = 1.0 / variance[answers.worker]
         # Pairs of different answers of one worker: a message goes from edge `of` to edge `to`.
-        self.to, self.of = _pairs(answers)
-        self.alone = _shared_workers(answers, self.to, self.of) < 2
+        edge = np.arange(answers.n_edges)
+        of_worker = csr_array((np.ones(len(edge), dtype=np.int8), (edge, answers.worker)))
+        to, of = (of_worker @ of_worker.T).nonzero()
+        self.to, self.of = to[to != of], of[to != of]
+        # Whether no second worker has answered both tasks of a pair; gold tasks count alone.
+        key = answers.task[self.to].astype(np.int64) * answers.n_tasks + answers.task[self.of]
+        _, place, count = np.unique(key, return_inverse=True, return_counts=True)
+        self.alone = (count[place] < 2) | answers.is_gold[answers.task[self.of]]
         self.message = self._from_leaves()
         self.is_first = True
 
     def _from_leaves(self) -> Floats:
-        """Messages to each worker if all other workers of the task are known.
-
-        These give the truth a Gaussian of mean M and precision P, and so the answer a Gaussian
-        about M with variance s_k + 1/P.
-        """
+        """Messages to each worker if all other workers of the task are known."""
         a, levels = self.answers, self.model.levels
         message = np.zeros((a.n_edges, len(levels)))
         for tasks, edge in by_degree(a, lambda size: size * (size + len(levels))):
-            gold = a.is_gold[tasks]
+            gold, size = a.is_gold[tasks], edge.shape[1]
             if a.gold is not None and gold.any():
                 message[edge[gold]] = log_known(a.value[edge[gold]], a.gold[tasks[gold]], levels)
-            size, edge = edge.shape[1], edge[~gold]
-            if size == 1 or not len(edge):
-                continue
-            others = 1.0 - np.eye(size)
-            total = self.precision[edge] @ others
-            mean = _mean_of_some(a.value[edge], self.precision[edge], others)
-            squared = ((a.value[edge] - mean) ** 2).sum(axis=2)[:, :, None]
-            spread = levels + 1.0 / total[:, :, None]
-            message[edge] = -0.5 * (squared / spread + a.dimension * np.log(spread))
+            one = edge[~gold].reshape(-1, 1)
+            message[one[:, 0]] = self._factor_given_others(one, edge[~gold].repeat(size, axis=0))
         return message
 
-    def _cavity(self, alone: bool) -> Floats:
-        """Cavity belief of each edge's worker about its level, from its other answers.
-
-        ``alone``: without those to tasks that share a second worker with this one.
-        """
-        to, of = (self.to[self.alone], self.of[self.alone]) if alone else (self.to, self.of)
-        cavity = np.empty_like(self.message)
-        for k, log_weight in enumerate(self.model.log_weights):
-            total = np.bincount(to, self.message[of, k], self.answers.n_edges)
-            cavity[:, k] = total + log_weight
+    def _cavity(self, pairs: NDArray[np.bool_] | slice = slice(None)) -> Floats:
+        """Cavity belief of each edge's worker about its level, from its other answers in pairs."""
+        to, message = self.to[pairs], self.message[self.of[pairs]]
+        total = [np.bincount(to, part, self.answers.n_edges) for part in message.T]
+        cavity = np.stack(total, axis=1) + self.model.log_weights
         return np.asarray(cavity - cavity.max(axis=1, keepdims=True))
 
     def sweep(self) -> None:
         """Pass messages one round on: from workers to tasks, and back to workers."""
-        a, cavity = self.answers, self._cavity(alone=False)
-        new = self.message.copy()
-        for tasks, edge, value, c in self._blocks(~a.is_gold):
-            zero = np.zeros((len(tasks), a.dimension))
-            out = np.empty((*edge.shape, c.n_levels))
+        cavity, new = self._cavity(), self.message.copy()
+        for _, edge, origin, value, c in enumerated(
+            self.answers, self.model, ~self.answers.is_gold
+        ):
+            zero, out = np.zeros_like(origin), np.empty((*edge.shape, c.n_levels))
             factor = enumeration.scaled_factor(enumeration.log_factor(value, zero, c))
             enumeration.send(value, zero, cavity[edge], c, factor, out)
             new[edge] = out
-        self.message = new
-        self.is_first = False
+        self.message, self.is_first = new, False
 
-    def write_posterior(self, roots: NDArray[np.bool_], found: Posterior) -> None:
-        """Write the posterior of these roots."""
-        a = self.answers
-        # Beyond the first round only roots of trees are left, where nobody shares a second task.
-        cavity = self._cavity(alone=self.is_first)
+    def write_posterior(self, roots: NDArray[np.bool_], found: Posterior, unit: float) -> None:
+        """Write the posterior of these roots, in the users' units."""
+        # Workers who share a second task are summed over jointly. Beyond the first round only
+        # roots of trees are left, where nobody does.
+        cavity = self._cavity(self.alone) if self.is_first else self._cavity()
         joint = self._joint_factors(roots) if self.is_first else {}
-        for tasks, edge, value, c in self._blocks(roots):
-            zero = np.zeros((len(tasks), a.dimension))
+        for tasks, edge, origin, value, c in enumerated(self.answers, self.model, roots):
+            zero = np.zeros_like(origin)
             log_belief = enumeration.log_factor(value, zero, c)
             log_belief += enumeration.log_joint(cavity[edge])
             for row, i in enumerate(tasks.tolist()):
+                whole = log_belief[row].reshape((c.n_levels,) * c.degree)
                 for place, table in joint.get(i, {}).items():
-                    shape = [c.n_levels if u in place else 1 for u in range(c.degree)]
-                    whole = log_belief[row].reshape((c.n_levels,) * c.degree)
-                    whole += table.reshape(shape)
+                    whole += table.reshape(
+                        [c.n_levels if u in place else 1 for u in range(c.degree)]
+                    )
             belief = enumeration.scaled_factor(log_belief)
             belief /= belief.sum(axis=1, keepdims=True)
             likely = np.flatnonzero((belief > _NEGLIGIBLE).any(axis=0))
             few = replace(c, precision=c.precision[:, likely], total=c.total[likely])
-            moments = enumeration.posterior(belief[:, likely], value, zero, 0.0, few, PROBABILITIES)
-            origin = a.value[edge[:, 0]]
-            found.estimate[tasks] = moments.estimate + origin
-            found.variance[tasks] = moments.variance
-            found.quantile[tasks] = moments.quantile + origin[:, :, None]
-
-    def _blocks(
-        self, chosen: NDArray[np.bool_]
-    ) -> Iterator[tuple[Index, Index, Floats, enumeration.Configurations]]:
-        """Chosen tasks of equal degree, their edges, values about the first one, configurations."""
-        a, support = self.answers, tuple(self.model.support)
-        for tasks, edge in by_degree(a, lambda size: (3 + a.dimension) * len(support) ** size):
-            kept = chosen[tasks]
-            if kept.any():
-                value = a.value[edge[kept]]
-                c = enumeration.configurations(support, edge.shape[1], 0.0)
-                yield tasks[kept], edge[kept], value - value[:, :1], c
+            some = enumeration.posterior(belief[:, likely], value, zero, 0.0, few, PROBABILITIES)
+            put_posterior(found, tasks, slice(None), some, origin, np.full(value.shape[2], unit))
 
     def _joint_factors(self, roots: NDArray[np.bool_]) -> dict[int, dict[tuple[int, ...], Floats]]:
         """By root: places of workers who share another task, and its factor over their levels."""
@@ -261,61 +235,31 @@ class _Messages:
                 some = group[rows]
                 root, other = a.task[to[some[:, 0]]], a.task[of[some[:, 0]]]
                 edge = a.task_ptr[other][:, None] + np.arange(length)
-                factor = self._shared_factor(of[some], edge)
+                factor = self._factor_given_others(of[some], edge)
                 place = to[some] - a.task_ptr[root][:, None]
                 for i, where, entry in zip(root.tolist(), place.tolist(), factor, strict=True):
                     at = tables.setdefault(i, {})
                     at[tuple(where)] = at.get(tuple(where), 0.0) + entry
         return tables
 
-    def _shared_factor(self, shared: Index, edge: Index) -> Floats:
-        """Log factor of a task over the levels of its shared edges (g, q), the others known.
+    def _factor_given_others(self, shared: Index, edge: Index) -> Floats:
+        """Log factor of a task over the levels of some of its edges (g, q), the others known.
 
         It is C_j (M2) with the others as a prior of mean M and precision P.
         """
-        a, support = self.answers, tuple(self.model.support)
-        q, d = shared.shape[1], a.dimension
-        c = enumeration.configurations(support, q, 0.0)
+        a, q = self.answers, shared.shape[1]
+        c = enumeration.configurations(tuple(self.model.support), q, 0.0)
         others = ~(edge[:, :, None] == shared[:, None, :]).any(axis=2)
         precision = np.where(others, self.precision[edge], 0.0)
-        total = precision.sum(axis=1)
-        mean = _mean_of_some(a.value[edge], precision, np.ones((edge.shape[1], 1)))[:, 0]
+        total = precision.sum(axis=1, keepdims=True)
+        # About the first answer, which is the mean where there are no others.
+        origin = a.value[edge[:, 0]]
+        part = precision / np.where(total > 0, total, 1.0)
+        mean = origin + np.einsum("gl,gld->gd", part, a.value[edge] - origin[:, None])
         value = a.value[shared]
-        weight = total[:, None] + c.total
         left, right = np.triu_indices(q, 1)
         apart = ((value[:, left] - value[:, right]) ** 2).sum(axis=2)
-        from_mean = ((value - mean[:, None]) ** 2).sum(axis=2) * total[:, None]
+        from_mean = ((value - mean[:, None]) ** 2).sum(axis=2) * total
         inner = (apart @ c.pair) * c.total + from_mean @ c.precision
-        log_s = -np.log(c.precision).sum(axis=0)
-        return np.asarray(-0.5 * (d * (np.log(weight) + log_s) + inner / weight))
-
-
-def _mean_of_some(value: Floats, precision: Floats, chosen: Floats) -> Floats:
-    """Weighted means of chosen answers of each task: (n, l, d), (n, l), (l, c) -> (n, c, d).
-
-    About the first answer, and 0 from it where nothing is chosen.
-    """
-    origin = value[:, :1]
-    total = precision @ chosen
-    share = precision[:, :, None] * chosen / np.where(total > 0, total, 1.0)[:, None, :]
-    return np.asarray(origin + np.einsum("nlc,nld->ncd", share, value - origin))
-
-
-def _pairs(answers: Answers) -> tuple[Index, Index]:
-    """All ordered pairs of different answers of the same worker."""
-    to, of = [], []
-    degree = answers.worker_degree
-    for size in np.unique(degree).tolist():
-        first = answers.worker_ptr[:-1][degree == size]
-        edge = answers.by_worker[first[:, None] + np.arange(size)]
-        left, right = np.nonzero(~np.eye(size, dtype=bool))
-        to.append(edge[:, left].ravel())
-        of.append(edge[:, right].ravel())
-    return np.concatenate(to), np.concatenate(of)
-
-
-def _shared_workers(answers: Answers, to: Index, of: Index) -> Index:
-    """Number of workers that the tasks of each pair have in common; 1 for gold tasks."""
-    key = answers.task[to].astype(np.int64) * answers.n_tasks + answers.task[of]
-    _, place, count = np.unique(key, return_inverse=True, return_counts=True)
-    return np.asarray(np.where(answers.is_gold[answers.task[of]], 1, count[place]))
+        weight, log_s = total + c.total, -np.log(c.precision).sum(axis=0)
+        return np.asarray(-0.5 * (a.dimension * (np.log(weight) + log_s) + inner / weight))

@@ -10,6 +10,7 @@ from scipy.special import bdtrc, chdtri, ndtr
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.sums import sum_by_task
 
 # Pairs of equal answers examined, and edges of pairs tested, per answer of the table: this keeps
 # the search linear. Ten answers to a task in which seven are equal make two pairs per answer.
@@ -56,10 +57,13 @@ class _CopySearch:
         self._habits, place, self._times = np.unique(key, return_inverse=True, return_counts=True)
         # How often the edge's worker gives this answer, whatever the task; as a probability.
         self._habit = self._times[place] / (answers.worker_degree[answers.worker] + 1)
+        self._group = answers.task.astype(np.int64) * self._n_codes + self.code
+        _, place, count = np.unique(self._group, return_inverse=True, return_counts=True)
+        # How many gave the edge's answer to its task.
+        self._alike = count[place]
         self._value = answers.value - answers.value.mean(axis=0)
-        starts = answers.task_ptr[:-1]
-        self._total = np.add.reduceat(self._value, starts, axis=0)
-        self._squares = np.add.reduceat(self._value**2, starts, axis=0)
+        self._total = sum_by_task(answers, self._value)
+        self._squares = sum_by_task(answers, self._value**2)
 
     def candidates(self) -> list[tuple[int, int]]:
         """Pairs whose equal answers are less likely than the threshold."""
@@ -79,10 +83,8 @@ class _CopySearch:
 
     def _equal_answers(self) -> tuple[Index, Index, Floats]:
         """Pairs of edges with equal answers to one task, and the share of third workers there."""
-        group = self.answers.task.astype(np.int64) * self._n_codes + self.code
-        order = np.argsort(group, kind="stable")
-        starts = np.flatnonzero(np.append(True, np.diff(group[order]) != 0))
-        size = np.diff(np.append(starts, len(order)))
+        order = np.argsort(self._group, kind="stable")
+        _, starts, size = np.unique(self._group[order], return_index=True, return_counts=True)
         kept = np.flatnonzero(size > 1)
         kept = kept[np.argsort(size[kept], kind="stable")]
         work = np.cumsum(size[kept] * (size[kept] - 1) // 2)
@@ -112,9 +114,9 @@ class _CopySearch:
         e, f = mine[at_u], theirs[at_v]
         same = self.code[e] == self.code[f]
         chance = np.zeros(len(tasks))
-        for one, other, who in ((e, f, v), (f, e, u)):
+        for one, who in ((e, v), (f, u)):
             # Laplace's pseudo-count of one, so that the unseen is not impossible.
-            third = self._given_by_third(one, other) + 1
+            third = self._alike[one] - same
             times = self._times_given(who, self.code[one]) - same + 1
             chance = np.maximum(chance, third / answers.task_degree[tasks])
             chance = np.maximum(chance, times / (answers.worker_degree[who] + 1))
@@ -133,16 +135,6 @@ class _CopySearch:
         key = worker * self._n_codes + code
         at = np.minimum(np.searchsorted(self._habits, key), len(self._habits) - 1)
         return np.where(self._habits[at] == key, self._times[at], 0)
-
-    def _given_by_third(self, one: Index, other: Index) -> Index:
-        """Count who else gave the answer of ``one`` to its task, ``other`` not counted."""
-        task = self.answers.task[one]
-        degree = self.answers.task_degree[task]
-        starts = np.repeat(self.answers.task_ptr[:-1][task], degree)
-        offset = np.arange(degree.sum()) - np.repeat(np.cumsum(degree) - degree, degree)
-        equal = self.code[starts + offset] == np.repeat(self.code[one], degree)
-        found = np.bincount(np.repeat(np.arange(len(one)), degree), equal, minlength=len(one))
-        return np.asarray(found.astype(np.int64) - 1 - (self.code[other] == self.code[one]))
 
     def _by_noise(self, e: Index, f: Index) -> float:
         """Probability that two answers fall on one step of the scale, by the workers' own noise.

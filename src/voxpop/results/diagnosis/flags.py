@@ -137,12 +137,12 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     require(0 < error_rate <= 1, f"error_rate must be above 0 and at most 1, got {error_rate}")
     if not np.array_equal(answers.worker_ids, result.worker_ids):
         raise DataError("the result is not of these answers: its workers differ")
-    crowd = PeerMedians.of(answers)
+    crowd = PeerMedians(answers)
     tests = _TESTS * answers.n_workers * answers.dimension
     needed = max(4, int(np.ceil(np.log2(_TESTS * answers.n_workers / error_rate))))
     evidence = _Evidence(crowd, result, tests, error_rate)
     flags: list[Flag] = []
-    for test, flag in (
+    for test, describe in (
         (slope_test, evidence.of_slope),
         (bias_test, evidence.of_bias),
         (noise_test, evidence.of_noise),
@@ -151,7 +151,7 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
         p = np.stack([each.p for each in tested])
         for u in np.flatnonzero(p.min(axis=0) * tests <= error_rate):
             j = int(p[:, u].argmin())
-            flags.append(flag(int(u), j, tested[j]))
+            flags.append(evidence.flag(int(u), j, tested[j], *describe(int(u), j, tested[j])))
     for pair in find_copies(answers, error_rate / _TESTS):
         flags += evidence.of_copies(pair)
     return Diagnosis(
@@ -170,10 +170,10 @@ class _Evidence:
     def __init__(self, crowd: PeerMedians, result: Result, tests: int, error_rate: float) -> None:
         self._crowd, self._result = crowd, result
         self._tests, self._error_rate = tests, error_rate
-        self._ends = np.append(0, np.cumsum(crowd.count))
         self._ids = result.worker_ids.tolist()
 
-    def _flag(self, u: int, j: int, kind: str, evidence: str, test: WorkerTest) -> Flag:
+    def flag(self, u: int, j: int, test: WorkerTest, kind: str, evidence: str) -> Flag:
+        """Flag a worker for what a test found in one coordinate."""
         names = self._crowd.answers.value_names
         return Flag(
             worker=self._ids[u],
@@ -186,10 +186,13 @@ class _Evidence:
 
     def _answers(self, u: int, j: int) -> tuple[Floats, Floats]:
         """A worker's answers, and the medians of the others'."""
-        rows = slice(self._ends[u], self._ends[u + 1])
+        rows = self._rows(u)
         return self._crowd.value[rows, j], self._crowd.other[rows, j]
 
-    def of_slope(self, u: int, j: int, test: WorkerTest) -> Flag:
+    def _rows(self, u: int) -> slice:
+        return slice(*np.searchsorted(self._crowd.worker, [u, u + 1]))
+
+    def of_slope(self, u: int, j: int, _: WorkerTest) -> tuple[str, str]:
         """A straight-liner where one value is given too often, else unrelated."""
         own, medians = self._answers(u, j)
         values, counts = np.unique(own, return_counts=True)
@@ -198,57 +201,51 @@ class _Evidence:
         share = float(np.mean([(found == value).mean() for found in others]))
         # Most answers are one value, and more than would be if the worker answered like the others.
         if 2 * times > n and bdtrc(times - 1, n, share) * self._tests <= self._error_rate:
-            there = [found for found, mine in zip(others, own, strict=True) if mine == value]
-            where = np.concatenate(there)
-            kind = "constant" if times == n else "straight-liner"
+            where = np.concatenate([others[place] for place in np.flatnonzero(own == value)])
             count = f"all {n} tasks" if times == n else f"{times} of {n} tasks"
-            evidence = (
+            return "constant" if times == n else "straight-liner", (
                 f"answered {value:.6g} on {count}, where the others' answers ranged from "
                 f"{where.min():.6g} to {where.max():.6g} and {share:.0%} were {value:.6g}"
             )
-            return self._flag(u, j, kind, evidence, test)
         order = np.argsort(medians, kind="stable")
         low, high = order[: n // 2], order[n - n // 2 :]
-        evidence = (
+        return "unrelated", (
             f"answers do not follow the tasks: they average {own[high].mean():.3g} on the {n // 2} "
             f"tasks where the others answered highest and {own[low].mean():.3g} on the {n // 2} "
             f"where they answered lowest (medians of the others: {medians[high].mean():.3g} and "
             f"{medians[low].mean():.3g})"
         )
-        return self._flag(u, j, "unrelated", evidence, test)
 
     def _answers_of_others(self, u: int, j: int) -> list[Floats]:
         """The others' answers to each of the worker's tasks."""
         answers, found = self._crowd.answers, []
-        for e in self._crowd.edge[self._ends[u] : self._ends[u + 1]]:
+        for e in self._crowd.edge[self._rows(u)]:
             start, end = answers.task_ptr[answers.task[e] : answers.task[e] + 2]
             found.append(np.delete(answers.value[start:end, j], e - start))
         return found
 
-    def of_bias(self, u: int, j: int, test: WorkerTest) -> Flag:
+    def of_bias(self, u: int, j: int, test: WorkerTest) -> tuple[str, str]:
         """How far to one side, and how often."""
         shift = float(test.statistic[u])
         own, medians = self._answers(u, j)
         up = shift > test.median
         side = int((own > medians).sum() if up else (own < medians).sum())
-        evidence = (
+        return "bias", (
             f"answers lie {abs(shift):.3g} {'above' if shift > 0 else 'below'} the median of the "
             f"others' on average over {len(own)} tasks ({'higher' if up else 'lower'} on {side} of "
             f"them; the crowd's median is {test.median:+.2g})"
         )
-        return self._flag(u, j, "bias", evidence, test)
 
-    def of_noise(self, u: int, j: int, test: WorkerTest) -> Flag:
+    def of_noise(self, u: int, j: int, test: WorkerTest) -> tuple[str, str]:
         """How far away, relative to the crowd."""
         own, medians = self._answers(u, j)
         # The statistic is about the log of how many times as far off.
         times = np.exp(test.statistic[u] - test.median)
-        evidence = (
+        return "noise", (
             f"half of {len(own)} answers are more than {np.median(np.abs(own - medians)):.3g} away "
             f"from the median of the others', about {times:.2g} times as far as usual on the same "
             "tasks"
         )
-        return self._flag(u, j, "noise", evidence, test)
 
     def of_copies(self, pair: Pair) -> list[Flag]:
         """One flag for each of the two: the answers do not show who copied from whom."""

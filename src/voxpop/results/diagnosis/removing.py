@@ -13,6 +13,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import require, shorten
 from voxpop.results.result import Result
+from voxpop.results.tables import finite
 
 if TYPE_CHECKING:  # the caller brings the estimator
     from voxpop.estimators.base import Estimator
@@ -59,15 +60,14 @@ class EffectOfRemoving:
     @property
     def tasks(self) -> Any:
         """Data frame: task, and of every value the estimate before, after, and the change in sd."""
-        after = self.after
+        columns: dict[str, object] = {"task": self.task_ids}
         place = {identity: i for i, identity in enumerate(self.before.task_ids.tolist())}
         kept = [place[identity] for identity in self.task_ids.tolist()]
-        columns: dict[str, object] = {"task": self.task_ids}
-        for j, name in enumerate(after.value_names):
+        for j, name in enumerate(self.after.value_names):
             columns[f"{name}_before"] = self.before.estimate[kept, j]
-            columns[f"{name}_after"] = after.estimate[:, j]
+            columns[f"{name}_after"] = self.after.estimate[:, j]
             columns[f"{name}_change_in_sd"] = self.change_in_sd[:, j]
-        return frame(columns, after.frame_kind)
+        return frame(columns, self.after.frame_kind)
 
     def summary(self) -> str:
         """Say in a sentence what changes."""
@@ -82,12 +82,9 @@ class EffectOfRemoving:
 
     def to_dict(self) -> dict[str, Any]:
         """What changes as plain numbers; an infinite change (the sd was 0) is None."""
-        return {
-            "removed": self.removed.tolist(),
-            "typical_change_in_sd": self.typical if np.isfinite(self.typical) else None,
-            "largest_change_in_sd": self.largest if np.isfinite(self.largest) else None,
-            "left_without_answers": self.left_without_answers.tolist(),
-        }
+        numbers = {"typical_change_in_sd": self.typical, "largest_change_in_sd": self.largest}
+        left = self.left_without_answers.tolist()
+        return {"removed": self.removed.tolist(), **finite(numbers), "left_without_answers": left}
 
     def __repr__(self) -> str:
         return f"EffectOfRemoving({self.summary()})"

@@ -14,6 +14,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.sums import leave_one_out_medians, mean_by_task, sum_by_task
 
 # A tenth of an honest crowd may be clearly noisier or more biased than the rest. So the spread is
 # also fitted at this quantile of the workers on the side that is tested.
@@ -47,33 +48,22 @@ class WorkerTest:
     p: Floats
 
 
-@dataclass(frozen=True, eq=False)
 class PeerMedians:
     """The answers to tasks with at least two other answers, and the median of those others.
 
-    ``edge`` runs worker by worker. ``other`` is the median of the others' answers (edges,
-    dimension): a single wild answer does not make the rest look wrong.
+    ``edge`` runs worker by worker, ``value`` are the workers' own answers in that order, ``count``
+    is their number by worker. ``other`` is the median of the others' answers (edges, dimension): a
+    single wild answer does not make the rest look wrong.
     """
 
-    answers: Answers
-    edge: Index
-    worker: Index
-    other: Floats
-    count: Index
-
-    @classmethod
-    def of(cls, answers: Answers) -> PeerMedians:
-        """Put beside every answer the median of the others' to the same task."""
-        edge = answers.by_worker[answers.task_degree[answers.task[answers.by_worker]] >= 3]
-        worker = answers.worker[edge].astype(np.int64)
-        other = np.stack([_median_of_others(answers, y)[edge] for y in answers.value.T], axis=1)
-        count = np.bincount(worker, minlength=answers.n_workers)
-        return cls(answers, edge, worker, other, count)
-
-    @property
-    def value(self) -> Floats:
-        """The workers' own answers, in the order of ``edge``."""
-        return np.asarray(self.answers.value[self.edge])
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        by_worker = answers.by_worker
+        self.edge = by_worker[answers.task_degree[answers.task[by_worker]] >= 3]
+        self.worker = answers.worker[self.edge]
+        self.value = answers.value[self.edge]
+        self.other = leave_one_out_medians(answers)[self.edge]
+        self.count = np.bincount(self.worker, minlength=answers.n_workers)
 
     def sum(self, x: Floats) -> Floats:
         """Add up by worker."""
@@ -104,31 +94,15 @@ class PeerMedians:
         return np.asarray(np.maximum(scatter * n / (n - 1), self.sum(by_chance)))
 
 
-def _median_of_others(answers: Answers, value: Floats) -> Floats:
-    order = np.lexsort((value, answers.task))
-    first = answers.task_ptr[:-1][answers.task]
-    rank = np.arange(answers.n_edges) - first
-    left = answers.task_degree[answers.task] - 1
-    ordered, last = value[order], answers.n_edges - 1
-    # The place of the median among the others moves up by one past the answer that is left out.
-    places = [half + (half >= rank) for half in ((left - 1) // 2, left // 2)]
-    low, high = (ordered[np.minimum(first + place, last)] for place in places)
-    found = np.empty(answers.n_edges)
-    found[order] = low + (high - low) / 2
-    return found
-
-
 def _mean_of_others(answers: Answers, x: Floats) -> Floats:
-    total = np.bincount(answers.task, x, minlength=answers.n_tasks)[answers.task]
+    total = sum_by_task(answers, x)[answers.task]
     return np.asarray((total - x) / np.maximum(answers.task_degree[answers.task] - 1, 1))
 
 
 def _variance_in_task(answers: Answers, x: Floats) -> Floats:
     """Variance of one answer drawn from those of the edge's task: what chance would change."""
-    n = answers.task_degree
-    mean = np.bincount(answers.task, x, minlength=answers.n_tasks) / n
-    square = (x - mean[answers.task]) ** 2
-    return np.asarray((np.bincount(answers.task, square, minlength=len(n)) / n)[answers.task])
+    off = x - mean_by_task(answers, x)[answers.task]
+    return mean_by_task(answers, off**2)[answers.task]
 
 
 def slope_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
@@ -285,20 +259,9 @@ def _spread(away: Floats, se: Floats, share: float = 0.5) -> float:
     """
     if len(away) == 0:
         return 0.0
-    square, error = away**2, se**2
-    target = float(ndtri((1 + share) / 2)) ** 2
-
-    def too_small(spread: float) -> bool:
-        scaled = square / np.maximum(error + spread, 1e-300)
-        return bool(np.quantile(scaled, share, method="lower") > target)
-
-    low, high = 0.0, float(square.max()) / target
-    if not too_small(low):
-        return 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if too_small(middle) else (low, middle)
-    return float(np.sqrt(high))
+    # Each worker is within the Gaussian's quantile from this spread on.
+    needed = away**2 / float(ndtri((1 + share) / 2)) ** 2 - se**2
+    return float(np.sqrt(max(np.quantile(needed, share, method="lower"), 0.0)))
 
 
 def _tail(
