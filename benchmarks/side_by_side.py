@@ -142,7 +142,13 @@ def measure(name: str, folder: Path, first: Path, shortest: float) -> None:
 def measure_in(python: str, *given: object, cwd: Path) -> dict[str, Any]:
     """Measure in a new process of an interpreter; isolated, so that its own package is imported."""
     # From another folder; not resolved, as an environment's interpreter is a link.
-    command = [str(Path(python).absolute()), "-I", str(Path(__file__).resolve()), "--measure", *map(str, given)]
+    command = [
+        str(Path(python).absolute()),
+        "-I",
+        str(Path(__file__).resolve()),
+        "--measure",
+        *map(str, given),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
