@@ -146,7 +146,7 @@ template <int D>
     const Enumeration& e, int64_t right_workers, int64_t K, EnumerationArrays& s) {
     const int64_t d = D ? D : e.dimension, n_left = e.left.n_configurations;
     for (int64_t j = 0; j < d; ++j) {
-        s.left_mean[j] = e.has_prior ? s.prior_mean[j] : all(0.0);
+        s.left_mean[j] = e.prior_precision > 0.0 ? s.prior_mean[j] : all(0.0);
         s.right_mean[j] = all(0.0);
     }
     s.left_log[0] = s.right_log[0] = all(0.0);

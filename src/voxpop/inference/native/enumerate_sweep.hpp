@@ -1,7 +1,7 @@
-// One sweep of joint enumeration, and posteriors, over blocks of tasks.
+// One sweep of joint enumeration over blocks of tasks.
 #pragma once
 
-#include "enumerate_posterior.hpp"
+#include "enumerate_logs.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 
@@ -16,7 +16,7 @@ static void enumerate_block(
     vec* right_out = s.out + e.left.n_workers * K;
     auto grow = [&] {
         gather(e.value, m.degree * d, block, (double*)s.value);
-        if (e.has_prior) gather(e.prior_mean, d, block, (double*)s.prior_mean);
+        if (e.prior_precision > 0.0) gather(e.prior_mean, d, block, (double*)s.prior_mean);
         grow_halves<D>(e, e.right.n_workers - 1, K, s);
     };
     listen<LEVELS>(m, K, block, s.old, s.incoming);
@@ -102,46 +102,6 @@ static double enumerate(
     return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS> {
         return enumerate_blocks<D, LEVELS>(e, m, first_block, last_block, new_sums, workspace);
     });
-}
-
-// Write down what is known of one task in one coordinate.
-static void tell(
-    const Truths& t, const Mixture& mixture, int64_t row, int64_t j, double estimate,
-    double variance) {
-    const int64_t q = t.n_probabilities, at = row * mixture.dimension + j;
-    t.estimate[at] = estimate, t.variance[at] = variance;
-    for (int64_t first = 0; first < q; first += lanes) {
-        // Lanes past the last probability repeat it.
-        vec p, standard;
-        for (int i = 0; i < lanes; ++i) {
-            const int64_t from = first + i < q ? first + i : q - 1;
-            p[i] = t.probabilities[from], standard[i] = t.standard[from];
-        }
-        const vec found = mixture_quantile(mixture, j, p, standard);
-        for (int i = 0; i < lanes && first + i < q; ++i) t.quantile[at * q + first + i] = found[i];
-    }
-}
-
-static void enumerate_posterior_of(
-    const Enumeration& e, const Truths& t, const Block& block, Workspace& workspace) {
-    const Messages& m = t.heard;
-    const int64_t K = m.n_levels, d = e.dimension;
-    EnumerationArrays a = carve(e, m, workspace);
-    PosteriorArrays s = carve_posterior(e, workspace);
-    gather(e.value, m.degree * d, block, (double*)a.value);
-    gather(e.prior_mean, d, block, (double*)a.prior_mean);
-    listen<0>(m, K, block, a.old, a.message);
-    for (int64_t j = 0; j < m.degree * K; ++j) a.message[j] = a.message[j] * all(log2_e);
-    grow_halves<0>(e, e.right.n_workers, K, a);
-    believe(e, K, a, s);
-    const Means means(e, K, a);
-    take_moments(e, means, s);
-    for (int lane = 0; lane < block.n_rows; ++lane) {
-        const Mixture mixture =
-            t.n_probabilities ? mixture_of(e, means, s, lane) : Mixture{0, d};
-        for (int64_t j = 0; j < d; ++j)
-            tell(t, mixture, block.row[lane], j, s.estimate[j][lane], s.variance[j][lane]);
-    }
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -9,15 +9,17 @@ namespace voxpop {
 
 class Tables {
 public:
+    const std::vector<double> levels;
+    const int64_t degree, dimension;
+    const double prior_precision;
+
     Tables(const std::vector<double>& levels, int64_t degree, int64_t dimension,
            double prior_precision);
     Tables(const Tables&) = delete;
 
     // The tables without any values.
     Enumeration enumeration() const;
-    int64_t n_levels() const { return n_levels_; }
-    int64_t degree() const { return degree_; }
-    int64_t dimension() const { return dimension_; }
+    int64_t n_levels() const { return (int64_t)levels.size(); }
     int64_t n_configurations() const { return left_.n_configurations * right_.n_configurations; }
 
 private:
@@ -28,11 +30,8 @@ private:
         std::vector<double> precision_before;        // W without the last worker
     };
     static Side grow(const std::vector<double>& levels, int64_t n_workers, double start);
-    static Half half(const Side& side);
     std::vector<int64_t> number_rows();
 
-    int64_t n_levels_, degree_, dimension_;
-    bool has_prior_;
     Side left_, right_;
     std::vector<int32_t> row_;
     std::vector<double> pair_, join_, meet_;
