@@ -21,12 +21,8 @@ static void enumerate_block(
     };
     listen<LEVELS>(m, K, block, s.old, s.incoming);
     for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
-    with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
-        grow_joint<n.value>(e.left, K, s.message, s.left_joint);
-    });
-    with_workers(e.right.n_workers, [&](auto n) VOXPOP_INLINE {
-        grow_joint<n.value>(e.right, K, right_message, s.right_joint);
-    });
+    grow_joint(e.left, K, s.message, s.left_joint);
+    grow_joint(e.right, K, right_message, s.right_joint);
     if (use == Factor::read) {
         contract<D, LEVELS, Factor::read>(e, K, s, factor);
     } else {
@@ -36,13 +32,8 @@ static void enumerate_block(
         else
             contract<D, LEVELS, Factor::recompute>(e, K, s, factor);
     }
-    with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
-        leave_one_out<n.value>(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
-    });
-    with_workers(e.right.n_workers, [&](auto n) VOXPOP_INLINE {
-        leave_one_out<n.value>(
-            e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
-    });
+    leave_one_out(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
+    leave_one_out(e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
     vec smallest = s.out[0];
     for (int64_t j = 1; j < n_messages; ++j) smallest = min(smallest, s.out[j]);
     for (int64_t j = 0; j < n_messages; ++j) s.out[j] = log(s.out[j]);
