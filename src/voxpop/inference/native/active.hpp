@@ -299,8 +299,10 @@ inline void add_pairs(
         }
 }
 
-// Add 2^exponent times a factor to 2^top times a sum.
+// Add 2^exponent times a factor to 2^top times a sum, or if nobody is FREE let it be the sum.
+template <bool FREE>
 inline void add_in_logs(vec exponent, vec factor, vec& top, vec& sum) {
+    if constexpr (!FREE) return (void)(top = exponent, sum = factor);
     const vec higher = max(exponent, top);
     sum = sum * exp2(top - higher) + factor * exp2(exponent - higher);
     top = higher;
@@ -323,17 +325,10 @@ inline void expand(
             // The own message is not part of what is said.
             const int64_t stays = u * K + (FREE && at_second(number, u, n_free));
             const vec others = log_weight - s.said[stays];
-            if constexpr (FREE)
-                add_in_logs(others, s.total[u * K], s.top[stays], s.out[stays]);
-            else
-                s.top[stays] = others, s.out[stays] = s.total[u * K];
+            add_in_logs<FREE>(others, s.total[u * K], s.top[stays], s.out[stays]);
             for (int64_t f = FREE ? first_change(number, u, n_free, K) : 1; f < K; ++f) {
                 const int64_t j = u * K + f;
-                const vec exponent = others + s.change[j];
-                if constexpr (FREE)
-                    add_in_logs(exponent, s.total[j], s.top[j], s.out[j]);
-                else
-                    s.top[j] = exponent, s.out[j] = s.total[j];
+                add_in_logs<FREE>(others + s.change[j], s.total[j], s.top[j], s.out[j]);
             }
         }
     }

@@ -48,45 +48,37 @@ static void for_settled(
     queue.answer(1, answer);
 }
 
-template <int D, int LEVELS>
-static double active_blocks(
-    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
-    int64_t* new_sums, Workspace& workspace) {
-    const int64_t K = LEVELS ? LEVELS : m.n_levels;
-    ActiveArrays s = carve_active(e, m, workspace);
-    Change change;
-    auto settled = [&](Block& block, int64_t n_free, LaneQueue& queue) {
-        if (n_free == 0) {
-            expand<D, LEVELS, false>(e, m.degree, K, 0, s);
-        } else {
-            expand<D, LEVELS, true>(e, m.degree, K, n_free, s);
-            for (int lane = 0; lane < lanes; ++lane) {
-                reorder(s.out, K, m.degree, lane, queue.order(lane), true, s.top);
-                reorder(s.incoming, K, m.degree, lane, queue.order(lane), true, s.top);
-            }
-        }
-        const vec is_contradicted = contradicts<LEVELS>(m.degree, K, s);
-        for (int lane = 0; lane < block.n_rows; ++lane)
-            if (block.wanted[lane] && is_contradicted[lane] > 0.5) {
-                queue.add(-1, block.row[lane]);
-                block.drop(lane);
-            }
-        speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
-    };
-    auto dense = [&](const Block& block) {
-        EnumerationArrays a = carve(e, m, workspace);
-        enumerate_block<D, LEVELS>(e, m, block, Factor::recompute, nullptr, a, workspace);
-        speak<LEVELS>(m, K, block, a.old, a.out, new_sums, change, a.scratch);
-    };
-    for_settled<D, LEVELS>(e, m, first_block, last_block, s, workspace, settled, dense);
-    return change.largest;
-}
-
 static double active(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
-    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS> {
-        return active_blocks<D, LEVELS>(e, m, first_block, last_block, new_sums, workspace);
+    ActiveArrays s = carve_active(e, m, workspace);
+    Change change;
+    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS>() {
+        const int64_t K = LEVELS ? LEVELS : m.n_levels;
+        auto settled = [&](Block& block, int64_t n_free, LaneQueue& queue) {
+            if (n_free == 0)
+                expand<D, LEVELS, false>(e, m.degree, K, 0, s);
+            else
+                expand<D, LEVELS, true>(e, m.degree, K, n_free, s);
+            for (int lane = 0; lane < lanes && n_free > 0; ++lane) {
+                reorder(s.out, K, m.degree, lane, queue.order(lane), true, s.top);
+                reorder(s.incoming, K, m.degree, lane, queue.order(lane), true, s.top);
+            }
+            const vec is_contradicted = contradicts<LEVELS>(m.degree, K, s);
+            for (int lane = 0; lane < block.n_rows; ++lane)
+                if (block.wanted[lane] && is_contradicted[lane] > 0.5) {
+                    queue.add(-1, block.row[lane]);
+                    block.drop(lane);
+                }
+            speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
+        };
+        auto dense = [&](const Block& block) {
+            EnumerationArrays a = carve(e, m, workspace);
+            enumerate_block<D, LEVELS>(e, m, block, Factor::recompute, nullptr, a, workspace);
+            speak<LEVELS>(m, K, block, a.old, a.out, new_sums, change, a.scratch);
+        };
+        for_settled<D, LEVELS>(e, m, first_block, last_block, s, workspace, settled, dense);
+        return change.largest;
     });
 }
 
@@ -97,7 +89,7 @@ static double guess(
     ActiveArrays s = carve_active(e, m, workspace);
     Change change;
     change.raise(1.0, m.n_levels);
-    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS> {
+    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS>() {
         const int64_t K = LEVELS ? LEVELS : m.n_levels;
         for (int64_t number = first_block; number < last_block; ++number) {
             const Block block(number, m.n_tasks);

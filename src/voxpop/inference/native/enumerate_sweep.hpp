@@ -45,53 +45,45 @@ static void enumerate_block(
     }
 }
 
-// One sweep over some blocks of tasks.
-template <int D, int LEVELS>
-static double enumerate_blocks(
-    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
-    int64_t* new_sums, Workspace& workspace) {
-    const int64_t K = LEVELS ? LEVELS : m.n_levels;
-    const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
-    EnumerationArrays s = carve(e, m, workspace);
-    Change change;
-    for (int64_t number = first_block; number < last_block; ++number) {
-        const Block block(number, m.n_tasks);
-        vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
-        const int64_t later = number + 2;
-        fetch(m.worker, m.degree, later, m.n_tasks);
-        fetch(m.message, m.degree * K, later, m.n_tasks);
-        if (e.factor_use != Factor::read) fetch(e.value, m.degree * e.dimension, later, m.n_tasks);
-        enumerate_block<D, LEVELS>(e, m, block, e.factor_use, factor, s, workspace);
-        speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
-    }
-    return change.largest;
-}
-
 // Run work<D, LEVELS>(): the common numbers of dimensions and levels are known to the compiler, so
 // that loops unroll; 0 stands for any other.
-template <int D, class Work>
-static double unrolled_levels(int64_t n_levels, Work work) {
-    switch (n_levels) {
-        case 2: return work.template operator()<D, 2>();
-        case 3: return work.template operator()<D, 3>();
-        default: return work.template operator()<D, 0>();
-    }
-}
-
 template <class Work>
 static double unrolled(int64_t dimension, int64_t n_levels, Work work) {
+    auto in_dimension = [&]<int D>() {
+        switch (n_levels) {
+            case 2: return work.template operator()<D, 2>();
+            case 3: return work.template operator()<D, 3>();
+            default: return work.template operator()<D, 0>();
+        }
+    };
     switch (dimension) {
-        case 1: return unrolled_levels<1>(n_levels, work);
-        case 2: return unrolled_levels<2>(n_levels, work);
-        default: return unrolled_levels<0>(n_levels, work);
+        case 1: return in_dimension.template operator()<1>();
+        case 2: return in_dimension.template operator()<2>();
+        default: return in_dimension.template operator()<0>();
     }
 }
 
+// One sweep over some blocks of tasks.
 static double enumerate(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
-    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS> {
-        return enumerate_blocks<D, LEVELS>(e, m, first_block, last_block, new_sums, workspace);
+    const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
+    EnumerationArrays s = carve(e, m, workspace);
+    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS>() {
+        const int64_t K = LEVELS ? LEVELS : m.n_levels;
+        Change change;
+        for (int64_t number = first_block; number < last_block; ++number) {
+            const Block block(number, m.n_tasks);
+            vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
+            const int64_t later = number + 2;
+            fetch(m.worker, m.degree, later, m.n_tasks);
+            fetch(m.message, m.degree * K, later, m.n_tasks);
+            if (e.factor_use != Factor::read)
+                fetch(e.value, m.degree * e.dimension, later, m.n_tasks);
+            enumerate_block<D, LEVELS>(e, m, block, e.factor_use, factor, s, workspace);
+            speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
+        }
+        return change.largest;
     });
 }
 
