@@ -59,7 +59,8 @@ inline ActiveArrays carve_active(const Enumeration& e, const Messages& m, Worksp
 
 // Take up the tasks of a block: the messages of their workers, and their values.
 template <int LEVELS>
-inline void open_block(const Enumeration& e, const Messages& m, const Block& block, ActiveArrays& s) {
+inline void open_block(
+    const Enumeration& e, const Messages& m, const Block& block, ActiveArrays& s) {
     listen<LEVELS>(m, LEVELS ? LEVELS : m.n_levels, block, s.old, s.incoming);
     gather(e.value, m.degree * e.dimension, block, (double*)s.value);
     if (e.prior_precision > 0.0)

@@ -16,7 +16,7 @@ struct Block {
     bool all_wanted = true;
 
     Block(int64_t number, int64_t n_tasks) {
-        int64_t first = number * lanes;
+        const int64_t first = number * lanes;
         n_rows = (int)(n_tasks - first < lanes ? n_tasks - first : lanes);
         for (int lane = 0; lane < lanes; ++lane) {
             row[lane] = first + (lane < n_rows ? lane : n_rows - 1);

@@ -136,8 +136,8 @@ struct Machine {
 };
 
 // Tasks whose levels are summed over: the tables of their degree, their values and priors, and room
-// for their factors, if these are to be kept between sweeps; `accuracy` and `most_free` are for sums
-// over those configurations that can matter.
+// for their factors, if these are to be kept between sweeps; `accuracy` and `most_free` are for
+// sums over those configurations that can matter.
 class Tasks {
 public:
     Tasks(const Tables& tables, In<3> value, In<2> prior_mean, Machine machine,

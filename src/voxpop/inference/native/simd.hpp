@@ -28,8 +28,8 @@ inline vec to_double(ivec a) { return __builtin_convertvector(a, vec); }
 // Vector that starts at any number.
 inline vec load(const double* from) { return *(const loose*)from; }
 
-// where_above is x where a > b, else y, and keep_above x or 0; largest and sum are of the lanes, in a
-// fixed order.
+// where_above is x where a > b, else y, and keep_above x or 0; largest and sum are of the lanes, in
+// a fixed order.
 #if VOXPOP_LANES == 8
 
 inline vec fma(vec a, vec b, vec c) { return _mm512_fmadd_pd(a, b, c); }

@@ -144,7 +144,8 @@ struct Variant {
     Work<const Enumeration&, const Truths&> enumerate_posterior, active_posterior;
     Sweep<const IntegralLaw&, const IntegralRows&, const Messages&, const IntegralFound&> integrate;
     Work<const IntegralLaw&, const IntegralRows&, const Truths&, double*> integrate_posterior;
-    Work<const IntegralLaw&, const IntegralRows&, const Messages&, const LeftOut&> integrate_predict;
+    Work<const IntegralLaw&, const IntegralRows&, const Messages&, const LeftOut&>
+        integrate_predict;
     Work<const Centring&> centre;
     Elementary exp, exp2, log;
 };

@@ -14,14 +14,14 @@ static const double largest_offset = 100.0;
 Tables::Side Tables::grow(const std::vector<double>& levels, int64_t n_workers, double start) {
     const int64_t K = (int64_t)levels.size();
     const int64_t widest = std::max_element(levels.begin(), levels.end()) - levels.begin();
-    Side side{n_workers, 1, 0, 1, {}, {}, {start}, {0.0}, {}};
+    Side side{{n_workers, 1, 0, 1, nullptr, nullptr}, {}, {}, {start}, {0.0}, {}};
     for (int64_t u = 0; u < n_workers; ++u) {
         std::vector<double> precision, log_product;
         for (int64_t p = 0; p < side.n_configurations; ++p)
             for (double level : levels) {
                 double before = side.precision[p], own = 1.0 / level, after = before + own;
-                side.gain.push_back(own / after);
-                side.cost.push_back(-half_log2_e * before * (own / after));
+                side.gains.push_back(own / after);
+                side.costs.push_back(-half_log2_e * before * (own / after));
                 precision.push_back(after);
                 log_product.push_back(side.log_product[p] + std::log(level));
             }
@@ -32,6 +32,7 @@ Tables::Side Tables::grow(const std::vector<double>& levels, int64_t n_workers, 
         side.tree_size += side.n_configurations;
         side.widest = side.widest * K + widest;
     }
+    side.gain = side.gains.data(), side.cost = side.costs.data();
     return side;
 }
 
@@ -94,11 +95,7 @@ Tables::Tables(
 }
 
 Enumeration Tables::enumeration() const {
-    auto half = [](const Side& side) {
-        return Half{side.n_workers, side.n_configurations, side.widest, side.tree_size,
-                    side.gain.data(), side.cost.data()};
-    };
-    return Enumeration{.dimension = dimension, .left = half(left_), .right = half(right_),
+    return Enumeration{.dimension = dimension, .left = left_, .right = right_,
                        .row = row_.data(), .pair = pair_.data(), .join = join_.data(),
                        .meet = meet_.data(), .levels = levels.data(),
                        .prior_precision = prior_precision};

@@ -23,9 +23,8 @@ public:
     int64_t n_configurations() const { return left_.n_configurations * right_.n_configurations; }
 
 private:
-    struct Side {
-        int64_t n_workers, n_configurations, widest, tree_size;
-        std::vector<double> gain, cost;
+    struct Side : Half {
+        std::vector<double> gains, costs;
         std::vector<double> precision, log_product;  // W, and Σ log s, per configuration
         std::vector<double> precision_before;        // W without the last worker
     };
