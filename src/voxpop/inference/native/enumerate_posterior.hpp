@@ -35,10 +35,10 @@ static void tell(
     Components components) {
     for (int64_t j = 0; j < d; ++j) {
         vec mean = all(0.0), variance = all(0.0);
-        components([&](vec share, vec, auto centre) VOXPOP_INLINE {
+        components([&](const vec& share, const vec&, auto centre) VOXPOP_INLINE {
             mean = fma(share, centre(j), mean);
         });
-        components([&](vec share, vec own, auto centre) VOXPOP_INLINE {
+        components([&](const vec& share, const vec& own, auto centre) VOXPOP_INLINE {
             const vec away = centre(j) - mean;
             variance = fma(share, fma(away, away, own), variance);
         });
@@ -57,7 +57,7 @@ static void tell(
         // The components that matter, with weights that sum to 1.
         Mixture mixture{0, d, weight, sd, mean};
         double total = 0.0;
-        components([&](vec share, vec variance, auto centre) VOXPOP_INLINE {
+        components([&](const vec& share, const vec& variance, auto centre) VOXPOP_INLINE {
             if (!(share[lane] > least)) return;
             const int64_t i = mixture.n++;
             weight[i] = share[lane], total += share[lane];
