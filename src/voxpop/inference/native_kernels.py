@@ -42,11 +42,7 @@ class Enumeration:
     def __init__(
         self, value: Floats, prior_mean: Floats, model: Model, room: int, machine: _native.Machine
     ) -> None:
-        tables = _tables(
-            tuple(model.support), value.shape[1], value.shape[2], model.prior_precision
-        )
-        self._tasks = _native.Tasks(tables, _ready(value), _ready(prior_mean))
-        self._machine, self._dimension = machine, value.shape[2]
+        tables = _tables(tuple(model.support), *value.shape[1:], model.prior_precision)
         # Whole blocks of tasks are kept, one task per lane.
         lanes, n_configurations = machine.lanes, tables.n_configurations
         needed = -(-len(value) // lanes) * lanes * n_configurations
@@ -54,21 +50,18 @@ class Enumeration:
         # the task has little else to do; see benchmarks/sweep.py.
         pays = lanes < 8 or needed <= _IN_CACHE or n_configurations >= _MOSTLY_FACTOR
         self.kept = needed if pays and needed <= room else 0
-        self._factor: Floats | None = None
+        factor = _aligned(self.kept) if self.kept else None
+        self._tasks = _native.Tasks(tables, value, prior_mean, machine, factor)
+        self._dimension = value.shape[2]
 
     def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
-        first = self.kept > 0 and self._factor is None
-        if first:
-            self._factor = _aligned(self.kept)
-        return self._tasks.enumerate(
-            _state(state), *edges, new_sums, self._factor, first, self._machine
-        )
+        return self._tasks.enumerate(state, edges, new_sums)
 
     def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
         """Return the mixture over configurations."""
-        found, wanted = _room_for(len(edges.worker), self._dimension, probabilities)
-        self._tasks.enumerate_posterior(_state(state), *edges, wanted, self._machine)
+        found, wanted = _room_for(edges, self._dimension, probabilities)
+        self._tasks.posterior(False, state, edges, *wanted)
         return found
 
 
@@ -85,36 +78,30 @@ class PrunedEnumeration:
         accuracy: float,
         machine: _native.Machine,
     ) -> None:
-        self._given = value, prior_mean, model, accuracy
-        self._machine = machine
-        degree, dimension = value.shape[1:]
-        self._tasks = _native.PrunedTasks(
-            _tables(tuple(model.support), degree, dimension, model.prior_precision),
-            model.levels,
-            _ready(value),
-            _ready(prior_mean),
-            model.prior_precision,
-            accuracy,
-            most_free(len(model.support), degree),
+        self._given = value, prior_mean, model, accuracy, machine
+        tables = _tables(tuple(model.support), *value.shape[1:], model.prior_precision)
+        free = most_free(len(model.support), value.shape[1])
+        self._tasks = _native.Tasks(
+            tables, value, prior_mean, machine, accuracy=accuracy, most_free=free
         )
 
     def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
-        return self._tasks.prune(False, _state(state), *edges, new_sums, self._machine)
+        return self._tasks.prune(state, edges, new_sums)
 
     def guess(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
         """Do as ``sweep`` does, roughly and quickly."""
-        return self._tasks.prune(True, _state(state), *edges, new_sums, self._machine)
+        return self._tasks.guess(state, edges, new_sums)
 
     def some(self, rows: NDArray[np.intp]) -> PrunedEnumeration:
         """Return the kernel of some of the rows."""
-        value, prior_mean, model, accuracy = self._given
-        return PrunedEnumeration(value[rows], prior_mean[rows], model, accuracy, self._machine)
+        value, prior_mean, model, accuracy, machine = self._given
+        return PrunedEnumeration(value[rows], prior_mean[rows], model, accuracy, machine)
 
     def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
         """Return the mixture over those configurations."""
-        found, wanted = _room_for(len(edges.worker), self._given[0].shape[2], probabilities)
-        self._tasks.prune_posterior(_state(state), *edges, wanted, self._machine)
+        found, wanted = _room_for(edges, self._given[0].shape[2], probabilities)
+        self._tasks.posterior(True, state, edges, *wanted)
         return found
 
 
@@ -130,7 +117,7 @@ class NativeKernels:
         if degree > _FEW_ANSWERS:
             return NumpyKernels().centre(value, unit)
         away, origin = np.empty(value.shape), np.empty((n, dimension))
-        _native.centre(_ready(value), 1.0 / unit, away, origin, self._machine)
+        _native.centre(value, 1.0 / unit, away, origin, self._machine)
         return away, origin
 
     def enumeration(
@@ -159,18 +146,17 @@ class NativeKernels:
         if is_counted:
             n_classes, n_prior = len(law.grid.mixing), len(law.prior_variance)
             counts = np.empty(law.grid.mixing.size + n_classes + n_prior + 2)
-        change = _rows(law, rows).integrate(
-            _state(state), *edges, new_sums, evidence, counts, self._machine
-        )
+        given = law, rows, state, edges
+        change = _native.integrate(*given, new_sums, evidence, counts, self._machine)
         return change, evidence, counts
 
     def integrate_posterior(
         self, law: Law, rows: RowInputs, state: SweepState, edges: Edges, probabilities: Floats
     ) -> tuple[Posterior, Floats]:
         """Return the density on finer nodes."""
-        found, wanted = _room_for(len(edges.worker), 1, probabilities)
+        found, wanted = _room_for(edges, 1, probabilities)
         classes = np.empty(rows.log_class.shape)
-        _rows(law, rows).posterior(_state(state), *edges, wanted, classes, self._machine)
+        _native.integrate_posterior(law, rows, state, edges, *wanted, classes, self._machine)
         return found, classes
 
     def integrate_predict(
@@ -178,49 +164,18 @@ class NativeKernels:
     ) -> Predictions:
         """Predict each answer from the others."""
         out = np.empty((6, *rows.value.shape))
-        _rows(law, rows).predict(_state(state), *edges, out, self._machine)
+        _native.integrate_predict(law, rows, state, edges, out, self._machine)
         return Predictions(*out)
 
 
-def _ready(array: Floats) -> Floats:
-    """Return an array as the compiled kernels want it in memory."""
-    return np.ascontiguousarray(array, dtype=np.float64)
-
-
-def _state(state: SweepState) -> _native.SweepState:
-    return _native.SweepState(
-        state.sums, state.log_weights, state.quantum, state.floor, state.damping
-    )
-
-
-def _rows(law: Law, rows: RowInputs) -> _native.Rows:
-    bias = None
-    if rows.bias is not None:
-        b = rows.bias
-        belief = _ready(b.mean), _ready(b.precision)
-        bias = _native.Bias(*belief, b.edge_precision, b.edge_pull, b.damping)
-    return _native.Rows(
-        _ready(law.grid.variance),
-        _ready(law.grid.mixing),
-        _ready(law.prior_variance),
-        _ready(law.prior_weight),
-        law.accuracy,
-        _ready(rows.value),
-        _ready(rows.prior_mean),
-        _ready(rows.low),
-        _ready(rows.high),
-        _ready(rows.known),
-        _ready(rows.log_class),
-        bias,
-    )
-
-
-def _room_for(n: int, dimension: int, probabilities: Floats) -> tuple[Posterior, _native.Wanted]:
-    """Return arrays for a posterior, to be filled, and the same as the kernels want them."""
-    room = np.empty((n, dimension)), np.empty((n, dimension))
-    quantile = np.empty((n, dimension, len(probabilities)))
-    wanted = _native.Wanted(probabilities, ndtri(probabilities), *room, quantile)
-    return Posterior(*room, quantile), wanted
+def _room_for(
+    edges: Edges, dimension: int, probabilities: Floats
+) -> tuple[Posterior, tuple[Floats, Floats, Posterior]]:
+    """Return a posterior to be filled, and what the kernels want to know to do so."""
+    shape = len(edges.worker), dimension
+    quantile = np.empty((*shape, len(probabilities)))
+    room = Posterior(np.empty(shape), np.empty(shape), quantile)
+    return room, (probabilities, ndtri(probabilities), room)
 
 
 def _aligned(n: int) -> Floats:

@@ -33,33 +33,38 @@ struct ActiveArrays {
     vec *top, *scratch;
 };
 
-inline ActiveArrays carve(const Active& a, int64_t degree, int64_t K, Workspace& workspace) {
-    const int64_t d = a.dense.dimension, each = degree * K;
+inline ActiveArrays carve_active(const Enumeration& e, const Messages& m, Workspace& workspace) {
+    const int64_t degree = m.degree, K = m.n_levels, d = e.dimension, each = degree * K;
     const int64_t n = 2 * degree * d + d + 17 * each + 5 * degree + 1 + 2 * K;
-    double* memory = workspace.slot(5, lanes * n + 3 * K);
-    vec* next = (vec*)memory;
-    auto take = [&next](int64_t n) {
-        vec* taken = next;
-        next += n;
-        return taken;
-    };
+    vec* next = (vec*)workspace.slot(5, lanes * n + 3 * K);
+    auto take = [&next](int64_t n) { return (next += n) - n; };
     ActiveArrays s;
     s.value = take(degree * d), s.away = take(degree * d), s.prior_mean = take(d);
-    s.incoming = take(each), s.out = take(each), s.old = (ivec*)take(each), s.said = take(each);
-    s.rank = take(each), s.to_precision = take(each), s.to_log = take(each), s.delta = take(each);
-    s.after = take(each), s.per_after = take(each), s.share = take(each), s.step = take(each), s.cost = take(each);
-    s.change = take(each), s.weight = take(each), s.total = take(each), s.top = take(each);
-    s.doubt = take(degree), s.second = take(degree), s.precision = take(degree);
-    s.squared = take(degree), s.sum = take(degree), s.bound = take(1);
-    s.scratch = take(2 * K);
+    s.old = (ivec*)take(each), s.bound = take(1), s.scratch = take(2 * K);
+    vec** by_level[] = {&s.incoming, &s.out, &s.said, &s.rank, &s.to_precision, &s.to_log, &s.delta,
+                        &s.after, &s.per_after, &s.share, &s.step, &s.cost, &s.change, &s.weight,
+                        &s.total, &s.top};
+    for (vec** array : by_level) *array = take(each);
+    vec** by_worker[] = {&s.doubt, &s.second, &s.precision, &s.squared, &s.sum};
+    for (vec** array : by_worker) *array = take(degree);
     s.level.precision = (double*)next, s.level.log_level = s.level.precision + K;
     s.level.root = s.level.log_level + K;
     for (int64_t k = 0; k < K; ++k) {
-        s.level.precision[k] = 1.0 / a.levels[k];
-        s.level.log_level[k] = log2_e * __builtin_log(a.levels[k]);
-        s.level.root[k] = __builtin_pow(a.levels[k], 0.5 * (double)d);
+        s.level.precision[k] = 1.0 / e.levels[k];
+        s.level.log_level[k] = log2_e * __builtin_log(e.levels[k]);
+        s.level.root[k] = __builtin_pow(e.levels[k], 0.5 * (double)d);
     }
     return s;
+}
+
+// Take up the tasks of a block: the messages of their workers, and their values.
+template <int LEVELS>
+inline void open_block(
+    const Enumeration& e, const Messages& m, const Block& block, ActiveArrays& s) {
+    listen<LEVELS>(m, LEVELS ? LEVELS : m.n_levels, block, s.old, s.incoming);
+    gather(e.value, m.degree * e.dimension, block, (double*)s.value);
+    if (e.prior_precision > 0.0)
+        gather(e.prior_mean, e.dimension, block, (double*)s.prior_mean);
 }
 
 // x where a is level k, else y; levels are small whole numbers.
@@ -69,26 +74,26 @@ inline vec where_level(vec a, int64_t k, vec x, vec y) {
 
 // W, distances of answers from the weighted mean, their squares; returns Q.
 template <int D>
-inline vec fit(const Active& a, int64_t degree, ActiveArrays& s, vec& total) {
-    const int64_t d = D ? D : a.dense.dimension;
+inline vec fit(const Enumeration& e, int64_t degree, ActiveArrays& s, vec& total) {
+    const int64_t d = D ? D : e.dimension;
     vec squares = all(0.0);
-    total = all(a.prior_precision);
+    total = all(e.prior_precision);
     for (int64_t u = 0; u < degree; ++u) {
         total = total + s.precision[u];
         s.squared[u] = all(0.0);
     }
     const vec per_total = all(1.0) / total;
     for (int64_t j = 0; j < d; ++j) {
-        vec pull = a.prior_precision > 0.0 ? all(a.prior_precision) * s.prior_mean[j] : all(0.0);
+        vec pull = e.prior_precision > 0.0 ? all(e.prior_precision) * s.prior_mean[j] : all(0.0);
         for (int64_t u = 0; u < degree; ++u) pull = fma(s.precision[u], s.value[u * d + j], pull);
         const vec mean = pull * per_total;
         for (int64_t u = 0; u < degree; ++u) {
             const vec away = s.value[u * d + j] - mean;
             s.away[u * d + j] = away, s.squared[u] = fma(away, away, s.squared[u]);
         }
-        if (a.prior_precision > 0.0) {
+        if (e.prior_precision > 0.0) {
             const vec away = s.prior_mean[j] - mean;
-            squares = fma(away * away, all(a.prior_precision), squares);
+            squares = fma(away * away, all(e.prior_precision), squares);
         }
     }
     for (int64_t u = 0; u < degree; ++u) squares = fma(s.precision[u], s.squared[u], squares);
@@ -101,7 +106,7 @@ inline vec fit(const Active& a, int64_t degree, ActiveArrays& s, vec& total) {
 //
 // Returns the largest weight of what is left out if nobody is free.
 template <int D, int LEVELS>
-inline vec doubt_workers(const Active& a, int64_t degree, int64_t n_levels, ActiveArrays& s) {
+inline vec doubt_workers(const Enumeration& e, int64_t degree, int64_t n_levels, ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
     vec sum = all(0.0), total;
     for (int64_t u = 0; u < degree; ++u) {
@@ -127,7 +132,7 @@ inline vec doubt_workers(const Active& a, int64_t degree, int64_t n_levels, Acti
         s.doubt[u] = max(doubt, all(least_doubt));
         sum = sum + s.doubt[u];
     }
-    const vec squares = all(0.5) * fit<D>(a, degree, s, total);
+    const vec squares = all(0.5) * fit<D>(e, degree, s, total);
     const vec bound = all(0.5) * exp(min(squares, all(most_squares)));
     s.bound[0] = where_above(squares, all(most_squares), all(unbounded), bound);
     return where_above(squares, all(most_squares), all(unbounded), sum * sum * bound);
@@ -135,7 +140,7 @@ inline vec doubt_workers(const Active& a, int64_t degree, int64_t n_levels, Acti
 
 // How many workers of one task stay free, or -1; `order` gets all workers, those first.
 inline int64_t choose_free(
-    const Active& a, int64_t degree, const ActiveArrays& s, int lane, int64_t* order) {
+    const Enumeration& e, int64_t degree, const ActiveArrays& s, int lane, int64_t* order) {
     double bound = s.bound[0][lane], of_free = 0.0;
     if (bound == unbounded) return -1;
     for (int64_t u = 0; u < degree; ++u) order[u] = u;
@@ -146,8 +151,8 @@ inline int64_t choose_free(
             rest += s.doubt[order[u]][lane];
             if (s.doubt[order[u]][lane] > s.doubt[order[largest]][lane]) largest = u;
         }
-        if (rest * rest * bound <= a.accuracy) return f;
-        if (f == a.most_free || f == degree) return -1;
+        if (rest * rest * bound <= e.accuracy) return f;
+        if (f == e.most_free || f == degree) return -1;
         const int64_t chosen = order[largest];
         for (int64_t u = largest; u > f; --u) order[u] = order[u - 1];
         order[f] = chosen;
@@ -217,17 +222,17 @@ inline int64_t first_change(int64_t number, int64_t u, int64_t n_free, int64_t K
 // PAIRS of changes are added up.
 template <int D, int LEVELS, bool FREE, bool PAIRS>
 inline vec settle(
-    const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, int64_t number,
+    const Enumeration& e, int64_t degree, int64_t n_levels, int64_t n_free, int64_t number,
     ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
-    const double half_d = 0.5 * (double)(D ? D : a.dense.dimension);
+    const double half_d = 0.5 * (double)(D ? D : e.dimension);
     vec log_weight = all(0.0), total;
     for (int64_t u = 0; u < degree; ++u) {
         const int64_t j = u * K + (FREE && at_second(number, u, n_free));
         s.precision[u] = s.to_precision[j];
         log_weight = log_weight + s.said[j] - all(half_d) * s.to_log[j];
     }
-    const vec squares = fit<D>(a, degree, s, total);
+    const vec squares = fit<D>(e, degree, s, total);
     log_weight = log_weight - all(half_d) * log2(total) - all(0.5 * log2_e) * squares;
     const vec per_total = all(1.0) / total;
     for (int64_t u = 0; u < degree; ++u) {
@@ -295,8 +300,10 @@ inline void add_pairs(
         }
 }
 
-// Add 2^exponent times a factor to 2^top times a sum.
+// Add 2^exponent times a factor to 2^top times a sum, or if nobody is FREE let it be the sum.
+template <bool FREE>
 inline void add_in_logs(vec exponent, vec factor, vec& top, vec& sum) {
+    if constexpr (!FREE) return (void)(top = exponent, sum = factor);
     const vec higher = max(exponent, top);
     sum = sum * exp2(top - higher) + factor * exp2(exponent - higher);
     top = higher;
@@ -305,7 +312,7 @@ inline void add_in_logs(vec exponent, vec factor, vec& top, vec& sum) {
 // Write the log messages (natural, not normalised) of a block to `out`.
 template <int D, int LEVELS, bool FREE>
 inline void expand(
-    const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, ActiveArrays& s) {
+    const Enumeration& e, int64_t degree, int64_t n_levels, int64_t n_free, ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
     // Sums over configurations of the free workers: in `top` and `out`.
     if constexpr (FREE)
@@ -313,23 +320,16 @@ inline void expand(
             s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
     line_up<LEVELS>(degree, K, s);
     for (int64_t number = 0; number < (FREE ? 1 << n_free : 1); ++number) {
-        const vec log_weight = settle<D, LEVELS, FREE, true>(a, degree, K, n_free, number, s);
-        add_pairs<D, LEVELS, FREE>(degree, a.dense.dimension, K, n_free, number, s);
+        const vec log_weight = settle<D, LEVELS, FREE, true>(e, degree, K, n_free, number, s);
+        add_pairs<D, LEVELS, FREE>(degree, e.dimension, K, n_free, number, s);
         for (int64_t u = 0; u < degree; ++u) {
             // The own message is not part of what is said.
             const int64_t stays = u * K + (FREE && at_second(number, u, n_free));
             const vec others = log_weight - s.said[stays];
-            if constexpr (FREE)
-                add_in_logs(others, s.total[u * K], s.top[stays], s.out[stays]);
-            else
-                s.top[stays] = others, s.out[stays] = s.total[u * K];
+            add_in_logs<FREE>(others, s.total[u * K], s.top[stays], s.out[stays]);
             for (int64_t f = FREE ? first_change(number, u, n_free, K) : 1; f < K; ++f) {
                 const int64_t j = u * K + f;
-                const vec exponent = others + s.change[j];
-                if constexpr (FREE)
-                    add_in_logs(exponent, s.total[j], s.top[j], s.out[j]);
-                else
-                    s.top[j] = exponent, s.out[j] = s.total[j];
+                add_in_logs<FREE>(others + s.change[j], s.total[j], s.top[j], s.out[j]);
             }
         }
     }
@@ -361,17 +361,17 @@ inline vec contradicts(int64_t degree, int64_t n_levels, const ActiveArrays& s) 
 
 // M27: rough messages from the others' average and its variance.
 template <int D, int LEVELS>
-inline void guess(const Active& a, int64_t degree, int64_t n_levels, ActiveArrays& s) {
-    const int64_t d = D ? D : a.dense.dimension, K = LEVELS ? LEVELS : n_levels;
+inline void guess_block(const Enumeration& e, int64_t degree, int64_t n_levels, ActiveArrays& s) {
+    const int64_t d = D ? D : e.dimension, K = LEVELS ? LEVELS : n_levels;
     const vec one = all(1.0);
-    vec total = all(a.prior_precision), noise = total;
+    vec total = all(e.prior_precision), noise = total;
     for (int64_t u = 0; u < degree; ++u) {
         vec sum = all(0.0), precision = all(0.0), variance = all(0.0);
         for (int64_t k = 0; k < K; ++k) {
             const vec share = exp(s.incoming[u * K + k]);
             sum = sum + share;
             precision = fma(share, all(s.level.precision[k]), precision);
-            variance = fma(share, all(a.levels[k]), variance);
+            variance = fma(share, all(e.levels[k]), variance);
         }
         const vec per_sum = one / sum;
         s.precision[u] = precision * per_sum;
@@ -380,7 +380,7 @@ inline void guess(const Active& a, int64_t degree, int64_t n_levels, ActiveArray
     }
     vec* pull = s.top;
     for (int64_t j = 0; j < d; ++j) {
-        pull[j] = a.prior_precision > 0.0 ? all(a.prior_precision) * s.prior_mean[j] : all(0.0);
+        pull[j] = e.prior_precision > 0.0 ? all(e.prior_precision) * s.prior_mean[j] : all(0.0);
         for (int64_t u = 0; u < degree; ++u)
             pull[j] = fma(s.precision[u], s.value[u * d + j], pull[j]);
     }
@@ -395,7 +395,7 @@ inline void guess(const Active& a, int64_t degree, int64_t n_levels, ActiveArray
             squared = fma(away, away, squared);
         }
         for (int64_t k = 0; k < K; ++k) {
-            const vec variance = all(a.levels[k]) + spread;
+            const vec variance = all(e.levels[k]) + spread;
             s.out[u * K + k] = all(-0.5) * fma(log(variance), all((double)d), squared / variance);
         }
     }

@@ -1,7 +1,7 @@
 // What is known of the truths of tasks whose workers have mostly settled.
 #pragma once
 
-#include "active.hpp"
+#include "active_sweep.hpp"
 #include "enumerate_posterior.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
@@ -10,41 +10,34 @@ namespace voxpop::VOXPOP_VARIANT {
 struct Components {
     int64_t n;
     vec *share, *variance, *mean;
-    double *weight, *sd, *centre;  // of one task's mixture
 };
 
 // M6: the settled configurations, and those with one settled worker at another level.
-template <int D, int LEVELS, bool FREE>
 inline Components find_components(
-    const Active& a, int64_t degree, int64_t n_levels, int64_t n_free, ActiveArrays& s,
+    const Enumeration& e, const Messages& m, int64_t n_free, ActiveArrays& s,
     Workspace& workspace) {
-    const int64_t d = D ? D : a.dense.dimension, K = LEVELS ? LEVELS : n_levels;
-    Components c;
-    c.n = (1 + degree * (K - 1)) << n_free;
-    c.share = (vec*)workspace.slot(6, (lanes + 1) * c.n * (2 + d));
-    c.variance = c.share + c.n, c.mean = c.variance + c.n;
-    c.weight = (double*)(c.mean + c.n * d), c.sd = c.weight + c.n, c.centre = c.sd + c.n;
-    line_up<LEVELS>(degree, K, s);
-    int64_t at = 0;
-    for (int64_t number = 0; number < (FREE ? 1 << n_free : 1); ++number) {
-        const vec log_weight = settle<D, LEVELS, FREE, false>(a, degree, K, n_free, number, s);
-        vec total = all(a.prior_precision);
+    const int64_t d = e.dimension, K = m.n_levels, degree = m.degree;
+    const int64_t room = (1 + degree * (K - 1)) << n_free;
+    Components c{0, (vec*)workspace.slot(6, lanes * room * (2 + d)), nullptr, nullptr};
+    c.variance = c.share + room, c.mean = c.variance + room;
+    line_up<0>(degree, K, s);
+    for (int64_t number = 0; number < 1 << n_free; ++number) {
+        const vec log_weight = settle<0, 0, true, false>(e, degree, K, n_free, number, s);
+        vec total = all(e.prior_precision);
         for (int64_t u = 0; u < degree; ++u) total = total + s.precision[u];
-        c.share[at] = log_weight, c.variance[at] = all(1.0) / total;
-        const vec* mean = c.mean + at * d;
-        for (int64_t j = 0; j < d; ++j) c.mean[at * d + j] = s.value[j] - s.away[j];
-        ++at;
+        c.share[c.n] = log_weight, c.variance[c.n] = all(1.0) / total;
+        const vec* mean = c.mean + c.n * d;
+        for (int64_t j = 0; j < d; ++j) c.mean[c.n * d + j] = s.value[j] - s.away[j];
+        ++c.n;
         for (int64_t u = 0; u < degree; ++u)
-            for (int64_t of_u = FREE ? first_change(number, u, n_free, K) : 1; of_u < K;
-                 ++of_u, ++at) {
-                const int64_t f = u * K + of_u;
-                c.share[at] = log_weight + s.said[f] - s.said[u * K] + s.change[f];
-                c.variance[at] = s.per_after[f];
+            for (int64_t k = first_change(number, u, n_free, K); k < K; ++k, ++c.n) {
+                const int64_t f = u * K + k;
+                c.share[c.n] = log_weight + s.said[f] - s.said[u * K] + s.change[f];
+                c.variance[c.n] = s.per_after[f];
                 for (int64_t j = 0; j < d; ++j)
-                    c.mean[at * d + j] = fma(s.step[f], s.away[u * d + j], mean[j]);
+                    c.mean[c.n * d + j] = fma(s.step[f], s.away[u * d + j], mean[j]);
             }
     }
-    c.n = at;
     vec top = all(log_of_nothing), sum = all(0.0);
     for (int64_t i = 0; i < c.n; ++i) top = max(top, c.share[i]);
     for (int64_t i = 0; i < c.n; ++i) sum = sum + (c.share[i] = exp2(c.share[i] - top));
@@ -52,30 +45,20 @@ inline Components find_components(
     return c;
 }
 
-// M7, M8: mean and variance in one coordinate.
-inline void take_moments(const Components& c, int64_t d, int64_t j, vec& mean, vec& variance) {
-    mean = variance = all(0.0);
-    for (int64_t i = 0; i < c.n; ++i) mean = fma(c.share[i], c.mean[i * d + j], mean);
-    for (int64_t i = 0; i < c.n; ++i) {
-        const vec away = c.mean[i * d + j] - mean;
-        variance = fma(c.share[i], fma(away, away, c.variance[i]), variance);
-    }
-}
-
-// The components of one task's mixture that matter, with weights that sum to 1.
-inline Mixture mixture_of(const Components& c, int64_t d, int lane) {
-    int64_t n = 0;
-    double total = 0.0;
-    for (int64_t i = 0; i < c.n; ++i) {
-        const double share = c.share[i][lane];
-        if (!(share > dropped_mass / (double)c.n)) continue;
-        c.weight[n] = share, total += share;
-        c.sd[n] = __builtin_sqrt(c.variance[i][lane]);
-        for (int64_t j = 0; j < d; ++j) c.centre[n * d + j] = c.mean[i * d + j][lane];
-        ++n;
-    }
-    for (int64_t i = 0; i < n; ++i) c.weight[i] /= total;
-    return Mixture{n, d, c.weight, c.sd, c.centre};
+static void active_posterior(
+    const Enumeration& e, const Truths& t, int64_t first_block, int64_t last_block,
+    Workspace& workspace) {
+    const int64_t d = e.dimension;
+    ActiveArrays s = carve_active(e, t.heard, workspace);
+    auto settled = [&](const Block& block, int64_t n_free, LaneQueue&) {
+        const Components c = find_components(e, t.heard, n_free, s, workspace);
+        tell(t, block, d, c.n, workspace, [&](auto visit) {
+            for (int64_t i = 0; i < c.n; ++i)
+                visit(c.share[i], c.variance[i], [&](int64_t j) { return c.mean[i * d + j]; });
+        });
+    };
+    auto dense = [&](const Block& block) { enumerate_posterior_of(e, t, block, workspace); };
+    for_settled<0, 0>(e, t.heard, first_block, last_block, s, workspace, settled, dense);
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -1,8 +1,11 @@
-// Choice of the instruction set at run time, and the static partition over threads.
+// Choice of the instruction set at run time, the static partition over threads, their memory.
 #include "dispatch.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <new>
 #include <thread>
 
 namespace voxpop {
@@ -10,12 +13,10 @@ namespace voxpop {
 namespace plain {
 extern const Variant variant;
 }
-#if defined(VOXPOP_HAS_AVX2)
+#if defined(VOXPOP_X86)
 namespace avx2 {
 extern const Variant variant;
 }
-#endif
-#if defined(VOXPOP_HAS_AVX512)
 namespace avx512 {
 extern const Variant variant;
 }
@@ -24,12 +25,10 @@ extern const Variant variant;
 const std::vector<const Variant*>& variants() {
     static const std::vector<const Variant*> found = [] {
         std::vector<const Variant*> usable;
-#if defined(VOXPOP_HAS_AVX512)
+#if defined(VOXPOP_X86)
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma"))
             usable.push_back(&avx512::variant);
-#endif
-#if defined(VOXPOP_HAS_AVX2)
         if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
             usable.push_back(&avx2::variant);
 #endif
@@ -71,12 +70,23 @@ double sweep_on_threads(
     return *std::max_element(change.begin(), change.end());
 }
 
-void work_on_threads(int64_t n_blocks, double work, int n_threads, const RangeWork& run) {
-    sweep_on_threads(n_blocks, work, n_threads, 0, nullptr,
-                     [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
-                         run(first, last, workspace);
-                         return 0.0;
-                     });
+Workspace::~Workspace() {
+    for (double* memory : memory_) std::free(memory);
+}
+
+double* Workspace::slot(int number, size_t n_doubles) {
+    if (n_doubles <= size_[number]) return memory_[number];
+    size_t size = (n_doubles + 7) / 8 * 8;
+    void* larger = std::aligned_alloc(64, size * sizeof(double));
+    if (larger == nullptr) throw std::bad_alloc();
+    // Zeroed, so that lanes that nobody reads hold numbers.
+    std::memset(larger, 0, size * sizeof(double));
+    if (memory_[number] != nullptr)
+        std::memcpy(larger, memory_[number], size_[number] * sizeof(double));
+    std::free(memory_[number]);
+    memory_[number] = static_cast<double*>(larger);
+    size_[number] = size;
+    return memory_[number];
 }
 
 }  // namespace voxpop

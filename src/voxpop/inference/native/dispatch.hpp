@@ -20,8 +20,4 @@ double sweep_on_threads(
     int64_t n_blocks, double work, int n_threads, int64_t n_sums, int64_t* new_sums,
     const RangeSweep& sweep);
 
-// The same for work that adds nothing up.
-using RangeWork = std::function<void(int64_t first, int64_t last, Workspace& workspace)>;
-void work_on_threads(int64_t n_blocks, double work, int n_threads, const RangeWork& run);
-
 }  // namespace voxpop

@@ -17,9 +17,10 @@ constexpr double lowest_power = -1021.0;
 // Adding this to a number leaves its nearest multiple of 1/16 in the low bits.
 constexpr double to_steps = 0x1.8p48;
 
-// 2^n for n a multiple of 1/16, as it comes from adding `to_steps`: its whole part goes into the
-// exponent, the rest is one of 16 powers.
-inline vec whole_power(vec steps) {
+// 2^(n + r) for n a multiple of 1/16, as it comes from adding `to_steps`, and |r| <= 1/32, by a
+// minimax polynomial of error 7e-18. The whole part of n goes into the exponent, the rest is one of
+// 16 powers.
+inline vec power(vec steps, vec r) {
     // Powers 2^(j/16), less what shifting the low bits of the steps adds to them.
     alignas(64) static const int64_t table[16] = {
         0x3ff0000000000000, 0x3fefb5586cf9890f, 0x3fef72b83c7d517b, 0x3fef387a6e756238,
@@ -28,12 +29,7 @@ inline vec whole_power(vec steps) {
         0x3feee89f995ad3ad, 0x3fef199bdd85529c, 0x3fef5818dcfba487, 0x3fefa4afa2a490da};
     ivec root = (ivec)_mm512_permutex2var_epi64(
         _mm512_load_si512(table), (__m512i)steps, _mm512_load_si512(table + 8));
-    return (vec)(root + ((ivec)steps << 48));
-}
-
-// 2^(n + r) for such n, and |r| <= 1/32, by a minimax polynomial of error 7e-18.
-inline vec power(vec steps, vec r) {
-    const vec whole = whole_power(steps);
+    const vec whole = (vec)(root + ((ivec)steps << 48));
     vec p = all(0.00015403304542073237);
     p = fma(p, r, all(0.0013333818807803788));
     p = fma(p, r, all(0.009618129113142354));

@@ -20,10 +20,7 @@ namespace voxpop::VOXPOP_VARIANT {
 constexpr double unsafe = 1e-200;
 
 // Rows of the factor that are worked out together; three is the best measured for K = 3.
-#ifndef VOXPOP_ROWS
-#define VOXPOP_ROWS 3
-#endif
-constexpr int rows_at_once = VOXPOP_ROWS;
+constexpr int rows_at_once = 3;
 
 // Scratch arrays of one block; "tree" arrays hold K^t vectors for t = 0 .. number of workers.
 struct EnumerationArrays {
@@ -41,11 +38,7 @@ inline EnumerationArrays carve(const Enumeration& e, const Messages& m, Workspac
     const int64_t trees = (d + 2) * (e.left.tree_size + e.right.tree_size);
     vec* next = (vec*)workspace.slot(
         0, lanes * (n_values + 4 * n_messages + trees + n_left + n_right + 2 * m.n_levels));
-    auto take = [&next](int64_t n) {
-        vec* taken = next;
-        next += n;
-        return taken;
-    };
+    auto take = [&next](int64_t n) { return (next += n) - n; };
     EnumerationArrays s;
     s.value = take(m.degree * d), s.prior_mean = take(d);
     s.incoming = take(n_messages), s.message = take(n_messages), s.out = take(n_messages);
@@ -74,32 +67,19 @@ struct Leaves {
     }
 };
 
-// Call f with the number of workers of a half as a constant where it is small, so that loops
-// unroll; 0 stands for any other.
-template <class F>
-[[gnu::always_inline]] inline void with_workers(int64_t n_workers, F f) {
-    switch (n_workers) {
-        case 1: return f(Constant<1>());
-        case 2: return f(Constant<2>());
-        case 3: return f(Constant<3>());
-        default: return f(Constant<0>());
-    }
-}
-
 // Let workers of a half join one by one, in every configuration of their levels.
 //
 //     m' = m + w/W' (A - m),   Q' = Q + w W/W' |A - m|²
 //
 // `mean` and `log_half` (which is -Q/2 in powers of two) are trees; their leaves are last.
-template <int WORKERS, int D>
+template <int D>
 [[gnu::always_inline]] inline void grow(
     const Half& half, int64_t n_workers, int64_t K, int64_t dimension, const vec* value,
     vec* __restrict mean, vec* __restrict log_half) {
     const int64_t d = D ? D : dimension;
     const double *gain = half.gain, *cost = half.cost;
     int64_t n = 1;
-#pragma GCC unroll 3
-    for (int64_t u = 0; u < (WORKERS ? WORKERS : n_workers); ++u, value += d) {
+    for (int64_t u = 0; u < n_workers; ++u, value += d) {
         vec *next_mean = mean + n * d, *next_log = log_half + n;
         for (int64_t p = 0; p < n; ++p) {
             vec squared = all(0.0), log_before = log_half[p];
@@ -146,18 +126,14 @@ template <int D>
     const Enumeration& e, int64_t right_workers, int64_t K, EnumerationArrays& s) {
     const int64_t d = D ? D : e.dimension, n_left = e.left.n_configurations;
     for (int64_t j = 0; j < d; ++j) {
-        s.left_mean[j] = e.has_prior ? s.prior_mean[j] : all(0.0);
+        s.left_mean[j] = e.prior_precision > 0.0 ? s.prior_mean[j] : all(0.0);
         s.right_mean[j] = all(0.0);
     }
     s.left_log[0] = s.right_log[0] = all(0.0);
     const vec* right_value = s.value + e.left.n_workers * d;
     const vec* last_value = right_value + (e.right.n_workers - 1) * d;
-    with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
-        grow<n.value, D>(e.left, e.left.n_workers, K, d, s.value, s.left_mean, s.left_log);
-    });
-    with_workers(right_workers, [&](auto n) VOXPOP_INLINE {
-        grow<n.value, D>(e.right, right_workers, K, d, right_value, s.right_mean, s.right_log);
-    });
+    grow<D>(e.left, e.left.n_workers, K, d, s.value, s.left_mean, s.left_log);
+    grow<D>(e.right, right_workers, K, d, right_value, s.right_mean, s.right_log);
     const Leaves leaves(e, K, s);
     for (int64_t a = 0; a < n_left; ++a)
         for (int64_t j = 0; j < d; ++j)
@@ -215,13 +191,11 @@ template <int ROWS, int D, int LEVELS, class Visit>
 }
 
 // Outer products of the messages of the last workers of a half: of none, of one, ... of all.
-template <int WORKERS>
 [[gnu::always_inline]] inline void grow_joint(
     const Half& half, int64_t K, const vec* __restrict message, vec* __restrict joint) {
     int64_t n = 1;
     joint[0] = all(1.0);
-#pragma GCC unroll 3
-    for (int64_t u = (WORKERS ? WORKERS : half.n_workers) - 1; u >= 0; --u, n *= K) {
+    for (int64_t u = half.n_workers - 1; u >= 0; --u, n *= K) {
         vec* next = joint + n;
         for (int64_t k = 0; k < K; ++k)
             for (int64_t r = 0; r < n; ++r) next[k * n + r] = message[u * K + k] * joint[r];
@@ -284,14 +258,11 @@ inline void contract(
 //     out[u, k] = Σ over configurations with level k for u of seen Π_{v≠u} message[v]
 //
 // Workers before u are summed out of `seen` one by one; those after u come as one joint.
-template <int WORKERS>
 [[gnu::always_inline]] inline void leave_one_out(
     const Half& half, int64_t K, const vec* message, const vec* joint, vec* seen, vec* out) {
-    int64_t n = WORKERS ? K : half.n_configurations;
-    for (int u = 1; u < WORKERS; ++u) n *= K;
+    int64_t n = half.n_configurations;
     joint += half.tree_size - n;
-#pragma GCC unroll 3
-    for (int64_t u = 0; u < (WORKERS ? WORKERS : half.n_workers); ++u) {
+    for (int64_t u = 0; u < half.n_workers; ++u) {
         n /= K;
         joint -= n;
         for (int64_t k = 0; k < K; ++k) {

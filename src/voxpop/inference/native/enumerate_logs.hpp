@@ -26,24 +26,42 @@ inline vec log_joint(const Half& half, int64_t K, const vec* message, int64_t co
     return total;
 }
 
-// Leave-one-out of a half in logs, from belief = log2(seen) + Σ_v log2 message[v].
-//
-// The own message is one constant on a slice, so taking it off its log is exact.
-inline void leave_one_out_in_logs(
-    const Half& half, int64_t K, const vec* message, const vec* belief, vec* out) {
-    int64_t n = half.n_configurations;
-    for (int64_t u = 0; u < half.n_workers; ++u) {
-        n /= K;
-        for (int64_t k = 0; k < K; ++k) {
-            vec top = all(log_of_nothing), total = all(0.0);
-            for (int64_t c = 0; c < half.n_configurations; ++c)
-                if (c / n % K == k) top = max(top, belief[c]);
-            for (int64_t c = 0; c < half.n_configurations; ++c)
-                if (c / n % K == k) total = total + exp2(belief[c] - top);
-            out[u * K + k] = top + log2(total) - message[u * K + k];
+// One half of a task in logs: its messages and their sums by configuration, and what each of these
+// sees of the other half, as 2^top times a sum.
+struct LogHalf {
+    const Half& half;
+    const vec* message;
+    vec *joint, *top, *sum;
+
+    LogHalf(const Half& half, int64_t K, const vec* message, vec* room)
+        : half(half), message(message), joint(room), top(joint + half.n_configurations),
+          sum(top + half.n_configurations) {
+        for (int64_t c = 0; c < half.n_configurations; ++c) {
+            joint[c] = log_joint(half, K, message, c);
+            top[c] = all(log_of_nothing), sum[c] = all(0.0);
         }
     }
-}
+
+    // Sum all workers but one out of the belief, log2(seen) + Σ_v log2 message[v].
+    //
+    // The own message is one constant on a slice, so taking it off its log is exact.
+    void leave_one_out(int64_t K, vec* out) {
+        vec* belief = sum;
+        int64_t n = half.n_configurations;
+        for (int64_t c = 0; c < n; ++c) belief[c] = top[c] + log2(sum[c]) + joint[c];
+        for (int64_t u = 0; u < half.n_workers; ++u) {
+            n /= K;
+            for (int64_t k = 0; k < K; ++k) {
+                vec highest = all(log_of_nothing), total = all(0.0);
+                for (int64_t c = 0; c < half.n_configurations; ++c)
+                    if (c / n % K == k) highest = max(highest, belief[c]);
+                for (int64_t c = 0; c < half.n_configurations; ++c)
+                    if (c / n % K == k) total = total + exp2(belief[c] - highest);
+                out[u * K + k] = (highest + log2(total) - message[u * K + k]) * all(ln_2);
+            }
+        }
+    }
+};
 
 // Write log messages (natural, not normalised) of a block to `out`; needs grow_halves.
 //
@@ -51,37 +69,22 @@ inline void leave_one_out_in_logs(
 inline void send_in_logs(
     const Enumeration& e, const Messages& m, const EnumerationArrays& s, Workspace& workspace,
     vec* out) {
-    const int64_t K = m.n_levels, n_left = e.left.n_configurations;
-    const int64_t n_right = e.right.n_configurations, n_messages = m.degree * K;
+    const int64_t K = m.n_levels, n_messages = m.degree * K, of_left = e.left.n_workers * K;
+    const int64_t n_left = e.left.n_configurations, n_right = e.right.n_configurations;
     vec* message = (vec*)workspace.slot(1, lanes * (n_messages + 3 * (n_left + n_right)));
-    vec *left_joint = message + n_messages, *right_joint = left_joint + n_left;
-    vec *left_top = right_joint + n_right, *right_top = left_top + n_left;
-    vec *left_sum = right_top + n_right, *right_sum = left_sum + n_left;
-    const vec* right_message = message + e.left.n_workers * K;
     for (int64_t j = 0; j < n_messages; ++j) message[j] = s.incoming[j] * all(log2_e);
-    for (int64_t a = 0; a < n_left; ++a) {
-        left_joint[a] = log_joint(e.left, K, message, a);
-        left_top[a] = all(log_of_nothing), left_sum[a] = all(0.0);
-    }
-    for (int64_t b = 0; b < n_right; ++b) {
-        right_joint[b] = log_joint(e.right, K, right_message, b);
-        right_top[b] = all(log_of_nothing), right_sum[b] = all(0.0);
-    }
+    LogHalf left(e.left, K, message, message + n_messages);
+    LogHalf right(e.right, K, message + of_left, message + n_messages + 3 * n_left);
     visit_factors(e, K, s, [&](int64_t a, int64_t b, vec log_c) {
-        left_top[a] = max(left_top[a], log_c + right_joint[b]);
-        right_top[b] = max(right_top[b], log_c + left_joint[a]);
+        left.top[a] = max(left.top[a], log_c + right.joint[b]);
+        right.top[b] = max(right.top[b], log_c + left.joint[a]);
     });
     visit_factors(e, K, s, [&](int64_t a, int64_t b, vec log_c) {
-        left_sum[a] = left_sum[a] + exp2(log_c + right_joint[b] - left_top[a]);
-        right_sum[b] = right_sum[b] + exp2(log_c + left_joint[a] - right_top[b]);
+        left.sum[a] = left.sum[a] + exp2(log_c + right.joint[b] - left.top[a]);
+        right.sum[b] = right.sum[b] + exp2(log_c + left.joint[a] - right.top[b]);
     });
-    for (int64_t a = 0; a < n_left; ++a)
-        left_sum[a] = left_top[a] + log2(left_sum[a]) + left_joint[a];
-    for (int64_t b = 0; b < n_right; ++b)
-        right_sum[b] = right_top[b] + log2(right_sum[b]) + right_joint[b];
-    leave_one_out_in_logs(e.left, K, message, left_sum, out);
-    leave_one_out_in_logs(e.right, K, right_message, right_sum, out + e.left.n_workers * K);
-    for (int64_t j = 0; j < n_messages; ++j) out[j] = out[j] * all(ln_2);
+    left.leave_one_out(K, out);
+    right.leave_one_out(K, out + of_left);
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

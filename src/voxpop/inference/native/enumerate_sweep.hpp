@@ -1,7 +1,7 @@
-// One sweep of joint enumeration, and posteriors, over blocks of tasks.
+// One sweep of joint enumeration over blocks of tasks.
 #pragma once
 
-#include "enumerate_posterior.hpp"
+#include "enumerate_logs.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 
@@ -16,17 +16,13 @@ static void enumerate_block(
     vec* right_out = s.out + e.left.n_workers * K;
     auto grow = [&] {
         gather(e.value, m.degree * d, block, (double*)s.value);
-        if (e.has_prior) gather(e.prior_mean, d, block, (double*)s.prior_mean);
+        if (e.prior_precision > 0.0) gather(e.prior_mean, d, block, (double*)s.prior_mean);
         grow_halves<D>(e, e.right.n_workers - 1, K, s);
     };
     listen<LEVELS>(m, K, block, s.old, s.incoming);
     for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
-    with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
-        grow_joint<n.value>(e.left, K, s.message, s.left_joint);
-    });
-    with_workers(e.right.n_workers, [&](auto n) VOXPOP_INLINE {
-        grow_joint<n.value>(e.right, K, right_message, s.right_joint);
-    });
+    grow_joint(e.left, K, s.message, s.left_joint);
+    grow_joint(e.right, K, right_message, s.right_joint);
     if (use == Factor::read) {
         contract<D, LEVELS, Factor::read>(e, K, s, factor);
     } else {
@@ -36,13 +32,8 @@ static void enumerate_block(
         else
             contract<D, LEVELS, Factor::recompute>(e, K, s, factor);
     }
-    with_workers(e.left.n_workers, [&](auto n) VOXPOP_INLINE {
-        leave_one_out<n.value>(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
-    });
-    with_workers(e.right.n_workers, [&](auto n) VOXPOP_INLINE {
-        leave_one_out<n.value>(
-            e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
-    });
+    leave_one_out(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
+    leave_one_out(e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
     vec smallest = s.out[0];
     for (int64_t j = 1; j < n_messages; ++j) smallest = min(smallest, s.out[j]);
     for (int64_t j = 0; j < n_messages; ++j) s.out[j] = log(s.out[j]);
@@ -54,94 +45,46 @@ static void enumerate_block(
     }
 }
 
-// One sweep over some blocks of tasks.
-template <int D, int LEVELS>
-static double enumerate_blocks(
-    const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
-    int64_t* new_sums, Workspace& workspace) {
-    const int64_t K = LEVELS ? LEVELS : m.n_levels;
-    const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
-    EnumerationArrays s = carve(e, m, workspace);
-    Change change;
-    for (int64_t number = first_block; number < last_block; ++number) {
-        const Block block(number, m.n_tasks);
-        vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
-        const int64_t later = number + 2;
-        fetch(m.worker, m.degree, later, m.n_tasks);
-        fetch(m.message, m.degree * K, later, m.n_tasks);
-        if (e.factor_use != Factor::read) fetch(e.value, m.degree * e.dimension, later, m.n_tasks);
-        enumerate_block<D, LEVELS>(e, m, block, e.factor_use, factor, s, workspace);
-        speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
-    }
-    return change.largest;
-}
-
 // Run work<D, LEVELS>(): the common numbers of dimensions and levels are known to the compiler, so
 // that loops unroll; 0 stands for any other.
-template <int D, class Work>
-static double unrolled_levels(int64_t n_levels, Work work) {
-    switch (n_levels) {
-        case 2: return work.template operator()<D, 2>();
-        case 3: return work.template operator()<D, 3>();
-        default: return work.template operator()<D, 0>();
-    }
-}
-
 template <class Work>
 static double unrolled(int64_t dimension, int64_t n_levels, Work work) {
+    auto in_dimension = [&]<int D>() {
+        switch (n_levels) {
+            case 2: return work.template operator()<D, 2>();
+            case 3: return work.template operator()<D, 3>();
+            default: return work.template operator()<D, 0>();
+        }
+    };
     switch (dimension) {
-        case 1: return unrolled_levels<1>(n_levels, work);
-        case 2: return unrolled_levels<2>(n_levels, work);
-        default: return unrolled_levels<0>(n_levels, work);
+        case 1: return in_dimension.template operator()<1>();
+        case 2: return in_dimension.template operator()<2>();
+        default: return in_dimension.template operator()<0>();
     }
 }
 
+// One sweep over some blocks of tasks.
 static double enumerate(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
-    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS> {
-        return enumerate_blocks<D, LEVELS>(e, m, first_block, last_block, new_sums, workspace);
-    });
-}
-
-// Write down what is known of one task in one coordinate.
-static void tell(
-    const Truths& t, const Mixture& mixture, int64_t row, int64_t j, double estimate,
-    double variance) {
-    const int64_t q = t.n_probabilities, at = row * mixture.dimension + j;
-    t.estimate[at] = estimate, t.variance[at] = variance;
-    for (int64_t first = 0; first < q; first += lanes) {
-        // Lanes past the last probability repeat it.
-        vec p, standard;
-        for (int i = 0; i < lanes; ++i) {
-            const int64_t from = first + i < q ? first + i : q - 1;
-            p[i] = t.probabilities[from], standard[i] = t.standard[from];
+    const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
+    EnumerationArrays s = carve(e, m, workspace);
+    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS>() {
+        const int64_t K = LEVELS ? LEVELS : m.n_levels;
+        Change change;
+        for (int64_t number = first_block; number < last_block; ++number) {
+            const Block block(number, m.n_tasks);
+            vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
+            const int64_t later = number + 2;
+            fetch(m.worker, m.degree, later, m.n_tasks);
+            fetch(m.message, m.degree * K, later, m.n_tasks);
+            if (e.factor_use != Factor::read)
+                fetch(e.value, m.degree * e.dimension, later, m.n_tasks);
+            enumerate_block<D, LEVELS>(e, m, block, e.factor_use, factor, s, workspace);
+            speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
         }
-        const vec found = mixture_quantile(mixture, j, p, standard);
-        for (int i = 0; i < lanes && first + i < q; ++i) t.quantile[at * q + first + i] = found[i];
-    }
-}
-
-static void enumerate_posterior_of(
-    const Enumeration& e, const Truths& t, const Block& block, Workspace& workspace) {
-    const Messages& m = t.heard;
-    const int64_t K = m.n_levels, d = e.dimension;
-    EnumerationArrays a = carve(e, m, workspace);
-    PosteriorArrays s = carve_posterior(e, workspace);
-    gather(e.value, m.degree * d, block, (double*)a.value);
-    gather(e.prior_mean, d, block, (double*)a.prior_mean);
-    listen<0>(m, K, block, a.old, a.message);
-    for (int64_t j = 0; j < m.degree * K; ++j) a.message[j] = a.message[j] * all(log2_e);
-    grow_halves<0>(e, e.right.n_workers, K, a);
-    believe(e, K, a, s);
-    const Means means(e, K, a);
-    take_moments(e, means, s);
-    for (int lane = 0; lane < block.n_rows; ++lane) {
-        const Mixture mixture =
-            t.n_probabilities ? mixture_of(e, means, s, lane) : Mixture{0, d};
-        for (int64_t j = 0; j < d; ++j)
-            tell(t, mixture, block.row[lane], j, s.estimate[j][lane], s.variance[j][lane]);
-    }
+        return change.largest;
+    });
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

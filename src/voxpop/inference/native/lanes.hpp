@@ -12,10 +12,6 @@ namespace voxpop::VOXPOP_VARIANT {
 typedef __m256i few;
 constexpr int most_few = 4;
 
-// Where halves of two pairs of rows go: the first and the second two numbers of each row.
-inline __m512i first_halves() { return _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0); }
-inline __m512i second_halves() { return _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2); }
-
 template <int N>
 [[gnu::always_inline]] inline few load_few(const int64_t* row) {
     if constexpr (N == most_few) return _mm256_loadu_si256((const few*)row);
@@ -32,34 +28,38 @@ template <int N>
     store_few<N>(row, _mm256_add_epi64(load_few<N>(row), numbers));
 }
 
+// Transpose four numbers of four rows, in both halves of the vectors.
+[[gnu::always_inline]] inline void transpose(__m512i* row) {
+    const __m512i even_01 = _mm512_unpacklo_epi64(row[0], row[1]);
+    const __m512i even_23 = _mm512_unpacklo_epi64(row[2], row[3]);
+    const __m512i odd_01 = _mm512_unpackhi_epi64(row[0], row[1]);
+    const __m512i odd_23 = _mm512_unpackhi_epi64(row[2], row[3]);
+    // The first and the second two numbers of each half.
+    const __m512i first = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0);
+    const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
+    row[0] = _mm512_permutex2var_epi64(even_01, first, even_23);
+    row[1] = _mm512_permutex2var_epi64(odd_01, first, odd_23);
+    row[2] = _mm512_permutex2var_epi64(even_01, second, even_23);
+    row[3] = _mm512_permutex2var_epi64(odd_01, second, odd_23);
+}
+
 // to[j][lane] = row[lane][j] for j < N
 template <int N>
 [[gnu::always_inline]] inline void to_lanes(const int64_t* const* row, ivec* to) {
-    auto both = [&](int lane) VOXPOP_INLINE {
-        const __m512i low = _mm512_castsi256_si512(load_few<N>(row[lane]));
-        return _mm512_inserti64x4(low, load_few<N>(row[lane + 4]), 1);
-    };
-    const __m512i a = both(0), b = both(1), c = both(2), d = both(3);
-    const __m512i even_ab = _mm512_unpacklo_epi64(a, b), even_cd = _mm512_unpacklo_epi64(c, d);
-    const __m512i odd_ab = _mm512_unpackhi_epi64(a, b), odd_cd = _mm512_unpackhi_epi64(c, d);
-    to[0] = (ivec)_mm512_permutex2var_epi64(even_ab, first_halves(), even_cd);
-    if constexpr (N > 1) to[1] = (ivec)_mm512_permutex2var_epi64(odd_ab, first_halves(), odd_cd);
-    if constexpr (N > 2) to[2] = (ivec)_mm512_permutex2var_epi64(even_ab, second_halves(), even_cd);
-    if constexpr (N > 3) to[3] = (ivec)_mm512_permutex2var_epi64(odd_ab, second_halves(), odd_cd);
+    __m512i rows[4];
+    for (int lane = 0; lane < 4; ++lane)
+        rows[lane] = _mm512_inserti64x4(_mm512_castsi256_si512(load_few<N>(row[lane])),
+                                        load_few<N>(row[lane + 4]), 1);
+    transpose(rows);
+    for (int j = 0; j < N; ++j) to[j] = (ivec)rows[j];
 }
 
 // Call put(lane, few) with the numbers from[j][lane], j < N, of every lane.
 template <int N, class Put>
 [[gnu::always_inline]] inline void to_rows(const ivec* from, Put put) {
-    auto column = [&](int j) { return (__m512i)from[j < N ? j : N - 1]; };
-    const __m512i even_01 = _mm512_unpacklo_epi64(column(0), column(1));
-    const __m512i even_23 = _mm512_unpacklo_epi64(column(2), column(3));
-    const __m512i odd_01 = _mm512_unpackhi_epi64(column(0), column(1));
-    const __m512i odd_23 = _mm512_unpackhi_epi64(column(2), column(3));
-    const __m512i rows[4] = {_mm512_permutex2var_epi64(even_01, first_halves(), even_23),
-                             _mm512_permutex2var_epi64(odd_01, first_halves(), odd_23),
-                             _mm512_permutex2var_epi64(even_01, second_halves(), even_23),
-                             _mm512_permutex2var_epi64(odd_01, second_halves(), odd_23)};
+    __m512i rows[4];
+    for (int j = 0; j < 4; ++j) rows[j] = (__m512i)from[j < N ? j : N - 1];
+    transpose(rows);
     for (int lane = 0; lane < 4; ++lane) put(lane, _mm512_castsi512_si256(rows[lane]));
     for (int lane = 0; lane < 4; ++lane) put(lane + 4, _mm512_extracti64x4_epi64(rows[lane], 1));
 }

@@ -16,7 +16,7 @@ struct Block {
     bool all_wanted = true;
 
     Block(int64_t number, int64_t n_tasks) {
-        int64_t first = number * lanes;
+        const int64_t first = number * lanes;
         n_rows = (int)(n_tasks - first < lanes ? n_tasks - first : lanes);
         for (int lane = 0; lane < lanes; ++lane) {
             row[lane] = first + (lane < n_rows ? lane : n_rows - 1);
@@ -56,10 +56,10 @@ template <typename T>
     });
 }
 
-// Copy the sums of the workers of a block, one column per lane. K is n_levels, or 0 for any.
-template <int K>
+// Copy the sums of the workers of a block, one column per lane. LEVELS is n_levels, or 0 for any.
+template <int LEVELS>
 [[gnu::always_inline]] inline void gather_sums(const Messages& m, const Block& block, ivec* to) {
-    const int64_t n_levels = K ? K : m.n_levels;
+    const int64_t n_levels = LEVELS ? LEVELS : m.n_levels;
     const int32_t* worker[lanes];
     for (int lane = 0; lane < lanes; ++lane) worker[lane] = m.worker + block.row[lane] * m.degree;
     for (int64_t u = 0; u < m.degree; ++u)
@@ -72,10 +72,10 @@ template <int K>
 }
 
 // Store the new messages of a block, one task per lane, and add them to the workers' sums.
-template <int K>
+template <int LEVELS>
 [[gnu::always_inline]] inline void scatter(
     const Messages& m, const Block& block, const ivec* said, int64_t* sums) {
-    const int64_t n_levels = K ? K : m.n_levels;
+    const int64_t n_levels = LEVELS ? LEVELS : m.n_levels;
     const int32_t* worker[lanes];
     int64_t* message[lanes];
     for (int lane = 0; lane < lanes; ++lane) {
@@ -93,30 +93,6 @@ template <int K>
         });
 }
 
-// Call f with the number of levels as a constant where it is small, so that loops unroll.
-template <typename F>
-inline void choose_levels(int64_t n_levels, F f) {
-    switch (n_levels) {
-        case 2: return f(Constant<2>());
-        case 3: return f(Constant<3>());
-        case 4: return f(Constant<4>());
-        case 5: return f(Constant<5>());
-        case 6: return f(Constant<6>());
-        case 7: return f(Constant<7>());
-        case 8: return f(Constant<8>());
-        default: return f(Constant<0>());
-    }
-}
-
-// The same where the caller may know the number of levels; else LEVELS is 0.
-template <int LEVELS, typename F>
-[[gnu::always_inline]] inline void with_levels(int64_t n_levels, F f) {
-    if constexpr (LEVELS > 0)
-        f(Constant<LEVELS>());
-    else
-        choose_levels(n_levels, f);
-}
-
 // M4: log of the workers' beliefs without the task's own message, largest entry 0.
 //
 //     incoming[u, k] = (sums[worker u, k] - message[u, k]) quantum + log weight[k] - max over k
@@ -124,8 +100,7 @@ template <int LEVELS>
 [[gnu::always_inline]] inline void listen(
     const Messages& m, int64_t K, const Block& block, ivec* old, vec* incoming) {
     gather(m.message, m.degree * K, block, (int64_t*)old);
-    with_levels<LEVELS>(
-        K, [&](auto k) VOXPOP_INLINE { gather_sums<k.value>(m, block, (ivec*)incoming); });
+    gather_sums<LEVELS>(m, block, (ivec*)incoming);
     for (int64_t u = 0; u < m.degree; ++u) {
         vec* mine = incoming + u * K;
         vec top = all(-1e300);
@@ -238,8 +213,7 @@ template <int LEVELS>
         if (change.largest < 1.0 && !changes_less(before, after, K, m.quantum, change))
             change.raise(exact_change(before, after, K, m.quantum, scratch), K);
     }
-    with_levels<LEVELS>(
-        K, [&](auto k) VOXPOP_INLINE { scatter<k.value>(m, block, rounded, new_sums); });
+    scatter<LEVELS>(m, block, rounded, new_sums);
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

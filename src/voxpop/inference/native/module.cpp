@@ -1,21 +1,106 @@
 // voxpop._native: the compiled kernels; voxpop.inference.native_kernels puts them to use.
+//
+// What they are given are the objects of voxpop.inference.kernel_set; their arrays are taken out
+// of them here, checked, and handed on as plain structs.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
-#include "binding.hpp"
+#include "dispatch.hpp"
 #include "tables.hpp"
 
+namespace nb = nanobind;
 using namespace nanobind::literals;
 
 namespace voxpop {
 
-using Workers = Array<const int32_t, nb::ndim<2>>;
-using Sums = Array<const int64_t, nb::ndim<2>>;
-using NewSums = Array<int64_t, nb::ndim<2>>;
-using MessageArray = Array<int64_t, nb::ndim<3>>;
+template <typename T, int DIMENSION>
+using Array = nb::ndarray<T, nb::ndim<DIMENSION>, nb::c_contig, nb::device::cpu>;
+template <int DIMENSION>
+using In = Array<const double, DIMENSION>;
+template <int DIMENSION>
+using Out = Array<double, DIMENSION>;
+using NewSums = Array<int64_t, 2>;
+
+static void check(bool condition, const char* message) {
+    if (!condition) throw std::invalid_argument(message);
+}
+
+// Whether an array has that shape.
+template <typename A, typename... Sizes>
+static bool is_shaped(const A& array, Sizes... sizes) {
+    size_t axis = 0;
+    return ((array.shape(axis++) == (size_t)sizes) && ...);
+}
+
+// An attribute; what is written to must be the array itself, not a copy.
+template <typename T>
+static T get(nb::handle of, const char* name, bool convert = true) {
+    return nb::cast<T>(of.attr(name), convert);
+}
+
+static const Variant& find_variant(const std::string& name) {
+    for (const Variant* variant : variants())
+        if (name.empty() || name == variant->name) return *variant;
+    throw std::invalid_argument("no instruction set " + name + " on this machine");
+}
+
+// The messages of a group: its edges, and the state of the sweep.
+struct Group : Messages {
+    int64_t n_workers;
+
+    Group(nb::handle state, nb::handle edges)
+        : sums_(get<Array<const int64_t, 2>>(state, "sums")),
+          log_weights_(get<In<1>>(state, "log_weights")),
+          worker_(get<Array<const int32_t, 2>>(edges, "worker")),
+          message_(get<Array<int64_t, 3>>(edges, "message", false)) {
+        static_cast<Messages&>(*this) = {
+            (int64_t)worker_.shape(0), (int64_t)worker_.shape(1), (int64_t)log_weights_.shape(0),
+            worker_.data(), sums_.data(), log_weights_.data(), get<double>(state, "quantum"),
+            get<double>(state, "floor"), get<double>(state, "damping"), message_.data()};
+        n_workers = (int64_t)sums_.shape(0);
+        check(degree > 0 && n_levels > 0, "there must be answers and levels");
+        check(is_shaped(sums_, n_workers, n_levels), "sums must have one column per level");
+        check(is_shaped(message_, n_tasks, degree, n_levels),
+              "message must be (tasks, answers, levels)");
+    }
+
+private:
+    Array<const int64_t, 2> sums_;
+    In<1> log_weights_;
+    Array<const int32_t, 2> worker_;
+    Array<int64_t, 3> message_;
+};
+
+// What is wanted of the truths of a group: quantiles, also of the standard normal distribution, and
+// a Posterior with room for it all.
+struct Wanted : Truths {
+    Wanted(const Group& group, int64_t dimension, const In<1>& probabilities, const In<1>& standard,
+           nb::handle room)
+        : estimate_(get<Out<2>>(room, "estimate", false)),
+          variance_(get<Out<2>>(room, "variance", false)),
+          quantile_(get<Out<3>>(room, "quantile", false)) {
+        const int64_t n = group.n_tasks, q = (int64_t)probabilities.shape(0);
+        static_cast<Truths&>(*this) = {
+            group, q, probabilities.data(), standard.data(), estimate_.data(), variance_.data(),
+            quantile_.data()};
+        check(is_shaped(standard, q), "there must be as many quantiles as probabilities");
+        check(is_shaped(estimate_, n, dimension) && is_shaped(variance_, n, dimension) &&
+                  is_shaped(quantile_, n, dimension, q),
+              "results must be (tasks, dimension) and (tasks, dimension, probabilities)");
+    }
+
+private:
+    Out<2> estimate_, variance_;
+    Out<3> quantile_;
+};
 
 // Threads and instruction set that kernels run with.
 struct Machine {
@@ -24,304 +109,218 @@ struct Machine {
 
     Machine(int threads, const std::string& name) : threads(threads), variant(find_variant(name)) {}
     int64_t blocks(int64_t n) const { return (n + variant.lanes - 1) / variant.lanes; }
-};
 
-// What all tasks hear in one sweep; see voxpop.inference.kernel_set.
-struct SweepState {
-    Sums sums;
-    In1 log_weights;
-    double quantum, floor, damping;
+    template <class Kernel, class... Given>
+    double sweep(int64_t blocks, double work, const Group& group, const NewSums& new_sums,
+                 Kernel kernel, const Given&... given) const {
+        check(is_shaped(new_sums, group.n_workers, group.n_levels),
+              "old and new sums must be of the same workers and levels");
+        nb::gil_scoped_release release;
+        return sweep_on_threads(
+            blocks, work, threads, (int64_t)new_sums.size(), new_sums.data(),
+            [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
+                return kernel(given..., first, last, mine, workspace);
+            });
+    }
 
-    Messages messages(const Workers& worker, const MessageArray& message) const {
-        const size_t n = worker.shape(0), degree = worker.shape(1), K = log_weights.shape(0);
-        check(degree > 0 && K > 0, "there must be answers and levels");
-        check(sums.shape(1) == K, "sums must have one column per level");
-        check(message.shape(0) == n && message.shape(1) == degree && message.shape(2) == K,
-              "message must be (tasks, answers, levels)");
-        return Messages{(int64_t)n, (int64_t)degree, (int64_t)K, worker.data(), sums.data(),
-                        log_weights.data(), quantum, floor, damping, message.data()};
+    // The same for kernels that add nothing up.
+    template <class Kernel, class... Given>
+    void work(int64_t blocks, double work, Kernel kernel, const Given&... given) const {
+        nb::gil_scoped_release release;
+        sweep_on_threads(blocks, work, threads, 0, nullptr,
+                         [&](int64_t first, int64_t last, int64_t*, Workspace& workspace) {
+                             kernel(given..., first, last, workspace);
+                             return 0.0;
+                         });
     }
 };
 
-// What is wanted of the truths, and room for it.
-struct Wanted {
-    In1 probabilities, standard;
-    Out2 estimate, variance;
-    Out3 quantile;
-
-    Truths truths(const Messages& heard, size_t dimension) const {
-        const size_t n = (size_t)heard.n_tasks, q = probabilities.shape(0);
-        check(standard.shape(0) == q, "there must be as many quantiles as probabilities");
-        check(estimate.shape(0) == n && estimate.shape(1) == dimension &&
-                  variance.shape(0) == n && variance.shape(1) == dimension &&
-                  quantile.shape(0) == n && quantile.shape(1) == dimension &&
-                  quantile.shape(2) == q,
-              "results must be (tasks, dimension) and (tasks, dimension, probabilities)");
-        return Truths{heard, (int64_t)q, probabilities.data(), standard.data(), estimate.data(),
-                      variance.data(), quantile.data()};
-    }
-};
-
-// Run a sweep over blocks on threads, once the sums are known to fit.
-template <typename F>
-static double sweep(const Machine& machine, int64_t blocks, double work, const SweepState& state,
-                    const NewSums& new_sums, F run) {
-    check(state.sums.shape(0) == new_sums.shape(0) && state.sums.shape(1) == new_sums.shape(1),
-          "old and new sums must be of the same workers and levels");
-    nb::gil_scoped_release release;
-    return sweep_on_threads(blocks, work, machine.threads, (int64_t)new_sums.size(),
-                            new_sums.data(), run);
-}
-
-// Tasks whose levels are summed over: the tables of their degree, their values and priors.
+// Tasks whose levels are summed over: the tables of their degree, their values and priors, and room
+// for their factors, if these are to be kept between sweeps; `accuracy` and `most_free` are for
+// sums over those configurations that can matter.
 class Tasks {
 public:
-    Tasks(Tables& tables, In3 value, In2 prior_mean)
-        : tables_(tables), value_(value), prior_mean_(prior_mean) {
-        const size_t d = (size_t)tables.dimension();
-        check((int64_t)value.shape(1) == tables.degree() && value.shape(2) == d &&
-                  prior_mean.shape(0) == value.shape(0) && prior_mean.shape(1) == d,
+    Tasks(const Tables& tables, In<3> value, In<2> prior_mean, Machine machine,
+          std::optional<Out<1>> factor, double accuracy, int64_t most_free)
+        : tables_(tables), value_(value), prior_mean_(prior_mean), machine_(machine),
+          factor_(factor), e_(tables.enumeration()) {
+        const size_t n = value.shape(0);
+        check(is_shaped(value, n, tables.degree, tables.dimension) &&
+                  is_shaped(prior_mean, n, tables.dimension),
               "value must be (tasks, answers, dimension) as the tables are for, prior_mean "
               "(tasks, dimension)");
+        check(most_free >= 0, "most_free must not be negative");
+        e_.value = value.data(), e_.prior_mean = prior_mean.data();
+        e_.accuracy = accuracy, e_.most_free = most_free;
+        if (!factor) return;
+        const int64_t per_block = tables.n_configurations() * machine.variant.lanes;
+        check(is_shaped(*factor, machine.blocks(n) * per_block),
+              "factor must hold whole blocks of tasks");
+        check((uintptr_t)factor->data() % 64 == 0, "factor must lie on a 64-byte boundary");
+        e_.factor = factor->data(), e_.factor_use = Factor::fill;
     }
 
-    double enumerate(const SweepState& state, const Workers& worker, const MessageArray& message,
-                     const NewSums& new_sums, std::optional<Array<double, nb::ndim<1>>> factor,
-                     bool fill, const Machine& machine) const {
-        const Messages m = messages(state, worker, message);
-        const int64_t blocks = machine.blocks(m.n_tasks);
-        Enumeration e = enumeration();
-        if (factor) {
-            const int64_t size = blocks * tables_.n_configurations() * machine.variant.lanes;
-            check((int64_t)factor->shape(0) == size, "factor must hold whole blocks of tasks");
-            check((uintptr_t)factor->data() % 64 == 0, "factor must lie on a 64-byte boundary");
-            e.factor = factor->data();
-            e.factor_use = fill ? Factor::fill : Factor::read;
-        }
-        const double per_task =
-            0.6 * (double)tables_.n_configurations() + 8.0 * (double)(m.degree * m.n_levels);
-        return sweep(machine, blocks, per_task * (double)m.n_tasks, state, new_sums,
-                     [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
-                         return machine.variant.enumerate(e, m, first, last, mine, workspace);
-                     });
+    double enumerate(nb::handle state, nb::handle edges, const NewSums& new_sums) {
+        const double change = sweep(&Variant::enumerate,
+                                    0.6 * (double)tables_.n_configurations() + 8.0 * n_messages(),
+                                    state, edges, new_sums);
+        if (factor_) e_.factor_use = Factor::read;
+        return change;
+    }
+    double prune(nb::handle state, nb::handle edges, const NewSums& new_sums) {
+        return sweep(&Variant::active, n_messages() * n_messages(), state, edges, new_sums);
+    }
+    double guess(nb::handle state, nb::handle edges, const NewSums& new_sums) {
+        return sweep(&Variant::guess, 8.0 * n_messages(), state, edges, new_sums);
     }
 
-    void enumerate_posterior(const SweepState& state, const Workers& worker,
-                             const MessageArray& message, const Wanted& wanted,
-                             const Machine& machine) const {
-        const Truths t =
-            wanted.truths(messages(state, worker, message), (size_t)tables_.dimension());
-        const Enumeration e = enumeration();
-        const int64_t n = t.heard.n_tasks;
-        nb::gil_scoped_release release;
-        work_on_threads(machine.blocks(n), 1e4 * (double)n, machine.threads,
-                        [&](int64_t first, int64_t last, Workspace& workspace) {
-                            machine.variant.enumerate_posterior(e, t, first, last, workspace);
-                        });
+    // By enumeration, or if `is_pruned` over those configurations that can matter.
+    void posterior(bool is_pruned, nb::handle state, nb::handle edges, const In<1>& probabilities,
+                   const In<1>& standard, nb::handle room) const {
+        const Group group = messages(state, edges);
+        const Wanted wanted(group, tables_.dimension, probabilities, standard, room);
+        const Variant& v = machine_.variant;
+        machine_.work(machine_.blocks(group.n_tasks), (is_pruned ? 1e3 : 1e4) * group.n_tasks,
+                      is_pruned ? v.active_posterior : v.enumerate_posterior, e_, wanted);
     }
 
-protected:
-    Messages messages(const SweepState& state, const Workers& worker,
-                      const MessageArray& message) const {
-        const Messages m = state.messages(worker, message);
-        check(m.n_levels == tables_.n_levels() && m.degree == tables_.degree() &&
-                  m.n_tasks == (int64_t)value_.shape(0),
+private:
+    double n_messages() const { return (double)(tables_.degree * tables_.n_levels()); }
+
+    Group messages(nb::handle state, nb::handle edges) const {
+        Group group(state, edges);
+        check(group.n_levels == tables_.n_levels() && group.degree == tables_.degree &&
+                  group.n_tasks == (int64_t)value_.shape(0),
               "the tables are of another number of levels, answers or tasks");
-        return m;
+        return group;
     }
-    Enumeration enumeration() const {
-        Enumeration e = tables_.enumeration();
-        e.value = value_.data(), e.prior_mean = prior_mean_.data();
-        return e;
+
+    // `work` is that of one task, in nanoseconds.
+    double sweep(Sweep<const Enumeration&, const Messages&> Variant::*kernel, double work,
+                 nb::handle state, nb::handle edges, const NewSums& new_sums) const {
+        const Group group = messages(state, edges);
+        return machine_.sweep(machine_.blocks(group.n_tasks), work * (double)group.n_tasks, group,
+                              new_sums, machine_.variant.*kernel, e_, group);
     }
 
     const Tables& tables_;
-    In3 value_;
-    In2 prior_mean_;
+    In<3> value_;
+    In<2> prior_mean_;
+    Machine machine_;
+    std::optional<Out<1>> factor_;
+    Enumeration e_;
 };
 
-// The same, of which only those configurations are summed over that can matter.
-class PrunedTasks : public Tasks {
-public:
-    PrunedTasks(Tables& tables, In1 levels, In3 value, In2 prior_mean, double prior_precision,
-                double accuracy, int64_t most_free)
-        : Tasks(tables, value, prior_mean), levels_(levels), prior_precision_(prior_precision),
-          accuracy_(accuracy), most_free_(most_free) {
-        check((int64_t)levels.shape(0) == tables.n_levels(), "levels must be the tables'");
-        check(most_free >= 0, "most_free must not be negative");
-    }
+// Rows to integrate over (RowInputs), the Law that they share, and their messages.
+struct Rows {
+    Group group;
+    In<1> variance, prior_variance, prior_weight, prior_mean, low, high, known;
+    In<3> mixing;
+    In<2> value, log_class;
+    std::optional<In<1>> bias, bias_precision;
+    std::optional<Out<2>> edge_precision, edge_pull;
+    IntegralLaw given;
+    IntegralRows rows;
 
-    double prune(bool guess, const SweepState& state, const Workers& worker,
-                 const MessageArray& message, const NewSums& new_sums,
-                 const Machine& machine) const {
-        const Messages m = messages(state, worker, message);
-        const Active a = active();
-        const double n_messages = (double)(m.degree * m.n_levels);
-        const double per_task = guess ? 8.0 * n_messages : n_messages * n_messages;
-        const auto kernel = guess ? machine.variant.guess : machine.variant.active;
-        return sweep(machine, machine.blocks(m.n_tasks), per_task * (double)m.n_tasks, state,
-                     new_sums,
-                     [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
-                         return kernel(a, m, first, last, mine, workspace);
-                     });
-    }
-
-    void prune_posterior(const SweepState& state, const Workers& worker,
-                         const MessageArray& message, const Wanted& wanted,
-                         const Machine& machine) const {
-        const Truths t =
-            wanted.truths(messages(state, worker, message), (size_t)tables_.dimension());
-        const Active a = active();
-        const int64_t n = t.heard.n_tasks;
-        nb::gil_scoped_release release;
-        work_on_threads(machine.blocks(n), 1e3 * (double)n, machine.threads,
-                        [&](int64_t first, int64_t last, Workspace& workspace) {
-                            machine.variant.active_posterior(a, t, first, last, workspace);
-                        });
-    }
-
-private:
-    Active active() const {
-        return Active{enumeration(), levels_.data(), prior_precision_, accuracy_, most_free_};
-    }
-    In1 levels_;
-    double prior_precision_, accuracy_;
-    int64_t most_free_;
-};
-
-// The coordinate of the biases that rows are of.
-struct Bias {
-    In1 mean, precision;
-    Out2 edge_precision, edge_pull;
-    double damping;
-};
-
-// Rows to integrate over, and the law that they share; see voxpop.inference.kernels.integrate.
-class Rows {
-public:
-    Rows(In1 variance, In3 mixing, In1 prior_variance, In1 prior_weight, double accuracy, In2 value,
-         In1 prior_mean, In1 low, In1 high, In1 known, In2 log_class, std::optional<Bias> bias)
-        : variance_(variance), mixing_(mixing), prior_variance_(prior_variance),
-          prior_weight_(prior_weight), value_(value), prior_mean_(prior_mean), low_(low),
-          high_(high), known_(known), log_class_(log_class), bias_(bias) {
-        law_ = IntegralLaw{(int64_t)mixing.shape(0), (int64_t)mixing.shape(1),
-                           (int64_t)variance.shape(0), (int64_t)prior_variance.shape(0),
-                           variance.data(), mixing.data(), prior_variance.data(),
-                           prior_weight.data(), accuracy, bias ? bias->damping : 0.0};
-        check(mixing.shape(2) == variance.shape(0) && variance.shape(0) > 0,
+    Rows(nb::handle law, nb::handle r, nb::handle state, nb::handle edges)
+        : group(state, edges), variance(get<In<1>>(law.attr("grid"), "variance")),
+          prior_variance(get<In<1>>(law, "prior_variance")),
+          prior_weight(get<In<1>>(law, "prior_weight")), prior_mean(get<In<1>>(r, "prior_mean")),
+          low(get<In<1>>(r, "low")), high(get<In<1>>(r, "high")), known(get<In<1>>(r, "known")),
+          mixing(get<In<3>>(law.attr("grid"), "mixing")), value(get<In<2>>(r, "value")),
+          log_class(get<In<2>>(r, "log_class")) {
+        const size_t n = value.shape(0), degree = value.shape(1);
+        given = {(int64_t)mixing.shape(0), (int64_t)mixing.shape(1), (int64_t)mixing.shape(2),
+                 (int64_t)prior_variance.shape(0), variance.data(), mixing.data(),
+                 prior_variance.data(), prior_weight.data(), get<double>(law, "accuracy"), 0.0};
+        rows = {(int64_t)n, (int64_t)degree, value.data(), prior_mean.data(), low.data(),
+                high.data(), known.data(), log_class.data(), nullptr, nullptr, nullptr, nullptr};
+        check(given.n_variances > 0 && is_shaped(variance, given.n_variances),
               "mixing must be (classes, levels, variances)");
-        check(prior_weight.shape(0) == prior_variance.shape(0),
+        check(is_shaped(prior_weight, given.n_prior),
               "the prior must have as many weights as variances");
-        const size_t n = value.shape(0), l = value.shape(1);
-        for (const In1* per_row : {&prior_mean, &low, &high, &known})
-            check(per_row->shape(0) == n, "expected one number per row");
-        check(log_class.shape(0) == n && log_class.shape(1) == mixing.shape(0),
-              "log_class must be (rows, classes)");
-        rows_ = IntegralRows{(int64_t)n, (int64_t)l, value.data(), prior_mean.data(), low.data(),
-                             high.data(), known.data(), log_class.data(), nullptr, nullptr,
-                             nullptr, nullptr};
-        if (bias) {
-            check(bias->edge_precision.shape(0) == n && bias->edge_precision.shape(1) == l &&
-                      bias->edge_pull.shape(0) == n && bias->edge_pull.shape(1) == l &&
-                      bias->mean.shape(0) == bias->precision.shape(0),
-                  "messages about the bias must be (rows, answers)");
-            rows_.bias = bias->mean.data(), rows_.bias_precision = bias->precision.data();
-            rows_.edge_precision = bias->edge_precision.data();
-            rows_.edge_pull = bias->edge_pull.data();
-        }
-    }
-
-    double integrate(const SweepState& state, const Workers& worker, const MessageArray& message,
-                     const NewSums& new_sums, const Out2& evidence, std::optional<Out1> counts,
-                     const Machine& machine) const {
-        const Messages m = messages(state, worker, message);
-        check(evidence.size() == log_class_.size(), "evidence must be (rows, classes)");
-        const int64_t size = n_counts(law_);
-        check(!counts || (int64_t)counts->shape(0) == size, "counts must be as many as there are");
-        std::vector<double> by_chunk(counts ? n_chunks() * size : 0);
-        const IntegralFound found{evidence.data(), counts ? by_chunk.data() : nullptr};
-        const double change = sweep(
-            machine, n_chunks(), work(), state, new_sums,
-            [&](int64_t first, int64_t last, int64_t* mine, Workspace& workspace) {
-                return machine.variant.integrate(law_, rows_, m, found, first, last, mine,
-                                                 workspace);
-            });
-        if (counts) {
-            std::fill(counts->data(), counts->data() + size, 0.0);
-            for (int64_t chunk = 0; chunk < n_chunks(); ++chunk)
-                for (int64_t i = 0; i < size; ++i)
-                    counts->data()[i] += by_chunk[chunk * size + i];
-        }
-        return change;
-    }
-
-    void posterior(const SweepState& state, const Workers& worker, const MessageArray& message,
-                   const Wanted& wanted, const Out2& classes, const Machine& machine) const {
-        const Truths t = wanted.truths(messages(state, worker, message), 1);
-        check(classes.size() == log_class_.size(), "classes must be (rows, classes)");
-        nb::gil_scoped_release release;
-        work_on_threads(n_chunks(), 3.0 * work(), machine.threads,
-                        [&](int64_t first, int64_t last, Workspace& workspace) {
-                            machine.variant.integrate_posterior(law_, rows_, t, classes.data(),
-                                                                first, last, workspace);
-                        });
-    }
-
-    void predict(const SweepState& state, const Workers& worker, const MessageArray& message,
-                 const Out3& out, const Machine& machine) const {
-        const Messages m = messages(state, worker, message);
-        const size_t size = value_.size();
-        check(out.shape(0) == 6 && out.size() == 6 * size, "out must be (6, rows, answers)");
-        double* o = out.data();
-        const LeftOut found{o, o + size, o + 2 * size, o + 3 * size, o + 4 * size, o + 5 * size};
-        nb::gil_scoped_release release;
-        work_on_threads(n_chunks(), 4.0 * work(), machine.threads,
-                        [&](int64_t first, int64_t last, Workspace& workspace) {
-                            machine.variant.integrate_predict(law_, rows_, m, found, first, last,
-                                                              workspace);
-                        });
-    }
-
-private:
-    Messages messages(const SweepState& state, const Workers& worker,
-                      const MessageArray& message) const {
-        const Messages m = state.messages(worker, message);
-        check(m.n_tasks == rows_.n_rows && m.degree == rows_.degree && m.n_levels == law_.n_levels,
+        for (const In<1>* per_row : {&prior_mean, &low, &high, &known})
+            check(is_shaped(*per_row, n), "expected one number per row");
+        check(is_shaped(log_class, n, given.n_classes), "log_class must be (rows, classes)");
+        check(group.n_tasks == rows.n_rows && group.degree == rows.degree &&
+                  group.n_levels == given.n_levels,
               "value must be (rows, answers), with as many levels as mixing has");
-        check(!bias_ || bias_->mean.shape(0) == state.sums.shape(0),
-              "beliefs about the bias must be one per worker");
-        return m;
+        if (!r.attr("bias").is_none()) take_bias(r.attr("bias"));
     }
-    int64_t n_chunks() const { return (rows_.n_rows + rows_per_chunk - 1) / rows_per_chunk; }
+
+    int64_t n_chunks() const { return (rows.n_rows + rows_per_chunk - 1) / rows_per_chunk; }
     // At a hundred nodes or more, in nanoseconds.
     double work() const {
-        return 200.0 * (double)(rows_.n_rows * rows_.degree * law_.n_variances * law_.n_classes);
+        return 200.0 * (double)(value.size() * given.n_variances * given.n_classes);
     }
 
-    In1 variance_;
-    In3 mixing_;
-    In1 prior_variance_, prior_weight_;
-    In2 value_;
-    In1 prior_mean_, low_, high_, known_;
-    In2 log_class_;
-    std::optional<Bias> bias_;
-    IntegralLaw law_;
-    IntegralRows rows_;
+private:
+    void take_bias(nb::handle b) {
+        bias = get<In<1>>(b, "mean"), bias_precision = get<In<1>>(b, "precision");
+        edge_precision = get<Out<2>>(b, "edge_precision", false);
+        edge_pull = get<Out<2>>(b, "edge_pull", false);
+        given.bias_damping = get<double>(b, "damping");
+        rows.bias = bias->data(), rows.bias_precision = bias_precision->data();
+        rows.edge_precision = edge_precision->data(), rows.edge_pull = edge_pull->data();
+        check(is_shaped(*edge_precision, rows.n_rows, rows.degree) &&
+                  is_shaped(*edge_pull, rows.n_rows, rows.degree),
+              "messages about the bias must be (rows, answers)");
+        check(is_shaped(*bias, group.n_workers) &&
+                  is_shaped(*bias_precision, group.n_workers),
+              "beliefs about the bias must be one per worker");
+    }
 };
 
-static void centre(const In3& value, double per_unit, const Out3& away, const Out2& origin,
+static double integrate(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,
+                        const NewSums& new_sums, const Out<2>& evidence,
+                        std::optional<Out<1>> counts, const Machine& machine) {
+    const Rows r(law, rows, state, edges);
+    const int64_t size = n_counts(r.given), n_chunks = r.n_chunks();
+    check(evidence.size() == r.log_class.size(), "evidence must be (rows, classes)");
+    check(!counts || is_shaped(*counts, size), "counts must be as many as there are");
+    std::vector<double> by_chunk(counts ? n_chunks * size : 0);
+    const IntegralFound found{evidence.data(), counts ? by_chunk.data() : nullptr};
+    const double change = machine.sweep(n_chunks, r.work(), r.group, new_sums,
+                                        machine.variant.integrate, r.given, r.rows, r.group, found);
+    if (counts) std::fill(counts->data(), counts->data() + size, 0.0);
+    for (size_t i = 0; i < by_chunk.size(); ++i) counts->data()[i % size] += by_chunk[i];
+    return change;
+}
+
+static void integrate_posterior(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,
+                                const In<1>& probabilities, const In<1>& standard, nb::handle room,
+                                const Out<2>& classes, const Machine& machine) {
+    const Rows r(law, rows, state, edges);
+    const Wanted wanted(r.group, 1, probabilities, standard, room);
+    check(classes.size() == r.log_class.size(), "classes must be (rows, classes)");
+    machine.work(r.n_chunks(), 3.0 * r.work(), machine.variant.integrate_posterior, r.given, r.rows,
+                 wanted, classes.data());
+}
+
+static void integrate_predict(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,
+                              const Out<3>& out, const Machine& machine) {
+    const Rows r(law, rows, state, edges);
+    const size_t size = r.value.size();
+    check(out.shape(0) == 6 && out.size() == 6 * size, "out must be (6, rows, answers)");
+    double* o = out.data();
+    const LeftOut found{o, o + size, o + 2 * size, o + 3 * size, o + 4 * size, o + 5 * size};
+    machine.work(r.n_chunks(), 4.0 * r.work(), machine.variant.integrate_predict, r.given, r.rows,
+                 r.group, found);
+}
+
+static void centre(const In<3>& value, double per_unit, const Out<3>& away, const Out<2>& origin,
                    const Machine& machine) {
-    const size_t n = value.shape(0), degree = value.shape(1), d = value.shape(2);
-    check(degree > 0 && away.shape(0) == n && away.shape(1) == degree && away.shape(2) == d &&
-              origin.shape(0) == n && origin.shape(1) == d,
+    const int64_t n = value.shape(0), degree = value.shape(1), d = value.shape(2);
+    check(degree > 0 && is_shaped(away, n, degree, d) && is_shaped(origin, n, d),
           "away must be like value (tasks, answers, dimension), origin (tasks, dimension)");
-    const Centring c{(int64_t)n, (int64_t)degree, (int64_t)d, value.data(), per_unit, away.data(),
-                     origin.data()};
-    nb::gil_scoped_release release;
-    work_on_threads(machine.blocks(c.n_tasks), (double)(n * d * degree * degree), machine.threads,
-                    [&](int64_t first, int64_t last, Workspace& workspace) {
-                        machine.variant.centre(c, first, last, workspace);
-                    });
+    const Centring c{n, degree, d, value.data(), per_unit, away.data(), origin.data()};
+    machine.work(machine.blocks(n), (double)(n * d * degree * degree), machine.variant.centre, c);
+}
+
+template <Elementary Variant::*FUNCTION>
+static void elementary(const In<1>& x, const Out<1>& out, const std::string& instruction_set) {
+    check(is_shaped(out, x.shape(0)), "x and out must be equally long");
+    (find_variant(instruction_set).*FUNCTION)(x.data(), out.data(), (int64_t)x.shape(0));
 }
 
 NB_MODULE(_native, module) {
@@ -334,58 +333,26 @@ NB_MODULE(_native, module) {
     nb::class_<Machine>(module, "Machine")
         .def(nb::init<int, const std::string&>(), "threads"_a = 1, "instruction_set"_a = "")
         .def_prop_ro("lanes", [](const Machine& machine) { return machine.variant.lanes; });
-    nb::class_<SweepState>(module, "SweepState")
-        .def(nb::init<Sums, In1, double, double, double>(), "sums"_a, "log_weights"_a, "quantum"_a,
-             "floor"_a, "damping"_a);
-    nb::class_<Wanted>(module, "Wanted")
-        .def(nb::init<In1, In1, Out2, Out2, Out3>(), "probabilities"_a, "standard"_a, "estimate"_a,
-             "variance"_a, "quantile"_a);
     nb::class_<Tables>(module, "Tables")
-        .def(nb::init<const std::vector<double>&, int64_t, int64_t, double>(), "levels"_a,
-             "degree"_a, "dimension"_a, "prior_precision"_a)
+        .def(nb::init<const std::vector<double>&, int64_t, int64_t, double>())
         .def_prop_ro("n_configurations", &Tables::n_configurations);
     nb::class_<Tasks>(module, "Tasks")
-        .def(nb::init<Tables&, In3, In2>(), nb::keep_alive<1, 2>(), "tables"_a, "value"_a,
-             "prior_mean"_a)
-        .def("enumerate", &Tasks::enumerate, "state"_a, "worker"_a, "message"_a, "new_sums"_a,
-             "factor"_a.none(), "fill"_a, "machine"_a)
-        .def("enumerate_posterior", &Tasks::enumerate_posterior, "state"_a, "worker"_a,
-             "message"_a, "wanted"_a, "machine"_a);
-    nb::class_<PrunedTasks, Tasks>(module, "PrunedTasks")
-        .def(nb::init<Tables&, In1, In3, In2, double, double, int64_t>(), nb::keep_alive<1, 2>(),
-             "tables"_a, "levels"_a, "value"_a, "prior_mean"_a, "prior_precision"_a, "accuracy"_a,
-             "most_free"_a)
-        .def("prune", &PrunedTasks::prune, "guess"_a, "state"_a, "worker"_a, "message"_a,
-             "new_sums"_a, "machine"_a)
-        .def("prune_posterior", &PrunedTasks::prune_posterior, "state"_a, "worker"_a, "message"_a,
-             "wanted"_a, "machine"_a);
-    nb::class_<Bias>(module, "Bias")
-        .def(nb::init<In1, In1, Out2, Out2, double>(), "mean"_a, "precision"_a, "edge_precision"_a,
-             "edge_pull"_a, "damping"_a);
-    nb::class_<Rows>(module, "Rows")
-        .def(nb::init<In1, In3, In1, In1, double, In2, In1, In1, In1, In1, In2,
-                      std::optional<Bias>>(),
-             "variance"_a, "mixing"_a, "prior_variance"_a, "prior_weight"_a, "accuracy"_a,
-             "value"_a, "prior_mean"_a, "low"_a, "high"_a, "known"_a, "log_class"_a,
-             "bias"_a.none())
-        .def("integrate", &Rows::integrate, "state"_a, "worker"_a, "message"_a, "new_sums"_a,
-             "evidence"_a, "counts"_a.none(), "machine"_a)
-        .def("posterior", &Rows::posterior, "state"_a, "worker"_a, "message"_a, "wanted"_a,
-             "classes"_a, "machine"_a)
-        .def("predict", &Rows::predict, "state"_a, "worker"_a, "message"_a, "out"_a, "machine"_a);
-    module.def("centre", &centre, "value"_a, "per_unit"_a, "away"_a, "origin"_a, "machine"_a);
-    auto elementary = [&module](const char* name, auto member) {
-        module.def(name,
-                   [member](const In1& x, const Out1& out, const std::string& instruction_set) {
-                       check(x.shape(0) == out.shape(0), "x and out must be equally long");
-                       (find_variant(instruction_set).*member)(
-                           x.data(), out.data(), (int64_t)x.shape(0));
-                   },
-                   "x"_a, "out"_a, "instruction_set"_a = "");
-    };
-    elementary("exp", &Variant::exp);
-    elementary("exp2", &Variant::exp2);
-    elementary("log", &Variant::log);
+        .def(nb::init<const Tables&, In<3>, In<2>, Machine, std::optional<Out<1>>, double,
+                      int64_t>(),
+             nb::keep_alive<1, 2>(), "tables"_a, "value"_a, "prior_mean"_a, "machine"_a,
+             "factor"_a = nb::none(), "accuracy"_a = 0.0, "most_free"_a = 0)
+        .def("enumerate", &Tasks::enumerate)
+        .def("prune", &Tasks::prune)
+        .def("guess", &Tasks::guess)
+        .def("posterior", &Tasks::posterior);
+    module.def("integrate", &integrate, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+               nb::arg(), nb::arg().none(), nb::arg());
+    module.def("integrate_posterior", &integrate_posterior);
+    module.def("integrate_predict", &integrate_predict);
+    module.def("centre", &centre);
+    module.def("exp", &elementary<&Variant::exp>, "x"_a, "out"_a, "instruction_set"_a = "");
+    module.def("exp2", &elementary<&Variant::exp2>, "x"_a, "out"_a, "instruction_set"_a = "");
+    module.def("log", &elementary<&Variant::log>, "x"_a, "out"_a, "instruction_set"_a = "");
 }
 
 }  // namespace voxpop

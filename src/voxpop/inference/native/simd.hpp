@@ -21,77 +21,52 @@ typedef double vec __attribute__((vector_size(8 * VOXPOP_LANES), may_alias));
 typedef double loose __attribute__((vector_size(8 * VOXPOP_LANES), may_alias, aligned(8)));
 typedef int64_t ivec __attribute__((vector_size(8 * VOXPOP_LANES), may_alias));
 
+inline vec all(double x) { return x - vec{}; }
+inline ivec max(ivec a, ivec b) { return a > b ? a : b; }
+inline ivec min(ivec a, ivec b) { return a < b ? a : b; }
+inline vec to_double(ivec a) { return __builtin_convertvector(a, vec); }
+// Vector that starts at any number.
+inline vec load(const double* from) { return *(const loose*)from; }
+
+// where_above is x where a > b, else y, and keep_above x or 0; largest and sum are of the lanes, in
+// a fixed order.
 #if VOXPOP_LANES == 8
 
-inline vec all(double x) { return _mm512_set1_pd(x); }
 inline vec fma(vec a, vec b, vec c) { return _mm512_fmadd_pd(a, b, c); }
 inline vec max(vec a, vec b) { return _mm512_max_pd(a, b); }
 inline vec min(vec a, vec b) { return _mm512_min_pd(a, b); }
 inline vec sqrt(vec a) { return _mm512_sqrt_pd(a); }
 inline ivec round_to_int(vec a) { return (ivec)_mm512_cvtpd_epi64(a); }
-inline bool any_above(vec a, vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ) != 0; }
-// x where a > b, else y.
+inline __mmask8 is_above(vec a, vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
+inline bool any_above(vec a, vec b) { return is_above(a, b) != 0; }
 inline vec where_above(vec a, vec b, vec x, vec y) {
-    return _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_GT_OQ), y, x);
+    return _mm512_mask_blend_pd(is_above(a, b), y, x);
 }
-// x where a > b, else 0.
-inline vec keep_above(vec a, vec b, vec x) {
-    return _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(a, b, _CMP_GT_OQ), x);
-}
-
-#elif VOXPOP_LANES == 4
-
-inline vec all(double x) { return _mm256_set1_pd(x); }
-inline vec fma(vec a, vec b, vec c) { return _mm256_fmadd_pd(a, b, c); }
-inline vec max(vec a, vec b) { return _mm256_max_pd(a, b); }
-inline vec min(vec a, vec b) { return _mm256_min_pd(a, b); }
-inline vec sqrt(vec a) { return _mm256_sqrt_pd(a); }
-inline ivec round_to_int(vec a) {
-    return ivec{_mm_cvtsd_si64(__m128d{a[0], 0}), _mm_cvtsd_si64(__m128d{a[1], 0}),
-                _mm_cvtsd_si64(__m128d{a[2], 0}), _mm_cvtsd_si64(__m128d{a[3], 0})};
-}
-inline bool any_above(vec a, vec b) {
-    return _mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_GT_OQ)) != 0;
-}
-inline vec where_above(vec a, vec b, vec x, vec y) {
-    return _mm256_blendv_pd(y, x, _mm256_cmp_pd(a, b, _CMP_GT_OQ));
-}
-inline vec keep_above(vec a, vec b, vec x) {
-    return _mm256_and_pd(_mm256_cmp_pd(a, b, _CMP_GT_OQ), x);
-}
-
-#else
-
-inline vec all(double x) { return vec{x, x}; }
-inline vec fma(vec a, vec b, vec c) { return a * b + c; }
-inline vec max(vec a, vec b) { return a > b ? a : b; }
-inline vec min(vec a, vec b) { return a < b ? a : b; }
-inline vec sqrt(vec a) { return vec{__builtin_sqrt(a[0]), __builtin_sqrt(a[1])}; }
-inline ivec round_to_int(vec a) {
-#if defined(__x86_64__)
-    return ivec{_mm_cvtsd_si64(__m128d{a[0], 0}), _mm_cvtsd_si64(__m128d{a[1], 0})};
-#else
-    return ivec{__builtin_llrint(a[0]), __builtin_llrint(a[1])};
-#endif
-}
-inline bool any_above(vec a, vec b) { return a[0] > b[0] || a[1] > b[1]; }
-inline vec where_above(vec a, vec b, vec x, vec y) { return a > b ? x : y; }
-inline vec keep_above(vec a, vec b, vec x) { return (vec)((ivec)x & (ivec)(a > b)); }
-
-#endif
-
-// Vector that starts at any number.
-inline vec load(const double* from) { return *(const loose*)from; }
-inline ivec max(ivec a, ivec b) { return a > b ? a : b; }
-inline ivec min(ivec a, ivec b) { return a < b ? a : b; }
-inline vec to_double(ivec a) { return __builtin_convertvector(a, vec); }
-inline vec absolute(vec a) { return max(a, -a); }
-
-// Largest of the lanes, and their sum in a fixed order.
-#if VOXPOP_LANES == 8
+inline vec keep_above(vec a, vec b, vec x) { return _mm512_maskz_mov_pd(is_above(a, b), x); }
 inline double largest(vec a) { return _mm512_reduce_max_pd(a); }
 inline double sum(vec a) { return _mm512_reduce_add_pd(a); }
+
 #else
+
+#if VOXPOP_LANES == 4
+inline vec fma(vec a, vec b, vec c) { return _mm256_fmadd_pd(a, b, c); }
+inline vec sqrt(vec a) { return _mm256_sqrt_pd(a); }
+inline bool any_above(vec a, vec b) { return _mm256_movemask_pd((vec)(a > b)) != 0; }
+#else
+inline vec fma(vec a, vec b, vec c) { return a * b + c; }
+inline vec sqrt(vec a) { return vec{__builtin_sqrt(a[0]), __builtin_sqrt(a[1])}; }
+inline bool any_above(vec a, vec b) { return a[0] > b[0] || a[1] > b[1]; }
+#endif
+
+inline vec max(vec a, vec b) { return a > b ? a : b; }
+inline vec min(vec a, vec b) { return a < b ? a : b; }
+inline vec where_above(vec a, vec b, vec x, vec y) { return a > b ? x : y; }
+inline vec keep_above(vec a, vec b, vec x) { return (vec)((ivec)x & (ivec)(a > b)); }
+inline ivec round_to_int(vec a) {
+    ivec found;
+    for (int lane = 0; lane < lanes; ++lane) found[lane] = __builtin_llrint(a[lane]);
+    return found;
+}
 inline double largest(vec a) {
     double found = a[0];
     for (int lane = 1; lane < lanes; ++lane) found = a[lane] > found ? a[lane] : found;
@@ -102,6 +77,9 @@ inline double sum(vec a) {
     for (int lane = 1; lane < lanes; ++lane) found += a[lane];
     return found;
 }
+
 #endif
+
+inline vec absolute(vec a) { return max(a, -a); }
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -33,7 +33,7 @@ struct Half {
 
 enum class Factor { recompute, fill, read };
 
-// Joint enumeration of a group: tables that depend on the model and the degree only, and values.
+// Enumeration of a group: tables that depend on the model and the degree only, and values.
 struct Enumeration {
     int64_t dimension;
     Half left, right;
@@ -41,20 +41,16 @@ struct Enumeration {
     const double* pair;        // (rows, right but its last worker, 2): cost, and W_p / W_ap
     const double* join;        // (rows, right, 2): cost of the squared distance, and offset
     const double* meet;        // (rows, right, 2): W_b / W and 1 / W
-    bool has_prior;
+    const double* levels;
+    double prior_precision;    // 0 for a flat prior
     const double* value;       // (n_tasks, degree, dimension)
     const double* prior_mean;  // (n_tasks, dimension)
     Factor factor_use;
     double* factor;            // (n_blocks, left, right, lanes) or null
-};
-
-// Enumeration of a group whose workers have mostly settled on a level.
-struct Active {
-    Enumeration dense;        // for tasks whose workers have not, and the values of all
-    const double* levels;
-    double prior_precision;
+    // Where only those configurations are summed over that can matter: the most to leave out, and
+    // how many workers may have any level; tasks with more are enumerated.
     double accuracy;
-    int64_t most_free;        // workers that may have any level; with more a task is enumerated
+    int64_t most_free;
 };
 
 // Sums over rows are taken in chunks of so many rows and then over the chunks in their order, so
@@ -132,33 +128,26 @@ private:
     size_t size_[n_slots] = {};
 };
 
-// One instruction set's version of the kernels. Sweeps work on blocks of `lanes` tasks and
-// return the largest change of a message, as a probability.
+// Kernels work on some of the blocks of `lanes` tasks, or of the chunks of rows; sweeps return the
+// largest change of a message, as a probability.
+template <class... Given>
+using Sweep = double (*)(Given..., int64_t first, int64_t last, int64_t* new_sums, Workspace&);
+template <class... Given>
+using Work = void (*)(Given..., int64_t first, int64_t last, Workspace&);
+using Elementary = void (*)(const double* x, double* out, int64_t n);
+
+// One instruction set's version of the kernels.
 struct Variant {
     const char* name;
     int lanes;
-    double (*enumerate)(const Enumeration&, const Messages&, int64_t first_block,
-                        int64_t last_block, int64_t* new_sums, Workspace&);
-    double (*integrate)(const IntegralLaw&, const IntegralRows&, const Messages&,
-                        const IntegralFound&, int64_t first_chunk, int64_t last_chunk,
-                        int64_t* new_sums, Workspace&);
-    void (*integrate_posterior)(const IntegralLaw&, const IntegralRows&, const Truths&,
-                                double* classes, int64_t first_chunk, int64_t last_chunk,
-                                Workspace&);
-    void (*integrate_predict)(const IntegralLaw&, const IntegralRows&, const Messages&,
-                              const LeftOut&, int64_t first_chunk, int64_t last_chunk, Workspace&);
-    double (*active)(const Active&, const Messages&, int64_t first_block, int64_t last_block,
-                     int64_t* new_sums, Workspace&);
-    double (*guess)(const Active&, const Messages&, int64_t first_block, int64_t last_block,
-                    int64_t* new_sums, Workspace&);
-    void (*active_posterior)(const Active&, const Truths&, int64_t first_block,
-                             int64_t last_block, Workspace&);
-    void (*enumerate_posterior)(const Enumeration&, const Truths&, int64_t first_block,
-                                int64_t last_block, Workspace&);
-    void (*centre)(const Centring&, int64_t first_block, int64_t last_block, Workspace&);
-    void (*exp)(const double* x, double* out, int64_t n);
-    void (*exp2)(const double* x, double* out, int64_t n);
-    void (*log)(const double* x, double* out, int64_t n);
+    Sweep<const Enumeration&, const Messages&> enumerate, active, guess;
+    Work<const Enumeration&, const Truths&> enumerate_posterior, active_posterior;
+    Sweep<const IntegralLaw&, const IntegralRows&, const Messages&, const IntegralFound&> integrate;
+    Work<const IntegralLaw&, const IntegralRows&, const Truths&, double*> integrate_posterior;
+    Work<const IntegralLaw&, const IntegralRows&, const Messages&, const LeftOut&>
+        integrate_predict;
+    Work<const Centring&> centre;
+    Elementary exp, exp2, log;
 };
 
 }  // namespace voxpop

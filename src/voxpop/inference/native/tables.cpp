@@ -11,18 +11,17 @@ static const double half_log2_e = 0.5 / std::log(2.0);
 // 2^100 times what underflows is still far below the 1e-200 from which the kernel trusts a sum.
 static const double largest_offset = 100.0;
 
-Tables::Side Tables::grow(
-    const std::vector<double>& levels, int64_t n_workers, double start) {
+Tables::Side Tables::grow(const std::vector<double>& levels, int64_t n_workers, double start) {
     const int64_t K = (int64_t)levels.size();
     const int64_t widest = std::max_element(levels.begin(), levels.end()) - levels.begin();
-    Side side{n_workers, 1, 0, 1, {}, {}, {start}, {0.0}, {}};
+    Side side{{n_workers, 1, 0, 1, nullptr, nullptr}, {}, {}, {start}, {0.0}, {}};
     for (int64_t u = 0; u < n_workers; ++u) {
         std::vector<double> precision, log_product;
         for (int64_t p = 0; p < side.n_configurations; ++p)
             for (double level : levels) {
                 double before = side.precision[p], own = 1.0 / level, after = before + own;
-                side.gain.push_back(own / after);
-                side.cost.push_back(-half_log2_e * before * (own / after));
+                side.gains.push_back(own / after);
+                side.costs.push_back(-half_log2_e * before * (own / after));
                 precision.push_back(after);
                 log_product.push_back(side.log_product[p] + std::log(level));
             }
@@ -33,18 +32,20 @@ Tables::Side Tables::grow(
         side.tree_size += side.n_configurations;
         side.widest = side.widest * K + widest;
     }
+    side.gain = side.gains.data(), side.cost = side.costs.data();
     return side;
 }
 
 // Give equal rows to left configurations with equally many workers at each level; return one
 // configuration per row. Precisions are sums over workers, so their order does not matter.
 std::vector<int64_t> Tables::number_rows() {
+    const int64_t K = n_levels();
     std::map<std::vector<int64_t>, int32_t> known;
     std::vector<int64_t> first;
     for (int64_t a = 0; a < left_.n_configurations; ++a) {
-        std::vector<int64_t> count(n_levels_, 0);
+        std::vector<int64_t> count(K, 0);
         int64_t rest = a;
-        for (int64_t u = 0; u < left_.n_workers; ++u, rest /= n_levels_) ++count[rest % n_levels_];
+        for (int64_t u = 0; u < left_.n_workers; ++u, rest /= K) ++count[rest % K];
         auto [at, is_new] = known.try_emplace(count, (int32_t)first.size());
         if (is_new) first.push_back(a);
         row_.push_back(at->second);
@@ -63,10 +64,7 @@ std::vector<int64_t> Tables::number_rows() {
 // a term lost to underflow could show.
 Tables::Tables(
     const std::vector<double>& levels, int64_t degree, int64_t dimension, double prior_precision)
-    : n_levels_((int64_t)levels.size()),
-      degree_(degree),
-      dimension_(dimension),
-      has_prior_(prior_precision > 0.0),
+    : levels(levels), degree(degree), dimension(dimension), prior_precision(prior_precision),
       left_(grow(levels, degree / 2, prior_precision)),
       right_(grow(levels, degree - degree / 2, 0.0)) {
     double highest = -INFINITY;
@@ -79,8 +77,8 @@ Tables::Tables(
             pair_.push_back(share);
         }
         for (int64_t b = 0; b < right_.n_configurations; ++b) {
-            const double own = 1.0 / levels[b % n_levels_], right = right_.precision[b];
-            const double before = left + right_.precision_before[b / n_levels_];
+            const double own = 1.0 / levels[b % n_levels()], right = right_.precision[b];
+            const double before = left + right_.precision_before[b / n_levels()];
             const double all = left + right;
             double offset = std::log(all) + left_.log_product[a] + right_.log_product[b];
             offset *= -half_log2_e * (double)dimension;
@@ -96,15 +94,11 @@ Tables::Tables(
     for (size_t i = 1; i < join_.size(); i += 2) join_[i] -= zero;
 }
 
-Half Tables::half(const Side& side) {
-    return Half{side.n_workers, side.n_configurations, side.widest, side.tree_size,
-                side.gain.data(), side.cost.data()};
-}
-
 Enumeration Tables::enumeration() const {
-    return Enumeration{dimension_, half(left_), half(right_), row_.data(),
-                       pair_.data(), join_.data(), meet_.data(), has_prior_,
-                       nullptr, nullptr, Factor::recompute, nullptr};
+    return Enumeration{.dimension = dimension, .left = left_, .right = right_,
+                       .row = row_.data(), .pair = pair_.data(), .join = join_.data(),
+                       .meet = meet_.data(), .levels = levels.data(),
+                       .prior_precision = prior_precision};
 }
 
 }  // namespace voxpop
