@@ -24,7 +24,7 @@ def contents(campaign: Campaign) -> list[tuple[object, object, list[float]]]:
     tasks, workers = campaign.task_ids, campaign.worker_ids
     return [
         (tasks[i], workers[u], value.tolist())
-        for i, u, value in zip(ledger.task, ledger.worker, ledger.value, strict=True)
+        for i, u, value in zip(ledger.task.rows, ledger.worker.rows, ledger.value.rows, strict=True)
     ]
 
 
