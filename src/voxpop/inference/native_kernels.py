@@ -15,8 +15,7 @@ from scipy.special import ndtri
 from voxpop import _native
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.cost_model import most_free
-from voxpop.inference.kernel_set import Edges, Predictions, RowInputs, SweepState
-from voxpop.inference.kernels.integrate import Law
+from voxpop.inference.kernel_set import Edges, Integrals, Predictions, SweepState
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.numpy_kernels import NumpyKernels
 from voxpop.models.model import Model
@@ -146,39 +145,31 @@ class NativeKernels:
         return PrunedEnumeration(value, prior_mean, model, accuracy, self._machine)
 
     def integrate_sweep(
-        self,
-        law: Law,
-        rows: RowInputs,
-        state: SweepState,
-        edges: Edges,
-        new_sums: WorkerSums,
-        is_counted: bool,
+        self, given: Integrals, new_sums: WorkerSums, is_counted: bool
     ) -> tuple[float, Floats, Floats | None]:
         """Integrate where there is mass."""
-        evidence, counts = np.empty(rows.log_class.shape), None
+        law, evidence, counts = given.law, np.empty(given.rows.log_class.shape), None
         if is_counted:
             n_classes, n_prior = len(law.grid.mixing), len(law.prior_variance)
             counts = np.empty(law.grid.mixing.size + n_classes + n_prior + 2)
-        change = _rows(law, rows).integrate(
-            _state(state), *edges, new_sums, evidence, counts, self._machine
+        change = _rows(given).integrate(
+            _state(given.state), *given.edges, new_sums, evidence, counts, self._machine
         )
         return change, evidence, counts
 
     def integrate_posterior(
-        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges, probabilities: Floats
+        self, given: Integrals, probabilities: Floats
     ) -> tuple[Posterior, Floats]:
         """Return the density on finer nodes."""
-        found, wanted = _room_for(len(edges.worker), 1, probabilities)
-        classes = np.empty(rows.log_class.shape)
-        _rows(law, rows).posterior(_state(state), *edges, wanted, classes, self._machine)
+        found, wanted = _room_for(len(given.rows.value), 1, probabilities)
+        classes = np.empty(given.rows.log_class.shape)
+        _rows(given).posterior(_state(given.state), *given.edges, wanted, classes, self._machine)
         return found, classes
 
-    def integrate_predict(
-        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges
-    ) -> Predictions:
+    def integrate_predict(self, given: Integrals) -> Predictions:
         """Predict each answer from the others."""
-        out = np.empty((6, *rows.value.shape))
-        _rows(law, rows).predict(_state(state), *edges, out, self._machine)
+        out = np.empty((6, *given.rows.value.shape))
+        _rows(given).predict(_state(given.state), *given.edges, out, self._machine)
         return Predictions(*out)
 
 
@@ -193,26 +184,18 @@ def _state(state: SweepState) -> _native.SweepState:
     )
 
 
-def _rows(law: Law, rows: RowInputs) -> _native.Rows:
-    bias = None
+def _rows(given: Integrals) -> _native.Rows:
+    law, rows, bias = given.law, given.rows, None
     if rows.bias is not None:
         b = rows.bias
         belief = _ready(b.mean), _ready(b.precision)
         bias = _native.Bias(*belief, b.edge_precision, b.edge_pull, b.damping)
     return _native.Rows(
-        _ready(law.grid.variance),
-        _ready(law.grid.mixing),
-        _ready(law.prior_variance),
-        _ready(law.prior_weight),
-        law.accuracy,
-        _ready(rows.value),
-        _ready(rows.prior_mean),
-        _ready(rows.low),
-        _ready(rows.high),
-        _ready(rows.known),
-        _ready(rows.log_class),
-        bias,
-    )
+        _ready(law.grid.variance), _ready(law.grid.mixing),
+        _ready(law.prior_variance), _ready(law.prior_weight), law.accuracy,
+        _ready(rows.value), _ready(rows.prior_mean), _ready(rows.low), _ready(rows.high),
+        _ready(rows.known), _ready(rows.log_class), bias,
+    )  # fmt: skip
 
 
 def _room_for(n: int, dimension: int, probabilities: Floats) -> tuple[Posterior, _native.Wanted]:
