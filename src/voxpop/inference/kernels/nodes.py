@@ -9,7 +9,7 @@ number of answers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,15 +63,9 @@ class Functions:
 
     def rows(self, rows: NDArray[np.intp]) -> Functions:
         """Return the functions of some rows."""
-        return Functions(
-            self.centre[rows],
-            self.variance[rows],
-            self.height[:, rows],
-            self.log_class[rows],
-            self.n_answers,
-            self.depth,
-            self.predicts,
-        )
+        centre, variance, height = self.centre[rows], self.variance[rows], self.height[:, rows]
+        log_class = self.log_class[rows]
+        return replace(self, centre=centre, variance=variance, height=height, log_class=log_class)
 
     @property
     def answer_variance(self) -> Floats:
