@@ -24,7 +24,7 @@ from voxpop import Model, _native
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference import native_kernels
 from voxpop.inference.groups import SweepParameters, fixed_point
-from voxpop.inference.kernel_set import Edges, KernelSet, RowInputs, SweepState, Workers
+from voxpop.inference.kernel_set import Edges, Integrals, KernelSet, RowInputs, SweepState, Workers
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.native_kernels import NativeKernels
 from voxpop.inference.numpy_kernels import NumpyKernels, sweep_in_blocks
@@ -69,7 +69,9 @@ class Integration:
     def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
         law = self._parameters.law(0, state.floor)
-        sent = self._kernels.integrate_sweep(law, self._rows, state, edges, new_sums, False)
+        sent = self._kernels.integrate_sweep(
+            Integrals(law, self._rows, state, edges), new_sums, False
+        )
         return sent[0]
 
 

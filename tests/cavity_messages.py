@@ -12,6 +12,7 @@ from voxpop.inference.cost_model import KernelName
 from voxpop.inference.engine import native_is_installed
 from voxpop.inference.kernel_set import (
     Edges,
+    Integrals,
     KernelSet,
     RowInputs,
     SweepState,
@@ -92,16 +93,13 @@ class Integration:
 
     def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
-        return self._kernels.integrate_sweep(
-            self._law, self._rows, state, edges, new_sums, is_counted=False
-        )[0]
+        given = Integrals(self._law, self._rows, state, edges)
+        return self._kernels.integrate_sweep(given, new_sums, is_counted=False)[0]
 
     def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
         """Return what is known of the truths."""
-        found = self._kernels.integrate_posterior(
-            self._law, self._rows, state, edges, probabilities
-        )
-        return found[0]
+        given = Integrals(self._law, self._rows, state, edges)
+        return self._kernels.integrate_posterior(given, probabilities)[0]
 
 
 def make_kernel(

@@ -28,6 +28,7 @@ from voxpop.inference.engine import Engine, native_is_installed
 from voxpop.inference.kernel_set import (
     BiasMessages,
     Edges,
+    Integrals,
     KernelSet,
     Predictions,
     RowInputs,
@@ -185,7 +186,7 @@ class Swept:
 def sweep(kernels: KernelSet, case: Case) -> Swept:
     case, new_sums = case.copy(), np.zeros_like(case.state.sums)
     change, evidence, counts = kernels.integrate_sweep(
-        case.law, case.inputs, case.state, case.edges, new_sums, is_counted=True
+        Integrals(case.law, case.inputs, case.state, case.edges), new_sums, is_counted=True
     )
     assert counts is not None
     b = case.inputs.bias
@@ -195,12 +196,12 @@ def sweep(kernels: KernelSet, case: Case) -> Swept:
 
 
 def posterior(kernels: KernelSet, case: Case) -> tuple[Posterior, Floats]:
-    given = case.law, case.inputs, case.state, case.edges
-    return kernels.integrate_posterior(*given, PROBABILITIES)
+    given = Integrals(case.law, case.inputs, case.state, case.edges)
+    return kernels.integrate_posterior(given, PROBABILITIES)
 
 
 def predict(kernels: KernelSet, case: Case) -> Predictions:
-    return kernels.integrate_predict(case.law, case.inputs, case.state, case.edges)
+    return kernels.integrate_predict(Integrals(case.law, case.inputs, case.state, case.edges))
 
 
 # Nodes go as near to a bound as 1e-5 of the local sd; what lies between is left out.

@@ -170,6 +170,18 @@ def test_one_level_for_all_is_the_mean_however_tasks_differ_in_size(
     np.testing.assert_allclose(found.audit.truth.reshape(20, 4), others, rtol=1e-6)
 
 
+def test_one_level_for_all_is_the_mean_also_where_an_answer_is_far_off() -> None:
+    """Far from all others, where nodes are few, too; an earlier integrator was .4 sd off here."""
+    rng = np.random.default_rng(1)
+    task, worker = np.repeat(np.arange(2000), 6), np.tile(np.arange(30), 400)
+    values = rng.normal(0, 10, (2000, 6))
+    values[0, 3] += 2000.0
+    found = BI(support="common").fit(Answers.from_arrays(task, worker, values.ravel()))
+    sd = np.sqrt(found.variance[:, 0])
+    assert (np.abs(found.estimate[:, 0] - values.mean(axis=1)) <= 1e-9 * sd).all()
+    np.testing.assert_allclose(sd, sd[0], rtol=1e-9)
+
+
 def test_one_level_for_all_is_recovered() -> None:
     """The sd of 2,000 residuals has an sd of 2 %: four of these."""
     rng = np.random.default_rng(7)

@@ -21,6 +21,7 @@ from voxpop.inference.cost_model import KernelName
 from voxpop.inference.kernel_set import (
     BiasMessages,
     Edges,
+    Integrals,
     KernelSet,
     Predictions,
     RowInputs,
@@ -186,9 +187,8 @@ class RowGroup:
         is_counted: bool,
     ) -> tuple[float, Floats, Floats | None]:
         """Replace all messages; see :meth:`KernelSet.integrate_sweep`."""
-        law = parameters.law(self.slot, state.floor)
-        inputs = self._inputs(parameters, bias)
-        return self._kernels.integrate_sweep(law, inputs, state, self.edges, new_sums, is_counted)
+        given = self._integrals(parameters, state, bias)
+        return self._kernels.integrate_sweep(given, new_sums, is_counted)
 
     def send(self, parameters: SweepParameters, state: SweepState, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
@@ -208,24 +208,27 @@ class RowGroup:
         bias: WorkerBias | None,
     ) -> tuple[Posterior, Floats]:
         """What is known of the truths, and of the classes (n, C)."""
-        law, inputs = parameters.law(self.slot, state.floor), self._inputs(parameters, bias)
-        return self._kernels.integrate_posterior(law, inputs, state, self.edges, probabilities)
+        given = self._integrals(parameters, state, bias)
+        return self._kernels.integrate_posterior(given, probabilities)
 
     def predict(
         self, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
     ) -> Predictions:
         """Predict each answer from the others."""
-        law, inputs = parameters.law(self.slot, state.floor), self._inputs(parameters, bias)
-        return self._kernels.integrate_predict(law, inputs, state, self.edges)
+        return self._kernels.integrate_predict(self._integrals(parameters, state, bias))
 
-    def _inputs(self, parameters: SweepParameters, bias: WorkerBias | None) -> RowInputs:
+    def _integrals(
+        self, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
+    ) -> Integrals:
         j, mean = self.slot, parameters.truths.mean
         centre = (mean[self.task, j] if mean.ndim == 2 else mean[j]) - self.origin[:, 0]
         about = None
         if bias is not None:
             messages = self.bias_precision, self.bias_pull
             about = BiasMessages(bias.mean[:, j], bias.precision[:, j], *messages, bias.damping)
-        return RowInputs(self.value, centre, *self._bounds, self._known, self._log_class, about)
+        known = self._known, self._log_class
+        rows = RowInputs(self.value, centre, *self._bounds, *known, about)
+        return Integrals(parameters.law(j, state.floor), rows, state, self.edges)
 
 
 def make_groups(

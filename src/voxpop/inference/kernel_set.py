@@ -86,6 +86,15 @@ class RowInputs:
     bias: BiasMessages | None = None
 
 
+class Integrals(NamedTuple):
+    """All that a kernel needs to integrate over rows."""
+
+    law: Law
+    rows: RowInputs
+    state: SweepState
+    edges: Edges
+
+
 @dataclass(frozen=True, eq=False)
 class ExpectedCounts:
     """Sums over all rows that learning needs; see ``kernels.integrate.Outgoing``.
@@ -162,13 +171,7 @@ class KernelSet(Protocol):
         """Sum over those configurations that can matter."""
 
     def integrate_sweep(
-        self,
-        law: Law,
-        rows: RowInputs,
-        state: SweepState,
-        edges: Edges,
-        new_sums: WorkerSums,
-        is_counted: bool,
+        self, given: Integrals, new_sums: WorkerSums, is_counted: bool
     ) -> tuple[float, Floats, Floats | None]:
         """Replace all messages, and add them to the sums.
 
@@ -177,13 +180,11 @@ class KernelSet(Protocol):
         """
 
     def integrate_posterior(
-        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges, probabilities: Floats
+        self, given: Integrals, probabilities: Floats
     ) -> tuple[Posterior, Floats]:
         """Return what is known of the truths (n, 1) and of the classes (n, C)."""
 
-    def integrate_predict(
-        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges
-    ) -> Predictions:
+    def integrate_predict(self, given: Integrals) -> Predictions:
         """Predict each answer (n, l) from the others."""
 
 

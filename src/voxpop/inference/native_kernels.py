@@ -15,8 +15,7 @@ from scipy.special import ndtri
 from voxpop import _native
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.cost_model import most_free
-from voxpop.inference.kernel_set import Edges, Predictions, RowInputs, SweepState
-from voxpop.inference.kernels.integrate import Law
+from voxpop.inference.kernel_set import Edges, Integrals, Predictions, SweepState
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.numpy_kernels import NumpyKernels
 from voxpop.models.model import Model
@@ -133,38 +132,29 @@ class NativeKernels:
         return PrunedEnumeration(value, prior_mean, model, accuracy, self._machine)
 
     def integrate_sweep(
-        self,
-        law: Law,
-        rows: RowInputs,
-        state: SweepState,
-        edges: Edges,
-        new_sums: WorkerSums,
-        is_counted: bool,
+        self, given: Integrals, new_sums: WorkerSums, is_counted: bool
     ) -> tuple[float, Floats, Floats | None]:
         """Integrate where there is mass."""
-        evidence, counts = np.empty(rows.log_class.shape), None
+        law, evidence, counts = given.law, np.empty(given.rows.log_class.shape), None
         if is_counted:
             n_classes, n_prior = len(law.grid.mixing), len(law.prior_variance)
             counts = np.empty(law.grid.mixing.size + n_classes + n_prior + 2)
-        given = law, rows, state, edges
         change = _native.integrate(*given, new_sums, evidence, counts, self._machine)
         return change, evidence, counts
 
     def integrate_posterior(
-        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges, probabilities: Floats
+        self, given: Integrals, probabilities: Floats
     ) -> tuple[Posterior, Floats]:
         """Return the density on finer nodes."""
-        found, wanted = _room_for(edges, 1, probabilities)
-        classes = np.empty(rows.log_class.shape)
-        _native.integrate_posterior(law, rows, state, edges, *wanted, classes, self._machine)
+        found, wanted = _room_for(given.edges, 1, probabilities)
+        classes = np.empty(given.rows.log_class.shape)
+        _native.integrate_posterior(*given, *wanted, classes, self._machine)
         return found, classes
 
-    def integrate_predict(
-        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges
-    ) -> Predictions:
+    def integrate_predict(self, given: Integrals) -> Predictions:
         """Predict each answer from the others."""
-        out = np.empty((6, *rows.value.shape))
-        _native.integrate_predict(law, rows, state, edges, out, self._machine)
+        out = np.empty((6, *given.rows.value.shape))
+        _native.integrate_predict(*given, out, self._machine)
         return Predictions(*out)
 
 

@@ -11,6 +11,7 @@ from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.cost_model import most_free
 from voxpop.inference.kernel_set import (
     Edges,
+    Integrals,
     Predictions,
     RowInputs,
     SweepState,
@@ -18,7 +19,7 @@ from voxpop.inference.kernel_set import (
 )
 from voxpop.inference.kernels import active, integrate
 from voxpop.inference.kernels import enumerate as enumeration
-from voxpop.inference.kernels.integrate import Law, Rows
+from voxpop.inference.kernels.integrate import Rows
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
@@ -178,15 +179,10 @@ class NumpyKernels:
         return value - origin[:, None, :], origin
 
     def integrate_sweep(
-        self,
-        law: Law,
-        rows: RowInputs,
-        state: SweepState,
-        edges: Edges,
-        new_sums: WorkerSums,
-        is_counted: bool,
+        self, given: Integrals, new_sums: WorkerSums, is_counted: bool
     ) -> tuple[float, Floats, Floats | None]:
         """Integrate where there is mass."""
+        law, rows, state, edges = given
         evidence = np.empty(rows.log_class.shape)
         counts: list[Floats] = []
 
@@ -198,44 +194,40 @@ class NumpyKernels:
             sums = found.pairs.ravel(), found.classes, found.components
             counts.append(np.concatenate([*sums, [found.pull, found.precision]]))
 
-        size = _numbers_per_row(rows, law)
-        change = sweep_in_blocks(send, size, state, edges, new_sums)
+        change = sweep_in_blocks(send, _numbers_per_row(given), state, edges, new_sums)
         return change, evidence, np.sum(counts, axis=0) if is_counted else None
 
     def integrate_posterior(
-        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges, probabilities: Floats
+        self, given: Integrals, probabilities: Floats
     ) -> tuple[Posterior, Floats]:
         """Return the density on finer nodes."""
         parts = [
-            integrate.posterior(block, law, probabilities)
-            for _, block in _row_blocks(law, rows, state, edges)
+            integrate.posterior(block, given.law, probabilities) for _, block in _row_blocks(given)
         ]
         posterior = Posterior.join([part[0] for part in parts])
         return posterior, np.concatenate([part[1] for part in parts])
 
-    def integrate_predict(
-        self, law: Law, rows: RowInputs, state: SweepState, edges: Edges
-    ) -> Predictions:
+    def integrate_predict(self, given: Integrals) -> Predictions:
         """Predict each answer from the others."""
-        out = np.empty((6, *rows.value.shape))
-        for some, block in _row_blocks(law, rows, state, edges):
-            nodes = integrate.nodes_of(block, law, predicts=True)
-            p = integrate.predict(block, law, nodes)
-            bias = rows.value[some] - block.centre
+        value = given.rows.value
+        out = np.empty((6, *value.shape))
+        for some, block in _row_blocks(given):
+            nodes = integrate.nodes_of(block, given.law, predicts=True)
+            p = integrate.predict(block, given.law, nodes)
+            bias = value[some] - block.centre
             out[:, some] = p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance
         return Predictions(*out)
 
 
-def _numbers_per_row(rows: RowInputs, law: Law) -> int:
-    return int(rows.value.shape[1]) * len(law.grid.variance) * _USUAL_NODES
+def _numbers_per_row(given: Integrals) -> int:
+    return int(given.rows.value.shape[1]) * len(given.law.grid.variance) * _USUAL_NODES
 
 
-def _row_blocks(
-    law: Law, rows: RowInputs, state: SweepState, edges: Edges
-) -> Iterator[tuple[slice, Rows]]:
-    for some in blocks(len(rows.value), _numbers_per_row(rows, law)):
-        incoming = state.incoming(edges.worker[some], edges.message[some])
-        yield some, _rows(rows, edges.worker, some, incoming)
+def _row_blocks(given: Integrals) -> Iterator[tuple[slice, Rows]]:
+    worker, message = given.edges
+    for some in blocks(len(worker), _numbers_per_row(given)):
+        incoming = given.state.incoming(worker[some], message[some])
+        yield some, _rows(given.rows, worker, some, incoming)
 
 
 def _rows(rows: RowInputs, worker: NDArray[np.int32], some: slice, incoming: Floats) -> Rows:

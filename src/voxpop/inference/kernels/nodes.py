@@ -9,7 +9,7 @@ number of answers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,15 +63,9 @@ class Functions:
 
     def rows(self, rows: NDArray[np.intp]) -> Functions:
         """Return the functions of some rows."""
-        return Functions(
-            self.centre[rows],
-            self.variance[rows],
-            self.height[:, rows],
-            self.log_class[rows],
-            self.n_answers,
-            self.depth,
-            self.predicts,
-        )
+        centre, variance, height = self.centre[rows], self.variance[rows], self.height[:, rows]
+        log_class = self.log_class[rows]
+        return replace(self, centre=centre, variance=variance, height=height, log_class=log_class)
 
     @property
     def answer_variance(self) -> Floats:
@@ -116,57 +110,20 @@ def place_nodes(
     """Choose the nodes of a block of rows for an error near ``accuracy``.
 
     The step at x is ``alpha / sqrt(W(x))``, with W a precision that the integrand does not exceed
-    there. Of function u, components below f_u weigh nothing anywhere, and at a distance d from its
-    centre components below (d / c_u)² weigh nothing beside w_u, a wide one that is not ruled out::
-
-        W(x) = Σ_u [1 / w_u + (1 / f_u - 1 / w_u) / (1 + (x - A_u)² / (c_u² f_u))]
-               + 1 / s_min + Σ_b (3 / (x - b))²                                        (M14)
-
-    in which 1 / s_min is for the message to a worker about the lowest level, and b is a bound of
-        the truth within reach. Where it would take too many nodes, w_u is the widest component, and
-    1 / s_min falls off with the distance from each answer, as the terms of f_u do.
-
-    Nodes are the orbit x' = x + alpha / sqrt(W(x)), weights the product of its derivatives: an
-    analytic map of the integers, on which the trapezoid rule converges exponentially. A constant
-    factor in all weights of a row does not matter, since messages and moments are normalised.
+    there (M14). Nodes are the orbit x' = x + alpha / sqrt(W(x)), weights the product of its
+    derivatives: an analytic map of the integers, on which the trapezoid rule converges
+    exponentially. A constant factor in all weights of a row does not matter, since messages and
+    moments are normalised.
     """
     alpha = np.pi * np.sqrt(2.0 / np.log(2.0 / accuracy))
     spare = np.log(1.0 / accuracy)
     low, high, near, bounded = _range(f, bounds, spare)
-    ends = low.copy(), high.copy()
+    ends = low, high
     low, high = _zoom(f, low, high, accuracy, alpha)
     # At a bound that was zoomed away from nothing happens.
     bounded = bounded[0] & (low == ends[0]), bounded[1] & (high == ends[1])
-    width = high - low
-    finest = _narrowest(f).min(axis=1)
-    fine, wide, behind, widest, ruled_out = _credible_components(f, spare)
-    # Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
-    even = _in_order(1.0 / wide) + 1.0 / finest
-    is_even = width * np.sqrt(even) <= alpha * _MOST_EVEN_NODES
-    own = np.where(is_even, 1.0 / finest, 0.0)
-    wide = np.maximum(np.where(is_even[:, None], wide, widest), fine)
-    behind = np.where(is_even[:, None], behind, ruled_out)
-    flat = _in_order(1.0 / wide)
-    pull = _in_order(f.centre / wide)
-    narrow = _narrow(f)
-    own_drop = np.where(is_even[:, None], 0.0, np.maximum(1.0 / narrow - 1.0 / wide, 0.0))
-    own_drop[:, f.n_answers :] = 0.0
-    # The message to u about s_k draws the truth from the mean of the others to sqrt(D² W / 4)
-    # of its sd from the answer, or nearer, where D is the distance of that mean.
-    drawn = 0.5 * (f.centre - (pull / flat)[:, None]) ** 2 * flat[:, None]
-    own_decay = 1.0 / (
-        (4.5 * spare + np.minimum(drawn, min(_MOST_DRAWN * spare, f.depth))) * narrow
-    )
-    reach_squared = 4.5 * (spare + np.minimum(behind, min(_MOST_RULED_OUT, f.depth)))
-    decay = 1.0 / (reach_squared * fine)
-    # Of two terms of which one is as narrow and reaches as far as the other, one is enough.
-    drop = np.where((own_drop > 0.0) & (own_decay <= decay), 0.0, 1.0 / fine - 1.0 / wide)
-    own_drop = np.where((drop > 0.0) & (fine <= narrow), 0.0, own_drop)
-    flattest = np.minimum(flat, (alpha * _MOST_WIDE_NODES / np.maximum(width, 1e-300)) ** 2)
-    far = flattest < flat
-    centre, per_reach = _far_centres(f, wide, pull, flat, far), 1.0 / (4.5 * spare)
-    alpha /= refinement
-    x, weight = low.copy(), np.ones(len(low))
+    flattest, peaks = _local_precision(f, high - low, alpha, spare)
+    x, weight = low, np.ones(len(low))
     xs, weights = [], []
     while True:
         inside = x <= high
@@ -174,26 +131,20 @@ def place_nodes(
         weights.append(np.where(inside, weight, 0.0))
         if not inside.any():
             break
-        distance = x[:, None] - f.centre
-        total, slope = flattest + own, np.zeros(len(x))
-        for depth, rate in ((drop, decay), (own_drop, own_decay)):
-            fall = 1.0 / (1.0 + rate * distance**2)
-            total = total + (depth * fall).sum(axis=1)
-            slope += (depth * rate * distance * fall * fall).sum(axis=1)
-        if centre is not None:
+        total, slope = flattest, np.zeros(len(x))
+        for centre, height, decay in peaks:
             distance = x[:, None] - centre
-            fall = 1.0 / (np.maximum(1.0 / flat, finest)[:, None] + per_reach * distance**2)
-            fall[~far] = 0.0
-            total += fall.sum(axis=1)
-            slope += per_reach * (distance * fall * fall).sum(axis=1)
+            fall = 1.0 / (1.0 + decay * distance**2)
+            total = total + (height * fall).sum(axis=1)
+            slope += (height * decay * distance * fall * fall).sum(axis=1)
         for is_bound, bound in zip(bounded, bounds, strict=True):
             if is_bound.any():
                 gap = np.where(is_bound, x - bound, np.inf)
                 gap = np.where(np.abs(gap) < near, np.copysign(near, gap), gap)
-                total += (_BOUND_REACH / gap) ** 2
+                total = total + (_BOUND_REACH / gap) ** 2
                 slope += _BOUND_REACH**2 / gap**3
         # A step that the spacing of floating-point numbers would swallow leads nowhere.
-        step = np.maximum(alpha / np.sqrt(total), 1e-15 * np.abs(x))
+        step = np.maximum(alpha / refinement / np.sqrt(total), 1e-15 * np.abs(x))
         x = x + step
         weight = weight * np.maximum(1.0 + step * slope / total, 1e-12)
     # Sums over nodes round by how many there are; so that rows say the same in any block, these
@@ -202,6 +153,51 @@ def place_nodes(
     xs += xs[-1:] * missing
     weights += [np.zeros(len(x))] * missing
     return Nodes(np.stack(xs, axis=1), np.stack(weights, axis=1))
+
+
+def _local_precision(
+    f: Functions, width: Floats, alpha: float, spare: float
+) -> tuple[Floats, list[tuple[Floats, Floats, Floats]]]:
+    """W without bounds: the least of it (n,), and peaks ``height / (1 + decay (x - centre)²)``.
+
+    Of function u, components below f_u weigh nothing anywhere, and at a distance d from its centre
+    components below (d / c_u)² weigh nothing beside w_u, a wide one that is not ruled out::
+
+        W(x) = Σ_u [1 / w_u + (1 / f_u - 1 / w_u) / (1 + (x - A_u)² / (c_u² f_u))]
+               + 1 / s_min + Σ_b (3 / (x - b))²                                        (M14)
+
+    in which 1 / s_min is for the message to a worker about the lowest level, and b is a bound of
+    the truth within reach. Where it would take too many nodes, w_u is the widest component, and
+    1 / s_min falls off with the distance from each answer, as the terms of f_u do.
+    """
+    narrow = _narrow(f)
+    finest = narrow[:, : f.n_answers].min(axis=1)
+    fine, wide, behind, widest, ruled_out = _credible_components(f, spare)
+    # Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
+    even = _in_order(1.0 / wide) + 1.0 / finest
+    is_even = (width * np.sqrt(even) <= alpha * _MOST_EVEN_NODES)[:, None]
+    wide = np.maximum(np.where(is_even, wide, widest), fine)
+    behind = np.where(is_even, behind, ruled_out)
+    flat, pull = _in_order(1.0 / wide), _in_order(f.centre / wide)
+    own_drop = np.where(is_even, 0.0, np.maximum(1.0 / narrow - 1.0 / wide, 0.0))
+    own_drop[:, f.n_answers :] = 0.0
+    # The message to u about s_k draws the truth from the mean of the others to sqrt(D² W / 4)
+    # of its sd from the answer, or nearer, where D is the distance of that mean.
+    drawn = 0.5 * (f.centre - (pull / flat)[:, None]) ** 2 * flat[:, None]
+    drawn = np.minimum(drawn, min(_MOST_DRAWN * spare, f.depth))
+    own_decay = 1.0 / ((4.5 * spare + drawn) * narrow)
+    decay = 1.0 / (4.5 * (spare + np.minimum(behind, min(_MOST_RULED_OUT, f.depth))) * fine)
+    # Of two terms of which one is as narrow and reaches as far as the other, one is enough.
+    drop = np.where((own_drop > 0.0) & (own_decay <= decay), 0.0, 1.0 / fine - 1.0 / wide)
+    own_drop = np.where((drop > 0.0) & (fine <= narrow), 0.0, own_drop)
+    peaks = [(f.centre, drop, decay), (f.centre, own_drop, own_decay)]
+    flattest = np.minimum(flat, (alpha * _MOST_WIDE_NODES / np.maximum(width, 1e-300)) ** 2)
+    far = flattest < flat
+    if far.any():
+        height = 1.0 / np.maximum(1.0 / flat, finest)[:, None]
+        centre = _far_centres(f, wide, pull, flat)
+        peaks.append((centre, far[:, None] * height, height / (4.5 * spare)))
+    return flattest + np.where(is_even[:, 0], 1.0 / finest, 0.0), peaks
 
 
 def _narrow(f: Functions) -> Floats:
@@ -340,68 +336,62 @@ def _scan(
     nearest points, with the message's own component. Between points a and b, h apart, q is
     therefore below its chord plus κ (x-a)(b-x) / 2::
 
-        q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊² / (2κh²)                         (M14a)
+        q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊ / 4                               (M14a)
 
-    What stays ``negligible`` beside the largest value of q at any point so far and in any class,
-    ``top`` (n, l, G or G + 1), is nothing. Returns (n, P-1), the point where P is largest, and
-    the new top.
+    At each point the class counts where q is largest. Another one that is behind there by d_a and
+    d_b may bend more by 2 (d_a + d_b) / h², since d_a (b-x) + d_b (x-a) is at least
+    (d_a + d_b) (x-a)(b-x) / h.
+
+    What stays ``negligible`` beside the largest value of q at any point so far, ``top``
+    (n, l, G or G + 1), is nothing. Returns (n, P-1), the point where P is largest, and the new top.
     """
-    n_points, top = x.shape[1], top.copy()
-    answers = slice(0, f.n_answers)
-    half_rate = 0.5 / f.answer_variance
+    half_rate, step = 0.5 / f.answer_variance, np.diff(x)[:, None] ** 2
     if f.predicts:
         # As if an answer of infinite variance were at stake.
         half_rate = np.concatenate([half_rate, np.zeros_like(half_rate[:, :, :1])], axis=2)
-    best, highest = np.full(len(x), -np.inf), np.zeros(len(x))
-    parts = []
+    best = np.full(x.shape, -np.inf)
+    cavity = np.full((len(x), f.n_answers, x.shape[1]), -np.inf)
+    bend = np.full((len(x), f.n_answers, x.shape[1] - 1), -np.inf)
     for c in range(len(f.height)):
-        total = np.repeat(f.log_class[:, c, None], n_points, axis=1)
-        curvature = np.zeros((len(x), n_points - 1))
-        log_f = np.empty((*f.centre.shape, n_points))
-        share = np.exp(f.height[c] - f.height[c].max(axis=2, keepdims=True))
-        peak = (share / f.variance).sum(axis=2) / share.sum(axis=2)
-        for some in f.some(n_points):
-            log_f[:, some], precision = f.evaluate(x, some, c)
-            away = x[:, None, :] - f.centre[:, some, None]
-            around = away[..., :-1] * away[..., 1:] <= 0.0
-            nearest = np.maximum(precision[..., :-1], precision[..., 1:])
-            nearest = np.where(around, peak[:, some, None], nearest)
-            # One by one, so that it does not matter how they were cut.
-            for u in range(nearest.shape[1]):
-                total += log_f[:, some][:, u]
-                curvature += nearest[:, u]
-        parts.append((log_f[:, answers], total, curvature))
-        at = total.argmax(axis=1)
-        here = np.take_along_axis(total, at[:, None], axis=1)[:, 0]
-        highest = np.where(here > best, np.take_along_axis(x, at[:, None], axis=1)[:, 0], highest)
-        best = np.maximum(best, here)
-    step, matters = np.diff(x)[:, None] ** 2, np.zeros((len(x), n_points - 1), dtype=bool)
+        log_f, curvature = _log_functions(f, x, c)
+        total = f.log_class[:, c, None] + _in_order(log_f.transpose(0, 2, 1))
+        q = total[:, None] - log_f[:, : f.n_answers]
+        np.maximum(bend, 0.5 * curvature[:, None] * step + q[..., :-1] + q[..., 1:], out=bend)
+        np.maximum(cavity, q, out=cavity)
+        np.maximum(best, total, out=best)
+    bend -= cavity[..., :-1] + cavity[..., 1:]
+    matters, top = np.zeros((len(x), x.shape[1] - 1), dtype=bool), top.copy()
     for u in range(f.n_answers):
-        squared, bounds = (x - f.centre[:, u, None]) ** 2, []
-        for log_f, total, curvature in parts:
-            q = (total - log_f[:, u])[:, None] - half_rate[:, u, :, None] * squared[:, None]
-            top[:, u] = np.maximum(top[:, u], q.max(axis=2))
-            bend = (curvature[:, None] + 2.0 * half_rate[:, u, :, None]) * step
-            bend = np.maximum(bend, 1e-300)
-            excess = np.maximum(0.5 * bend - np.abs(np.diff(q)), 0.0)
-            # The quotient is at most 1/4, where a square could overflow.
-            bounds.append(np.maximum(q[..., :-1], q[..., 1:]) + excess * (excess / (2.0 * bend)))
-        claim = np.max(bounds, axis=0) - top[:, u, :, None]
+        rate = half_rate[:, u, :, None]
+        q = cavity[:, u, None] - rate * (x[:, None] - f.centre[:, u, None, None]) ** 2
+        top[:, u] = np.maximum(top[:, u], q.max(axis=2))
+        excess = np.maximum(bend[:, u, None] + rate * step - np.abs(np.diff(q)), 0.0)
+        claim = np.maximum(q[..., :-1], q[..., 1:]) + 0.25 * excess - top[:, u, :, None]
         matters |= claim.max(axis=1) > negligible[:, None]
-    return matters, highest, top
+    return matters, x[np.arange(len(x)), best.argmax(axis=1)], top
 
 
-def _far_centres(
-    f: Functions, wide: Floats, pull: Floats, flat: Floats, far: NDArray[np.bool_]
-) -> Floats | None:
+def _log_functions(f: Functions, x: Floats, c: int) -> tuple[Floats, Floats]:
+    """Logs of all functions of a class at x (n, L, P), and their curvature κ between neighbours."""
+    log_f, precision = (np.empty((*f.centre.shape, x.shape[1])) for _ in range(2))
+    for some in f.some(x.shape[1]):
+        log_f[:, some], precision[:, some] = f.evaluate(x, some, c)
+    share = np.exp(f.height[c] - f.height[c].max(axis=2, keepdims=True))
+    peak = (share / f.variance).sum(axis=2) / share.sum(axis=2)
+    away = x[:, None] - f.centre[:, :, None]
+    around = away[..., :-1] * away[..., 1:] <= 0.0
+    nearest = np.maximum(precision[..., :-1], precision[..., 1:])
+    nearest = np.where(around, peak[:, :, None], nearest)
+    return log_f, _in_order(nearest.transpose(0, 2, 1))
+
+
+def _far_centres(f: Functions, wide: Floats, pull: Floats, flat: Floats) -> Floats:
     """Where the mass may lie far from every answer: only where all levels are the widest.
 
-    Where answers are so far apart that nodes cannot fill the space between them (``far``), the
-    product of all functions peaks at their mean, that of all others than u at theirs; finer nodes
-    are needed around those L + 1 places, shape (n, L + 1). None where no row needs them.
+    Where answers are so far apart that nodes cannot fill the space between them, the product of all
+    functions peaks at their mean, that of all others than u at theirs; finer nodes are needed
+    around those L + 1 places, shape (n, L + 1).
     """
-    if not far.any():
-        return None
     others = np.maximum(flat[:, None] - 1.0 / wide, 0.5 / wide)
     of_others = (pull[:, None] - f.centre / wide) / others
     return np.concatenate([(pull / flat)[:, None], of_others], axis=1)

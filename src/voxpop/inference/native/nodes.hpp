@@ -16,40 +16,19 @@ struct Nodes {
     int64_t n[lanes];
 };
 
-// How fast the precision that a function can have falls with the distance from its centre, and how
-// far it falls; beside it the mean precision of its components at the centre itself, by class.
+// The components of each function that matter, and the mean precision at its centre, by class.
 struct LocalScales {
     vec *narrow, *fine, *wide, *behind, *widest, *ruled_out;   // of nodes.py, (L)
-    vec *drop, *decay, *own_drop, *own_decay;      // (L)
-    vec *peak;                                     // (C, L)
+    vec *peak;                                                 // (C, L)
 
     LocalScales(const Functions& f, Workspace& workspace) {
-        vec* next = (vec*)workspace.slot(5, lanes * (10 + f.law.C) * f.L);
+        vec* next = (vec*)workspace.slot(5, lanes * (6 + f.law.C) * f.L);
         auto take = [&next, &f] { return (next += f.L) - f.L; };
         narrow = take(), fine = take(), wide = take(), behind = take(), widest = take();
-        ruled_out = take(), drop = take(), decay = take(), own_drop = take(), own_decay = take(), peak = next;
+        ruled_out = take(), peak = next;
         for (int64_t u = 0; u < f.L; ++u) find_credible(f, u);
         for (int64_t c = 0; c < f.law.C; ++c)
             for (int64_t u = 0; u < f.L; ++u) peak[c * f.L + u] = precision_at_centre(f, c, u);
-    }
-
-    // The terms of W that fall with the distance from a centre; of two of which one is as narrow and
-    // reaches as far as the other, one is enough.
-    void reach(const Functions& f, int64_t u, bool is_answer, vec is_even, vec flat, vec pull) {
-        const vec one = all(1.0), zero = all(0.0), spare = all(f.law.spare * ln_2);
-        const vec away = f.centre[u] - pull / flat, lowest = narrow[u];
-        const double depth = f.depth < most_ruled_out ? f.depth : most_ruled_out;
-        const vec most = min(all(most_drawn) * spare, all(f.depth));
-        const vec drawn = min(all(0.5) * away * away * flat, most);
-        const vec more = max(one / lowest - one / wide[u], zero);
-        own_decay[u] = one / ((all(4.5) * spare + drawn) * lowest);
-        own_drop[u] = is_answer ? where_above(is_even, all(0.5), zero, more) : zero;
-        decay[u] = one / (all(4.5) * (spare + min(behind[u], all(depth))) * fine[u]);
-        drop[u] = one / fine[u] - one / wide[u];
-        const vec is_covered = where_above(own_decay[u], decay[u], zero, one);
-        drop[u] = where_above(own_drop[u] * is_covered, zero, zero, drop[u]);
-        const vec is_needed = where_above(fine[u], lowest, one, zero);
-        own_drop[u] = where_above(drop[u], zero, own_drop[u] * is_needed, own_drop[u]);
     }
 
 private:
@@ -135,21 +114,6 @@ struct Range {
     }
 };
 
-// Where the mass may lie far from every answer: the mean of all functions, and of all others than
-// u, in the widest levels. Returns L + 1 places, or none where the nodes fill the space anyway.
-inline const vec* far_centres(
-    const Functions& f, const vec* wide, vec pull, vec flat, vec far, Workspace& workspace) {
-    if (!any_above(far, all(0.5))) return nullptr;
-    vec* centre = (vec*)workspace.slot(6, lanes * (f.L + 1));
-    centre[0] = pull / flat;
-    for (int64_t u = 0; u < f.L; ++u) {
-        const vec precision = all(1.0) / wide[u];
-        const vec others = max(flat - precision, all(0.5) * precision);
-        centre[1 + u] = (pull - f.centre[u] / wide[u]) / others;
-    }
-    return centre;
-}
-
 // Zoom in on the rows of a block, lane by lane.
 inline void zoom_rows(
     const Functions& f, const LocalScales& s, int n_rows, Range& range, Workspace& workspace) {
@@ -178,47 +142,107 @@ inline vec gap_from(vec x, vec bound, vec near) {
     return where_above(near, absolute(gap), kept, gap);
 }
 
-// Walk from the lowest place with mass to the highest in steps that follow the local scale (M14).
+// W(x) of (M14) without bounds: the least of it, and peaks.
 //
 //     W(x) = Σ_u [1/w_u + (1/f_u - 1/w_u) / (1 + (x - A_u)² / (c_u² f_u))] + 1/s_min
 //            + Σ_b (3 / (x - b))²
+class LocalPrecision {
+public:
+    LocalPrecision(const Functions& f, LocalScales& s, vec width, Workspace& workspace)
+        : peaks_((Peak*)workspace.slot(6, lanes * 3 * (3 * f.L + 1))) {
+        const vec one = all(1.0), zero = all(0.0), spare = all(f.law.spare * ln_2);
+        vec finest = s.narrow[0], even = zero, flat = zero, pull = zero;
+        for (int64_t u = 1; u < f.degree; ++u) finest = min(finest, s.narrow[u]);
+        // Messages about the lowest levels: fine nodes everywhere if these are few, else at the
+        // answers.
+        for (int64_t u = 0; u < f.L; ++u) even = even + one / s.wide[u];
+        const vec limit = all(f.law.alpha * most_even_nodes);
+        const vec is_even = where_above(width * sqrt(even + one / finest), limit, zero, one);
+        for (int64_t u = 0; u < f.L; ++u) {
+            s.wide[u] = max(where_above(is_even, all(0.5), s.wide[u], s.widest[u]), s.fine[u]);
+            s.behind[u] = where_above(is_even, all(0.5), s.behind[u], s.ruled_out[u]);
+            flat = flat + one / s.wide[u], pull = pull + f.centre[u] / s.wide[u];
+        }
+        for (int64_t u = 0; u < f.L; ++u) add_function(f, s, u, is_even, flat, pull);
+        const vec fewest = all(f.law.alpha * most_wide_nodes) / max(width, all(1e-300));
+        flattest_ = min(flat, fewest * fewest);
+        // Where the mass may lie far from every answer: at the mean of all functions, and of all
+        // others than u, in the widest levels.
+        const vec height = one / max(one / flat, finest), decay = height / (all(4.5) * spare);
+        const vec far = where_above(flat, flattest_, height, zero);
+        add(pull / flat, far, decay);
+        for (int64_t u = 0; u < f.L; ++u) {
+            const vec precision = one / s.wide[u];
+            const vec others = max(flat - precision, all(0.5) * precision);
+            add((pull - f.centre[u] / s.wide[u]) / others, far, decay);
+        }
+        flattest_ = flattest_ + is_even / finest;
+    }
+
+    // W at x, and minus half its slope.
+    void at(vec x, vec& total, vec& slope) const {
+        total = flattest_, slope = all(0.0);
+        for (int64_t i = 0; i < n_; ++i) {
+            const vec distance = x - peaks_[i].centre, decay = peaks_[i].decay;
+            const vec fall = all(1.0) / fma(distance * distance, decay, all(1.0));
+            const vec part = peaks_[i].height * fall;
+            total = total + part, slope = fma(part * fall, distance * decay, slope);
+        }
+    }
+
+private:
+    // height / (1 + decay (x - centre)²)
+    struct Peak {
+        vec centre, height, decay;
+    };
+    Peak* peaks_;
+    int64_t n_ = 0;
+    vec flattest_;
+
+    void add(vec centre, vec height, vec decay) {
+        if (any_above(height, all(0.0))) peaks_[n_++] = {centre, height, decay};
+    }
+
+    // Of two terms of which one is as narrow and reaches as far as the other, one is enough.
+    void add_function(
+        const Functions& f, const LocalScales& s, int64_t u, vec is_even, vec flat, vec pull) {
+        const vec one = all(1.0), zero = all(0.0), spare = all(f.law.spare * ln_2);
+        const vec away = f.centre[u] - pull / flat, fine = s.fine[u], lowest = s.narrow[u];
+        const vec most = min(all(most_drawn) * spare, all(f.depth));
+        const vec drawn = min(all(0.5) * away * away * flat, most);
+        const vec behind = min(s.behind[u], all(f.depth < most_ruled_out ? f.depth : most_ruled_out));
+        const vec decay = one / (all(4.5) * (spare + behind) * fine);
+        const vec own_decay = one / ((all(4.5) * spare + drawn) * lowest);
+        vec own_drop = zero;
+        if (u < f.degree)
+            own_drop = where_above(is_even, all(0.5), zero, max(one / lowest - one / s.wide[u], zero));
+        const vec is_covered = where_above(own_decay, decay, zero, one);
+        const vec drop =
+            where_above(own_drop * is_covered, zero, zero, one / fine - one / s.wide[u]);
+        const vec is_needed = where_above(fine, lowest, one, zero);
+        add(f.centre[u], drop, decay);
+        add(f.centre[u], where_above(drop, zero, own_drop * is_needed, own_drop), own_decay);
+    }
+};
+
+// Walk from the lowest place with mass to the highest in steps that follow the local scale (M14).
+//
 //     x' = x + alpha / sqrt(W(x)),   weight' = weight dx'/dx
 inline Nodes place_nodes(
     const Functions& f, const IntegralRows& rows, const Block& block, double refinement,
     Workspace& workspace) {
-    const Law& law = f.law;
-    const vec one = all(1.0), zero = all(0.0);
+    const vec one = all(1.0), zero = all(0.0), alpha = all(f.law.alpha / refinement);
     LocalScales s(f, workspace);
     Range range(f, s, rows, block);
     zoom_rows(f, s, block.n_rows, range, workspace);
-    const vec low = range.low, high = range.high;
-    vec finest = s.narrow[0];
-    for (int64_t u = 1; u < f.degree; ++u) finest = min(finest, s.narrow[u]);
-    // Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
-    vec even = one / finest, flat = zero, pull = zero;
-    for (int64_t u = 0; u < f.L; ++u) even = even + one / s.wide[u];
-    const vec limit = all(law.alpha * most_even_nodes);
-    const vec is_even = where_above((high - low) * sqrt(even), limit, zero, one);
-    for (int64_t u = 0; u < f.L; ++u) {
-        s.wide[u] = max(where_above(is_even, all(0.5), s.wide[u], s.widest[u]), s.fine[u]);
-        s.behind[u] = where_above(is_even, all(0.5), s.behind[u], s.ruled_out[u]);
-        flat = flat + one / s.wide[u], pull = pull + f.centre[u] / s.wide[u];
-    }
-    for (int64_t u = 0; u < f.L; ++u) s.reach(f, u, u < f.degree, is_even, flat, pull);
-    const vec fewest = all(law.alpha * most_wide_nodes) / max(high - low, all(1e-300));
-    const vec flattest = min(flat, fewest * fewest), own = is_even / finest;
-    const vec far = where_above(flat, flattest, one, zero);
-    const vec* centre = far_centres(f, s.wide, pull, flat, far, workspace);
-    const vec flat_width = max(one / flat, finest), near = all(1.0 / (4.5 * ln_2 * law.spare));
-    const vec alpha = all(law.alpha / refinement);
+    const LocalPrecision precision(f, s, range.high - range.low, workspace);
     const bool is_bounded =
         any_above(range.low_bound, all(-infinite)) || any_above(all(infinite), range.high_bound);
-    const bool all_even = !any_above(all(0.5), is_even);
     Nodes nodes;
     int64_t capacity = 0, n = 0;
-    vec x = low, weight = one, count = zero;
+    vec x = range.low, weight = one, count = zero;
     for (;; ++n) {
-        vec inside = where_above(x, high, zero, one);
+        const vec inside = where_above(x, range.high, zero, one);
         if (!any_above(inside, all(0.5))) break;
         if (n == capacity) {
             capacity = capacity ? 2 * capacity : 512;
@@ -227,23 +251,8 @@ inline Nodes place_nodes(
         }
         nodes.x[n] = x, nodes.weight[n] = weight;
         count = count + inside;
-        vec total = flattest + own, slope = zero;
-        for (int64_t u = 0; u < f.L; ++u) {
-            const vec distance = x - f.centre[u], squared = distance * distance;
-            const vec fall = one / fma(squared, s.decay[u], one), part = s.drop[u] * fall;
-            total = total + part, slope = fma(part * fall, distance * s.decay[u], slope);
-            if (all_even) continue;
-            const vec own_fall = one / fma(squared, s.own_decay[u], one);
-            const vec own_part = s.own_drop[u] * own_fall;
-            total = total + own_part;
-            slope = fma(own_part * own_fall, distance * s.own_decay[u], slope);
-        }
-        for (int64_t c = 0; centre && c <= f.L; ++c) {
-            const vec distance = x - centre[c];
-            const vec fall = far / fma(distance * distance, near, flat_width);
-            total = total + fall;
-            slope = fma(near * distance * fall, fall, slope);
-        }
+        vec total, slope;
+        precision.at(x, total, slope);
         for (int side = 0; is_bounded && side < 2; ++side) {
             const vec bound = side ? range.high_bound : range.low_bound;
             const vec per_gap = one / gap_from(x, bound, range.near);

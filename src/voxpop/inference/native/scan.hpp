@@ -19,12 +19,11 @@ public:
     Scan(const RowFunctions& row, Workspace& workspace) : row_(row) {
         const Functions& f = row.f;
         const int64_t C = f.law.C, L = f.L, top = f.degree * (f.law.G + 1);
-        const int64_t per_class = L * n_points + n_points + lanes + n_points;
-        log_f_ = workspace.slot(4, C * per_class + top);
-        total_ = log_f_ + C * L * n_points, curvature_ = (vec*)(total_ + C * (n_points + lanes));
-        top_ = (double*)(curvature_ + C * n_vectors);
+        log_f_ = workspace.slot(4, C * (L + 2) * n_points + top);
+        total_ = log_f_ + C * L * n_points, top_ = total_ + 2 * C * n_points;
+        bends_ = (vec*)(total_ + C * n_points);
         for (int64_t j = 0; j < top; ++j) top_[j] = log_nothing;
-        for (int i = n_points; i < n_points + lanes; ++i) q_[i] = precision_[i] = 0.0;
+        for (int i = n_points; i < n_points + lanes; ++i) precision_[i] = 0.0;
     }
 
     // Points from low to high: about `apart` at the middle, further apart away from it.
@@ -43,25 +42,24 @@ public:
             x[n_below + sign * m] = end;
         }
         for (int i = n_points; i < n_points + lanes; ++i) x[i] = high;
+        for (int i = 0; i < n_vectors; ++i) {
+            const vec step = next(x, i) - at(x, i);
+            step_[i] = step * step;
+        }
     }
 
     // M14a: the most that any message's integrand can be between point i and the next, over its
     // largest value at any point.
-    //
-    //     q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊² / (2κh²)
     const double* score(const vec* peak) {
         const Functions& f = row_.f;
         double best = -infinite;
         for (int64_t c = 0; c < f.law.C; ++c) look(c, peak, best);
         for (int i = 0; i < n_vectors; ++i) score_[i] = all(log_nothing);
         for (int64_t u = 0; u < f.degree; ++u) {
-            vec squared[n_vectors];
-            for (int i = 0; i < n_vectors; ++i) {
-                const vec away = at(x, i) - all(row_.centre(u));
-                squared[i] = away * away;
-            }
+            join_classes(u);
             // The last is the cavity itself, as if an answer of infinite variance were at stake.
-            for (int64_t g = 0; g < f.law.G + f.predicts; ++g) bound(u, g, squared);
+            for (int64_t g = 0; g < f.law.G + f.predicts; ++g)
+                raise(g < f.law.G ? row_.rate(u, g) : 0.0, top_[u * (f.law.G + 1) + g]);
         }
         return (const double*)score_;
     }
@@ -69,23 +67,28 @@ public:
 private:
     static constexpr int n_vectors = n_points / lanes;
     const RowFunctions& row_;
-    alignas(64) double q_[n_points + lanes], precision_[n_points + lanes];
-    vec score_[n_vectors];
-    double *log_f_, *total_, *top_;  // (C, L, points), (C, points and padding), (degree, G + 1)
-    vec* curvature_;                 // (C, n_vectors), between a point and the next
+    // What all others than the answer at hand say, and the squared distance from it.
+    struct Cavity {
+        vec squared, cavity;
+        vec q(double rate) const { return fma(squared, all(-rate), cavity); }
+    };
+    Cavity here_[n_vectors], there_[n_vectors];                 // at each point, and at the next
+    vec score_[n_vectors], step_[n_vectors], bend_[n_vectors];  // between them; h², κh²/2
+    vec* bends_;                     // (C, n_vectors): κh²/2 of all functions
+    double *log_f_, *total_, *top_;  // (C, L, points), (C, points), (degree, G + 1)
+    alignas(64) double precision_[n_points + lanes];
 
     static vec& at(double* array, int i) { return ((vec*)array)[i]; }
+    static vec next(const double* array, int i) { return load(array + i * lanes + 1); }
     double* log_f(int64_t c, int64_t u) { return log_f_ + (c * row_.f.L + u) * n_points; }
-    double* total(int64_t c) { return total_ + c * (n_points + lanes); }
+    double* total(int64_t c) { return total_ + c * n_points; }
 
     // M12 at all points for one class, and the sum κ of the curvatures between them.
     void look(int64_t c, const vec* peak, double& best) {
         const Functions& f = row_.f;
-        vec* curvature = curvature_ + c * n_vectors;
-        for (int i = 0; i < n_vectors; ++i) {
+        vec curvature[n_vectors] = {};
+        for (int i = 0; i < n_vectors; ++i)
             at(total(c), i) = all(log2_e * row_.at(f.log_class, c));
-            curvature[i] = all(0.0);
-        }
         for (int64_t u = 0; u < f.L; ++u) {
             const vec centre = all(row_.centre(u));
             for (int i = 0; i < n_vectors; ++i) {
@@ -96,41 +99,50 @@ private:
             }
             const double at_centre = row_.at(peak, c * f.L + u);
             for (int i = 0; i < n_vectors; ++i) {
-                const vec from = at(x, i) - centre, to = load(x + i * lanes + 1) - centre;
-                const vec nearest = max(at(precision_, i), load(precision_ + i * lanes + 1));
+                const vec from = at(x, i) - centre, to = next(x, i) - centre;
+                const vec nearest = max(at(precision_, i), next(precision_, i));
                 curvature[i] = curvature[i] +
                     where_above(from * to, all(0.0), nearest, all(at_centre));
             }
         }
+        for (int i = 0; i < n_vectors; ++i)
+            bends_[c * n_vectors + i] = all(0.5 * log2_e) * curvature[i] * step_[i];
         for (int i = 0; i < n_points; ++i)
             if (total(c)[i] > best) best = total(c)[i], centre = x[i];
     }
 
-    void bound(int64_t u, int64_t g, const vec* squared) {
-        const Functions& f = row_.f;
-        const double rate = g < f.law.G ? row_.rate(u, g) : 0.0;
-        double& highest = top_[u * (f.law.G + 1) + g];
-        vec claim[n_vectors];
-        for (int i = 0; i < n_vectors; ++i) claim[i] = all(log_nothing);
-        for (int64_t c = 0; c < f.law.C; ++c) {
-            vec higher = all(highest);
-            for (int i = 0; i < n_vectors; ++i) {
-                at(q_, i) = fma(squared[i], all(-rate), at(total(c), i) - at(log_f(c, u), i));
-                higher = max(higher, at(q_, i));
+    // What all others than u say at each point and at the next, in whichever class it is most, and
+    // how far it can bend between them; beside it the squared distances from u's answer. What is
+    // read past the last point is never looked at.
+    void join_classes(int64_t u) {
+        const vec answer = all(row_.centre(u));
+        for (int i = 0; i < n_vectors; ++i) {
+            const vec a = at(x, i) - answer, b = next(x, i) - answer;
+            here_[i] = there_[i] = {a * a, all(log_nothing)}, there_[i].squared = b * b;
+            bend_[i] = all(log_nothing);
+            for (int64_t c = 0; c < row_.f.law.C; ++c) {
+                const vec from = at(total(c), i) - at(log_f(c, u), i);
+                const vec to = next(total(c), i) - next(log_f(c, u), i);
+                here_[i].cavity = max(here_[i].cavity, from);
+                there_[i].cavity = max(there_[i].cavity, to);
+                bend_[i] = max(bend_[i], bends_[c * n_vectors + i] + from + to);
             }
-            highest = largest(higher);
-            for (int i = 0; i < n_vectors; ++i) {
-                const vec step = load(x + i * lanes + 1) - at(x, i);
-                const vec curved =
-                    fma(curvature_[c * n_vectors + i], all(log2_e), all(2.0 * rate));
-                const vec bend = max(curved * step * step, all(1e-300));
-                const vec a = at(q_, i), b = load(q_ + i * lanes + 1);
-                const vec excess = max(all(0.5) * bend - absolute(a - b), all(0.0));
-                claim[i] = max(claim[i], max(a, b) + excess * (all(0.5) * excess / bend));
-            }
+            bend_[i] = bend_[i] - here_[i].cavity - there_[i].cavity;
         }
-        for (int i = 0; i < n_vectors; ++i)
-            score_[i] = max(score_[i], claim[i] - all(highest));
+    }
+
+    // Raise the score by one message, of which `highest` is the largest value so far.
+    //
+    //     q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊ / 4
+    void raise(double rate, double& highest) {
+        vec higher = all(highest), most[n_vectors];
+        for (int i = 0; i < n_vectors; ++i) {
+            const vec a = here_[i].q(rate), b = there_[i].q(rate);
+            const vec excess = max(fma(step_[i], all(rate), bend_[i]) - absolute(a - b), all(0.0));
+            higher = max(higher, a), most[i] = fma(all(0.25), excess, max(a, b));
+        }
+        highest = largest(higher);
+        for (int i = 0; i < n_vectors; ++i) score_[i] = max(score_[i], most[i] - all(highest));
     }
 };
 
