@@ -66,8 +66,8 @@ class Exact(Estimator):
             dimension=answers.dimension,
         )
         means, one = model.prior_means(answers.n_tasks), np.ones(answers.dimension)
+        tree = _BucketTree(_neighbours(answers), len(model.support))  # refuses what is too large
         blocks = [*enumerated(answers, model, ~answers.is_gold)]
-        tree = _BucketTree(_neighbours(answers), len(model.support))
         for u in range(answers.n_workers):
             tree.multiply([u], model.log_weights)
         if answers.gold is not None:

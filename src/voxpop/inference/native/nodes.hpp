@@ -142,7 +142,7 @@ inline vec gap_from(vec x, vec bound, vec near) {
     return where_above(near, absolute(gap), kept, gap);
 }
 
-// W(x) of (M14) without bounds: the least of it, and peaks.
+// W(x), from which the steps between nodes follow (M14), without bounds: the least of it, and peaks.
 //
 //     W(x) = Σ_u [1/w_u + (1/f_u - 1/w_u) / (1 + (x - A_u)² / (c_u² f_u))] + 1/s_min
 //            + Σ_b (3 / (x - b))²
