@@ -13,6 +13,8 @@ class NoiseFacts:
     ----------
     tails
         Degrees of freedom of Student-t noise; None where noise is Gaussian.
+    slip_share
+        Share of the answers that have nothing to do with the truth; None without slips.
     bias_sd
         Standard deviation of the biases of workers of middle noise, by coordinate.
     bias_exponent
@@ -24,6 +26,7 @@ class NoiseFacts:
     """
 
     tails: float | None = None
+    slip_share: float | None = None
     bias_sd: tuple[float, ...] = ()
     bias_exponent: float | None = None
     difficulty_shares: tuple[float, ...] = ()

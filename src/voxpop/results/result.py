@@ -76,6 +76,8 @@ class Result:
     task_difficulty
         Noise variance on each task as a multiple of the usual, shape (n_tasks,): the ambiguity of
         the task beside the noise of its workers; empty for methods without task difficulty.
+    alike_share
+        Share of the estimates that comes from noise models in which all workers are alike.
     audit
         How well left-out answers are predicted from the others; None where not worked out.
     calibration
@@ -106,6 +108,7 @@ class Result:
     worker_bias: Floats = field(default_factory=lambda: np.empty((0, 0)))
     worker_bias_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
     task_difficulty: Floats = field(default_factory=lambda: np.empty(0))
+    alike_share: float = 0.0
     audit: Audit | None = None
     calibration: Calibration = field(default_factory=Calibration)
     noise: NoiseFacts = field(default_factory=NoiseFacts)

@@ -1,45 +1,43 @@
-"""Auto: compare noise models by leave-one-out prediction, choose one, refit it and calibrate."""
+"""Auto: compare noise models by leave-one-out prediction, average the best, and calibrate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
+
+import numpy as np
 
 from voxpop.data.answers import Answers
-from voxpop.estimators.auto.choose import Choice, choose, squared_error
-from voxpop.estimators.auto.compare import Candidate, ModelComparison
-from voxpop.estimators.auto.shrinkage import find_shrinkage
+from voxpop.estimators.auto.average import Average, average, mixed
+from voxpop.estimators.auto.compare import Candidate, ModelComparison, fit_model
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
-from voxpop.estimators.baselines.averages import Average
+from voxpop.estimators.baselines.averages import Average as Mean
+from voxpop.estimators.baselines.averages import Median
 from voxpop.estimators.bi.bi import BI, Support
 from voxpop.estimators.bi.initialise import prepare
-from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
-from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration
 from voxpop.results.result import Result
 
-# Error of an integral that is good enough for a comparison.
-_COMPARED_ACCURACY = 1e-4
-# Settings of the winner that the result keeps.
-_KEPT = ("support_used", "weights_used", "inference_used", "columns")
+# Error of an integral that is good enough to compare models, and to average them.
+_ACCURACY = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Estimator):
-    """Fit several noise models, and keep the one that the answers themselves show to be best.
+    """Fit several noise models, and average those that the answers themselves show to be best.
 
     Each candidate predicts every answer from the others. It is rejected if its squared error is
     significantly above that of the best (over workers and tasks, for all comparisons together), or
     above that of the mean or median once all workers count alike: agreement is then no sign of
-    being right. The simplest of the rest whose log density is not significantly below the highest
-    is kept. Its estimates are shrunk towards the mean or median, as far as that significantly
-    improves its predictions (M38)-(M39).
+    being right. The others are averaged, each with the share of resamples of tasks and workers in
+    which it gives the left-out answers the highest density (M38)-(M39). Scores are bounded, so
+    that a few wild answers cannot decide.
 
     Parameters
     ----------
@@ -47,9 +45,10 @@ class Auto(Estimator):
         Lowest and highest value a truth can have.
     contest_answers
         With more answers than this, times coordinates, models are compared on a part of the tasks,
-        and a richer model has to be worth its cost. The winner takes over what it learned there: on
-        all answers only the shares of the levels and the spread of biases are learned further, and
-        messages settle to half a per cent, which moves no estimate by a hundredth of its sd.
+        a richer model has to be worth its cost, and only the best is fitted to all answers. It
+        takes over what it learned on the part: on all answers only the shares of the levels and
+        the spread of biases are learned further, and messages settle to half a per cent, which
+        moves no estimate by a hundredth of its sd.
     max_iter, tol, accuracy, backend, threads
         As in :class:`BI`.
     """
@@ -62,7 +61,7 @@ class Auto(Estimator):
     backend: str = "auto"
     threads: int = 1
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "compares noise models by leave-one-out prediction and keeps the best"
+    summary: ClassVar[str] = "averages the noise models that predict left-out answers best"
 
     def __post_init__(self) -> None:
         self._bi(Noise(bounds=self.bounds), "auto")
@@ -83,116 +82,129 @@ class Auto(Estimator):
         part = neighbourhood(answers, self.contest_answers // answers.dimension)
         usable = usable_answers(part)
         if not usable.any():
-            return self._without_comparison(answers, on_sweep)
+            reason = "no task has enough answers to compare any with the others"
+            return self._simply(answers, "mean", reason)
         comparison = self._compare(part, usable, part is not answers, on_sweep)
-        choice = choose(comparison)
-        refitted = self._refit(answers, comparison, choice.candidate, on_sweep)
-        return self._calibrate(answers, comparison, choice, refitted)
+        found = average(comparison)
+        if found.simple:
+            return self._simply(answers, found.simple, found.reason, comparison)
+        if comparison.is_part:
+            return self._fit_whole(answers, comparison, found, on_sweep)
+        return self._calibrate(answers, comparison, found)
+
+    def _engine(self, accuracy: float) -> Engine:
+        return Engine(backend=self.backend, accuracy=accuracy, threads=self.threads)
 
     def _compare(
         self, answers: Answers, usable: Mask, is_part: bool, on_sweep: OnSweep | None
     ) -> ModelComparison:
-        """Fit the noise models worth comparing to the same answers, and score their predictions.
-
-        Whether truths have a distribution worth knowing is decided first, for all that follow, and
-        once more for the winner alone.
-        """
-        engine = Engine(backend=self.backend, accuracy=_COMPARED_ACCURACY, threads=self.threads)
-        comparison = ModelComparison(prepare(answers), usable, engine, is_part, on_sweep)
+        """Fit the noise models worth comparing to the same answers, and score their predictions."""
+        comparison = ModelComparison(
+            prepare(answers), usable, self._engine(_ACCURACY), is_part, on_sweep
+        )
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")
-        comparison.enter(flat.learning("truths"), "auto")
-        base = min(comparison.candidates, key=squared_error).noise
         comparison.enter(flat, "common")
         for component in COMPONENTS:
             if component.compared_alike:
-                comparison.enter(base.learning(component.name), "common")
-        richer = [base.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
+                comparison.enter(flat.learning(component.name), "common")
+        richer = [flat.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):
             comparison.enter(noise, "auto")
-        if choose(comparison).candidate.support == "common":
-            for component in COMPONENTS:
-                if component.refines_alike:
-                    comparison.enter(flat.learning(component.name), "common")
-        winner = choose(comparison).candidate
-        truths: Literal["flat", "learn"] = "flat" if winner.noise.truths == "learn" else "learn"
-        comparison.enter(replace(winner.noise, truths=truths), winner.support)
         return comparison
 
-    def _refit(
+    def _fit_whole(
         self,
         answers: Answers,
         comparison: ModelComparison,
-        winner: Candidate,
+        found: Average,
         on_sweep: OnSweep | None,
-    ) -> Refitted:
-        """Fit the winner to all answers, from where its comparison stopped."""
-        chosen = self._bi(winner.noise, winner.support)
-        again = partial(chosen.fit, on_sweep=on_sweep)
-        audit = winner.result.audit
-        assert audit is not None
-        if chosen.is_plain and not comparison.is_part:
-            # In several coordinates the comparison has units of its own, and so have its levels.
-            if answers.dimension > 1:
-                return Refitted(again(answers), audit, again, stretch=True)
-            result = chosen.fit_levels(answers, comparison.start[0], on_sweep)
-            return Refitted(result, audit, again, stretch=True)
-        known = winner.fit.fit(
-            self.tol, self.max_iter, self.accuracy, on_sweep, warn=not comparison.is_part
-        )
-        if not comparison.is_part:
-            result = known.result(plain_settings(chosen))
-            return Refitted(result, result.audit or audit, again)
-        engine = Engine(backend=self.backend, accuracy=self.accuracy, threads=self.threads)
-        of_part = known.result({}).audit
+    ) -> Result:
+        """Fit the best model of a part to all answers of a large crowd."""
+        best = found.candidates[0]
+        known = best.fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep, warn=False)
+        settings = self._settings(found, comparison)
 
         def fit(answers: Answers) -> Result:
             data = prepare(answers, known.scale)
-            whole = NoiseFit(data, chosen.noise, engine, chosen.support)
-            found = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
-            return found.result(plain_settings(chosen), of_part)
+            whole = NoiseFit(data, best.noise, self._engine(self.accuracy), best.support)
+            fitted = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
+            return fitted.result(settings, known.audit)
 
-        return Refitted(fit(answers), audit, fit)
+        result = fit(answers)
+        result = replace(
+            result, alike_share=found.alike_share, notes=(found.summary(), *result.notes)
+        )
+        return widen_by_gold(fit, answers, result)
 
-    def _calibrate(
-        self, answers: Answers, comparison: ModelComparison, choice: Choice, refitted: Refitted
+    def _calibrate(self, answers: Answers, comparison: ModelComparison, found: Average) -> Result:
+        """Mix the posteriors of the models, stretch the intervals, and say what was done."""
+        settings = self._settings(found, comparison)
+        workers = _tells_workers_apart(comparison, found)
+        audit = found.mixed_audit(comparison)
+        stretch = Calibration(stretch=max(audit.stretch, 1.0))
+
+        def combine(fits: Sequence[NoiseFitted], workers: NoiseFitted) -> Result:
+            posterior = mixed([fit.posterior for fit in fits], found.weights)
+            result = workers.result(settings, posterior=posterior, audit=audit)
+            return replace(result.calibrated(stretch), alike_share=found.alike_share)
+
+        def again(other: Answers) -> Result:
+            data = prepare(other, comparison.data.scale)
+            levels = comparison.start[1]
+
+            def fit(candidate: Candidate) -> NoiseFitted:
+                return fit_model(
+                    data, candidate.noise, candidate.support, comparison.engine, levels
+                )[1]
+
+            fits = [fit(candidate) for candidate in found.candidates]
+            return combine(fits, fits[0])
+
+        result = combine([candidate.fitted for candidate in found.candidates], workers.fitted)
+        result = replace(result, notes=(found.summary(), *result.notes))
+        return widen_by_gold(again, answers, result)
+
+    def _simply(
+        self,
+        answers: Answers,
+        method: str,
+        reason: str,
+        comparison: ModelComparison | None = None,
     ) -> Result:
-        """Shrink the estimates, stretch the intervals, and say what was chosen and why."""
-        winner, audit = choice.candidate, refitted.audit
-        shrinkage = find_shrinkage(comparison, audit, winner.result.noise.tails)
-        result = shrinkage.apply(answers, refitted.result)
-        if refitted.stretch:
-            stretch = Calibration(stretch=max(audit.stretch, 1.0))
-            result = replace(result.calibrated(stretch), audit=audit)
-        settings = plain_settings(self) | {
-            "chosen": winner.name,
-            "reason": choice.reason,
-            "contest": comparison.table(),
-            "contest_answers_used": comparison.data.answers.n_edges,
-            **{name: result.settings[name] for name in _KEPT if name in result.settings},
-        }
-        sentence = f"chose {winner.name}: {choice.reason}"
-        if shrinkage.share:
-            sentence += f"; {result.calibration.summary()}, which predicts left-out answers better"
-        result = replace(result, settings=settings, notes=(sentence, *result.notes))
-        return widen_by_gold(lambda a: shrinkage.apply(a, refitted.again(a)), answers, result)
+        """Take the mean or the median, where there is nothing to compare or nothing is sound."""
+        result = (Median() if method == "median" else Mean()).fit(answers)
+        found = Average((), np.empty(0), reason, method)
+        settings = {**result.settings, **self._settings(found, comparison)}
+        notes = (f"took the {method}: {reason}", *result.notes)
+        return replace(result, settings=settings, notes=notes)
 
-    def _without_comparison(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
-        """Without a second answer to any task there is nothing to compare: take the mean."""
-        result = Average().fit(answers, on_sweep)
-        reason = "no task has enough answers to compare any with the others"
-        settings = plain_settings(self) | {"chosen": "mean", "reason": reason}
-        return replace(result, settings=settings, notes=(f"took the mean: {reason}",))
+    def _settings(self, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
+        """Arguments, and what was decided from the answers."""
+        settings = plain_settings(self) | {"chosen": found.name, "reason": found.reason}
+        if comparison is not None:
+            settings |= {
+                "averaged": {
+                    candidate.name: round(weight, 3)
+                    for candidate, weight in zip(
+                        found.candidates, found.weights.tolist(), strict=True
+                    )
+                },
+                "contest": comparison.table(),
+                "contest_answers_used": comparison.data.answers.n_edges,
+            }
+        return settings
 
 
-@dataclass(frozen=True, eq=False)
-class Refitted:
-    """The winner fitted to all answers: the result, its audit, and how to fit other answers alike.
+def _log_score(candidate: Candidate) -> float:
+    return float(candidate.log_density.sum())
 
-    The intervals of the paper's BI, which has no audit of its own, are still to be stretched.
+
+def _tells_workers_apart(comparison: ModelComparison, found: Average) -> Candidate:
+    """The model to tell of the workers: the heaviest, or the likeliest, that has levels of noise.
+
+    A model of workers who are alike would say the same of every worker, and claim to be sure.
     """
-
-    result: Result
-    audit: Audit
-    again: Callable[[Answers], Result]
-    stretch: bool = False
+    averaged = [c for c in found.candidates if c.support == "auto"]
+    apart = [c for c in comparison.candidates if c.support == "auto"]
+    return averaged[0] if averaged else max(apart, key=_log_score)

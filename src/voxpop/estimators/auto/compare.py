@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from voxpop.estimators.auto.subset import Mask
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
-from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.bi.noise_levels import ChosenModel
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
@@ -29,11 +29,17 @@ from voxpop.estimators.leave_one_out import (
 )
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import Noise
-from voxpop.results.result import Result
+from voxpop.models.noise.levels import Levels
+from voxpop.results.audit import Audit
 
 SIGNIFICANCE = 0.05
 # Sweeps and change at which a candidate is good enough to be compared.
 _SWEEPS, _TOL = 12, 5e-3
+# Answers and predictions are compared within this many times the distance from the median of the
+# other answers that nine answers in ten keep: no few answers, however wild, can decide.
+_REACH, _REACH_QUANTILE = 30.0, 0.9
+# For the same reason every predictive density is mixed with this share of a Cauchy density.
+_SLIP_SHARE = 0.01
 # Errors are weighted by precision**0.5: 0 would let the noisiest workers dominate, 1 those who
 # merely agree.
 _WEIGHT_POWER = 0.5
@@ -44,15 +50,16 @@ class Candidate:
     """A noise model of the comparison: its name, what it is, and its scores on left-out answers.
 
     ``squared`` (E,) is the weighted squared error of predicting each answer, ``plain`` (E,) that
-    without weights, ``log_density`` (E,) that of the prediction; over all coordinates. ``scatter``
-    is what the truths leave unexplained of each worker's answers.
+    without weights, ``log_density`` (E,) that of the prediction; over all coordinates. All are
+    bounded. ``scatter`` is what the truths leave unexplained of each worker's answers.
     """
 
     name: str
     noise: Noise
     support: Support
     fit: NoiseFit
-    result: Result
+    fitted: NoiseFitted
+    audit: Audit
     squared: Floats
     plain: Floats
     scatter: ScatterLeft
@@ -66,12 +73,12 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class SimplePredictions:
-    """Mean and median of the other answers as predictions, and the errors of the better one.
+    """Errors of the mean and median of the other answers as predictions, and those of the better.
 
-    ``plain`` (E,) and ``scatter`` are as in :class:`Candidate`.
+    ``errors`` (E,) of each and ``plain`` (E,) are as :attr:`Candidate.plain`, ``scatter`` as there.
     """
 
-    predicted: dict[str, Floats]
+    errors: dict[str, Floats]
     plain: Floats
     scatter: ScatterLeft
 
@@ -97,27 +104,28 @@ class ModelComparison:
         """Fit a noise model and score it, unless it has been."""
         if any(c.noise == noise and c.support == support for c in self.candidates):
             return
-        fit = NoiseFit(self.data, noise, self.engine, support, self._min_answers)
-        accuracy, levels = self.engine.accuracy, self.start[1]
-        found = fit.fit(_TOL, _SWEEPS, accuracy, self.on_sweep, levels=levels, warn=False)
-        result = found.result({})
-        audit, answers, usable = result.audit, self.data.answers, self.usable
+        fit, found = fit_model(
+            self.data, noise, support, self.engine, self.start[1], self._min_answers, self.on_sweep
+        )
+        audit = found.audit
         assert audit is not None
         if not self.candidates:
-            log_level = result.worker_posterior @ np.log(result.levels)
-            weight = np.exp(-_WEIGHT_POWER * (log_level - log_level.min()))[answers.worker]
-            self.weight = (weight[:, None] / self.data.scale**2)[usable]
-        residual = (answers.value - audit.predicted)[usable]
+            level = found.parameters[Levels].variance
+            log_level = found.level_posterior @ np.log(level)
+            weight = np.exp(-_WEIGHT_POWER * (log_level - log_level.min()))
+            self.weight = weight[self.data.answers.worker, None][self.usable]
+        error = self._errors(audit.predicted)
         candidate = Candidate(
             name=describe(noise, support),
             noise=noise,
             support=support,
             fit=fit,
-            result=result,
-            squared=(self.weight * residual**2).sum(axis=1),
-            plain=self._plain_error(audit.predicted),
-            scatter=scatter_left(answers, usable, audit.truth, self.data.scale),
-            log_density=audit.log_density[usable].sum(axis=1),
+            fitted=found,
+            audit=audit,
+            squared=(self.weight * error).sum(axis=1),
+            plain=error.sum(axis=1),
+            scatter=self._scatter(audit.truth),
+            log_density=self._bounded(audit.log_density),
         )
         self.candidates.append(candidate)
 
@@ -135,13 +143,69 @@ class ModelComparison:
     @cached_property
     def simple(self) -> SimplePredictions:
         """Mean and median of the others as predictions, which a model must not fall behind."""
-        answers, usable, scale = self.data.answers, self.usable, self.data.scale
-        found = {"mean": leave_one_out_means(answers), "median": leave_one_out_medians(answers)}
-        scatter = [scatter_left(answers, usable, truth, scale) for truth in found.values()]
+        found = {"mean": leave_one_out_means(self.data.answers), "median": self._centre}
+        scatter = [self._scatter(truth) for truth in found.values()]
         line = min((left.line for left in scatter), key=np.sum)
         offset = min((left.offset for left in scatter), key=np.sum)
-        plain = min((self._plain_error(truth) for truth in found.values()), key=np.sum)
-        return SimplePredictions(found, plain, ScatterLeft(line, offset))
+        errors = {name: self._errors(truth).sum(axis=1) for name, truth in found.items()}
+        return SimplePredictions(
+            errors, min(errors.values(), key=np.sum), ScatterLeft(line, offset)
+        )
+
+    @cached_property
+    def _centre(self) -> Floats:
+        """Median of the other answers to the task, (E, d)."""
+        return leave_one_out_medians(self.data.answers)
+
+    @cached_property
+    def _distance(self) -> Floats:
+        """Distance of each usable answer from the median of the others."""
+        return np.asarray(np.abs(self.data.answers.value - self._centre)[self.usable])
+
+    @cached_property
+    def _reach(self) -> Floats:
+        """How far from the median of the others anything is looked at, (d,)."""
+        reach = _REACH * np.quantile(self._distance, _REACH_QUANTILE, axis=0)
+        return np.where(reach > 0, reach, np.inf)
+
+    def _within_reach(self, predicted: Floats) -> Floats:
+        """Predictions of answers (E, d), moved to within reach."""
+        return np.clip(predicted, self._centre - self._reach, self._centre + self._reach)
+
+    @cached_property
+    def _bounded_answers(self) -> Floats:
+        """Answers (E, d); one r times as far off as the reach is taken to be 1 / r of it.
+
+        So the wilder an answer is, the less it says, in which direction it is off included.
+        """
+        distance = self.data.answers.value - self._centre
+        wild = np.maximum(np.abs(distance) / self._reach, 1.0)
+        return np.asarray(self._centre + distance / wild**2)
+
+    def _errors(self, predicted: Floats) -> Floats:
+        """Squared error of predicting each usable answer, by coordinate, in its unit."""
+        error = (self._bounded_answers - self._within_reach(predicted)) / self.data.scale
+        return np.asarray(error[self.usable] ** 2)
+
+    def _scatter(self, truth: Floats) -> ScatterLeft:
+        """Hold truths found without each answer against the answers."""
+        answers = replace(self.data.answers, value=self._bounded_answers)
+        return scatter_left(answers, self.usable, self._within_reach(truth), self.data.scale)
+
+    def _bounded(self, log_density: Floats) -> Floats:
+        """Log density of each usable answer if it may also be a slip, over all coordinates (M38).
+
+        A slip has a Cauchy density about the median of the others: no prediction can lose more by
+        one answer than that leaves.
+        """
+        usual = np.median(self._distance, axis=0)
+        usual = np.where(usual > 0, usual, self._distance.mean(axis=0))
+        usual = np.where(usual > 0, usual, 1.0)
+        slip = -np.log(np.pi * usual * (1.0 + (self._distance / usual) ** 2))
+        mixed = np.logaddexp(
+            np.log1p(-_SLIP_SHARE) + log_density[self.usable], np.log(_SLIP_SHARE) + slip
+        )
+        return np.asarray(mixed.sum(axis=1))
 
     @cached_property
     def owners(self) -> list[Codes]:
@@ -155,10 +219,12 @@ class ModelComparison:
         few = len(np.unique(worker)) < MIN_ANSWERS
         return [task] if few and answers.is_gold.any() else [task, worker]
 
-    def _plain_error(self, predicted: Floats) -> Floats:
-        """Squared error of predicting each answer, all workers alike."""
-        residual = ((self.data.answers.value - predicted) / self.data.scale)[self.usable]
-        return np.asarray((residual**2).sum(axis=1))
+    def by_owner(self, per_answer: Floats) -> list[Floats]:
+        """Sums (owners, ...) over the usable answers to each task, and of each worker."""
+        return [
+            np.stack([sum_by_owner(owner, column) for column in per_answer.T], axis=1)
+            for owner in self.owners
+        ]
 
     def by_worker(self, per_answer: Floats) -> Floats:
         """Sum over the usable answers of each worker who has any."""
@@ -193,10 +259,24 @@ class ModelComparison:
                 "standard_errors_worse": self.errors_worse(c, best),
                 "to_mean_or_median": float(c.plain.sum() / (simple.plain.sum() or 1.0)),
                 "scatter_left": float(c.scatter.line.sum() / (simple.scatter.line.sum() or 1.0)),
-                "coverage_95": c.result.audit.coverage_95 if c.result.audit else None,
+                "coverage_95": c.audit.coverage_95,
             }
             for c in self.candidates
         ]
+
+
+def fit_model(
+    data: PreparedAnswers,
+    noise: Noise,
+    support: Support,
+    engine: Engine,
+    levels: Floats,
+    min_answers: int = 1,
+    on_sweep: OnSweep | None = None,
+) -> tuple[NoiseFit, NoiseFitted]:
+    """Fit a noise model from some levels on, as exactly as a comparison needs it."""
+    fit = NoiseFit(data, noise, engine, support, min_answers)
+    return fit, fit.fit(_TOL, _SWEEPS, engine.accuracy, on_sweep, levels=levels, warn=False)
 
 
 def describe(noise: Noise, support: Support) -> str:

@@ -72,20 +72,35 @@ class NoiseFitted:
     scale: Floats
     on_grid: bool
 
-    def result(self, settings: dict[str, Any], of_part: Audit | None = None) -> Result:
-        """Make a result; where there is no audit, with that of a part of the answers."""
+    def result(
+        self,
+        settings: dict[str, Any],
+        of_part: Audit | None = None,
+        *,
+        posterior: Posterior | None = None,
+        audit: Audit | None = None,
+    ) -> Result:
+        """Make a result, its intervals stretched as the audit asks.
+
+        Where there is no audit, that of a part of the answers (``of_part``) is taken. With a
+        ``posterior`` and an ``audit`` of several models, this one tells of the workers alone, and
+        nothing is stretched.
+        """
         levels = self.parameters[Levels]
         model = Model(
             support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
             weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
         )
-        audit = self.audit
-        if audit is None and of_part is not None:
-            audit = Audit.from_dict(of_part.to_dict())
+        stretch = 1.0
+        if audit is None:
+            audit = self.audit
+            if audit is None and of_part is not None:
+                audit = Audit.from_dict(of_part.to_dict())
+            stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
         result = make_result(
             self.answers,
             settings | levels.settings(self.scale) | {"learning_sweeps": self.learning_sweeps},
-            self.posterior,
+            posterior or self.posterior,
             worker_noise(self.level_posterior, model, between=self.on_grid),
             self.trace,
             audit=audit,
@@ -93,7 +108,6 @@ class NoiseFitted:
         facts = self.parameters.facts(self.scale)
         noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
         result = replace(result, noise=noise, **self.columns)  # type: ignore[arg-type]
-        stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
         return result.calibrated(Calibration(stretch=stretch))
 
 
@@ -238,7 +252,7 @@ class NoiseFit:
         elif levels is None:
             levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)[1]
         log_weights = np.full(len(levels), -np.log(len(levels)))
-        start = StartingPoint(levels, log_weights, data.task_means)
+        start = StartingPoint(levels, log_weights, data.task_means, data.value)
         parameters = NoiseParameters.initial(self._noise, start)
         self._reset(parameters)
         return parameters

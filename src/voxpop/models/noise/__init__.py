@@ -15,6 +15,7 @@ from voxpop.models.noise.bounds import Bounds
 from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.levels import Levels
+from voxpop.models.noise.slips import Slips
 from voxpop.models.noise.tails import Tails, tail_shares, tail_steps, tail_variance
 from voxpop.models.noise.truths import Truths
 
@@ -36,6 +37,7 @@ class Noise:
 
     # The registry of components: whatever enumerates them enumerates these fields.
     tails: float | Literal["learn"] = _option(Tails)
+    slips: bool = _option(Slips)
     bias: bool = _option(Bias)
     difficulty: bool = _option(Difficulty)
     truths: Literal["flat", "learn"] = _option(Truths)
@@ -125,8 +127,16 @@ class NoiseParameters:
 
         Returns the variances (G,) and the share of each in an answer to a task of a class at a
         level, (C, K, G). No variance is below the lowest level: rounding, which bounds that, bounds
-        all.
+        all. Slips, which are the same for all classes and levels, come last.
         """
+        variance, mixing = self._grid()
+        slips = self[Slips]
+        slipped = np.broadcast_to(slips.share, (*mixing.shape[:2], len(slips.share)))
+        mixing = np.concatenate([(1.0 - slips.share.sum()) * mixing, slipped], axis=2)
+        return np.append(variance, slips.variance), mixing
+
+    def _grid(self) -> tuple[Floats, Floats]:
+        """Variances and shares as in :meth:`grid`, of answers that are no slips."""
         where, variance = self._layout()
         shares = self._answer_steps()[1]
         mixing = np.zeros((*where.shape[:2], len(variance)))
@@ -137,7 +147,8 @@ class NoiseParameters:
     def _expected_steps(self, pairs: Floats) -> Floats:
         """Answers expected at each step, an axis a component, from those (C, K, G) on the grid."""
         where, _ = self._layout()
-        mixing = self.grid()[1]
+        mixing = self._grid()[1]
+        pairs = pairs[:, :, : mixing.shape[2]]
         per_share = np.divide(pairs, mixing, out=np.zeros_like(pairs), where=mixing > 0)
         counts = np.take_along_axis(per_share, where, axis=2).sum(axis=(0, 1))
         counts = counts * self._answer_steps()[1]

@@ -16,11 +16,16 @@ STEP = 2.5
 
 
 class StartingPoint(NamedTuple):
-    """What parameters start from: levels (K,), their log weights, and the tasks' means (n, d)."""
+    """What parameters start from: levels (K,), their log weights, and how the answers lie.
+
+    ``task_means`` (n, d) are the means of each task's answers, ``residual`` (E, d) the answers less
+    their task's median.
+    """
 
     levels: Floats
     log_weights: Floats
     task_means: Floats
+    residual: Floats
 
 
 class WorkerEvidence(NamedTuple):
@@ -58,8 +63,6 @@ class Component:
     """Other components beside which a comparison of models tries this one, where workers differ."""
     compared_alike: ClassVar[bool] = False
     """Whether a comparison also tries it where workers are alike in noise."""
-    refines_alike: ClassVar[bool] = False
-    """Whether it is tried once more if workers alike turn out to predict best."""
 
     @classmethod
     def check(cls, value: Any) -> Any:

@@ -27,9 +27,9 @@ class Difficulty(Component):
         "elsewhere. How common each multiple is, is learned."
     )
     words = "task difficulty"
-    compared_with = (("bias",),)
+    compared_with = ((), ("bias",))
     # A mean of workers who are alike may still be surer on some tasks than on others.
-    refines_alike = True
+    compared_alike = True
 
     log_share: Floats
 

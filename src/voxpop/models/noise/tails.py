@@ -58,7 +58,7 @@ class Tails(Component):
     words = "heavy tails"
     off = np.inf
     learned = "learn"
-    compared_with = ((), ("bias",))
+    compared_with = ((), ("truths",), ("bias",), ("bias", "truths"))
 
     freedom: float
     is_learned: bool = False

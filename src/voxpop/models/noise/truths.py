@@ -34,6 +34,8 @@ class Truths(Component):
     words = "estimates pulled towards the overall average"
     off = "flat"
     learned = "learn"
+    compared_with = ((),)
+    compared_alike = True
 
     mean: Floats
     variance: Floats
