@@ -9,6 +9,7 @@ from voxpop.data.answers import Answers
 from voxpop.errors import DataError
 from voxpop.results.prediction import coordinate_factor, level_mixture
 from voxpop.results.result import Result
+from voxpop.results.scaled import result_on_scale
 
 # Quadrature nodes over the posterior of the truth, to judge how likely an answer is a slip.
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
@@ -39,6 +40,7 @@ def answer_weights(
     The shares of a task add up to one. They are given for the answers to ``tasks``, task by task,
     or for all answers in the order of the edges. See :func:`voxpop.explain`.
     """
+    answers, result = result_on_scale(answers, result)
     chosen = np.arange(answers.n_tasks) if tasks is None else np.asarray(tasks)
     degree = answers.task_degree[chosen]
     first = np.append(0, np.cumsum(degree)[:-1])

@@ -14,8 +14,10 @@ from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import shorten
 from voxpop.results.answer_weights import answer_weights, require_match
+from voxpop.models.scale import LINEAR
 from voxpop.results.prediction import find_id, predicted, scatter
 from voxpop.results.result import Result
+from voxpop.results.scaled import result_on_scale
 from voxpop.results.value_of_answer import value_of_answer
 
 if TYPE_CHECKING:
@@ -181,8 +183,13 @@ def explain(
         Task id, or its text.
     estimator
         The estimator that produced the result, for refits.
+
+    A result on a scale is explained there. ``noise_sd``, ``bias`` and ``off`` are on the scale, the
+    rest comes back in the users' units.
     """
     require_match(answers, result)
+    if result.scale != LINEAR:
+        return _in_units(answers, result, task, estimator)
     i = find_id(result.task_ids, task, "task")
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     is_gold = bool(answers.is_gold[i])
@@ -217,6 +224,38 @@ def explain(
         one_more=_one_more(result, i),
         how={"weight": weight_means, "without": left_out.meaning},
         frame_kind=answers.frame_kind,
+    )
+
+
+def _in_units(
+    answers: Answers, result: Result, task: object, estimator: Estimator | None
+) -> Explanation:
+    """Explain a result on its scale, and return the explanation in the users' units."""
+    scale = result.scale
+    inner = estimator.linear(scale) if hasattr(estimator, "linear") else estimator
+    found = explain(*result_on_scale(answers, result), task, inner)
+    i = find_id(result.task_ids, task, "task")
+    edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
+    place = {worker: e for e, worker in zip(edges, answers.worker[edges].tolist(), strict=True)}
+    names = {name: u for u, name in enumerate(answers.worker_ids.tolist())}
+    order = [place[names[worker]] for worker in found.worker.tolist()]
+    predicted = scale.back(found.predicted)
+    one_more = {
+        kind: _norm(scale.spread(scale.forward(result.estimate[i]), np.full(answers.dimension, sd)))
+        for kind, sd in found.one_more.items()
+    }
+    return replace(
+        found,
+        estimate=result.estimate[i],
+        sd=result.sd[i],
+        lower=result.interval(0.95)[0][i],
+        upper=result.interval(0.95)[1][i],
+        value=answers.value[order],
+        predicted=predicted,
+        predicted_sd=scale.spread(scale.forward(predicted), found.predicted_sd),
+        without=scale.back(found.without),
+        one_more=one_more,
+        how={**found.how, "scale": scale.summary()},
     )
 
 

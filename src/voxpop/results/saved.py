@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.tables import make_folder, matrix, open_table, replacing, write_table
 from voxpop.errors import DataError, require
 from voxpop.models.noise_facts import NoiseFacts
+from voxpop.models.scale import LINEAR, scale_from_dict
 from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck
 from voxpop.results.result import Result, Trace
+from voxpop.results.scaled import in_units, on_scale
 from voxpop.results.tables import BOUNDS, estimate_column, level_columns, suffixes
 
 _FORMATS = ("csv", "parquet")
@@ -70,7 +73,7 @@ def load(directory: str | Path) -> Result:
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
     biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
-    return Result(
+    result = Result(
         task_ids=restore_ids(tasks.ids("task")[1], facts["id_kinds"]["task"]),
         worker_ids=restore_ids(workers.ids("worker")[1], facts["id_kinds"]["worker"]),
         value_names=names,
@@ -93,11 +96,19 @@ def load(directory: str | Path) -> Result:
         audit=audit and Audit.from_dict(audit),
         calibration=calibration,
         noise=NoiseFacts(**_tuples(facts["noise"])),
+        scale=scale_from_dict(facts.get("scale")),
         trace=Trace(**_tuples(facts["trace"])),
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
-        _variance_before_gold=variance / calibration.gold_stretch**2 if gold else None,
     )
+    return replace(result, _variance_before_gold=_before_gold(result)) if gold else result
+
+
+def _before_gold(result: Result) -> Floats:
+    """Variances without the stretch of gold, which was applied on the scale of the result."""
+    there = on_scale(result.scale, result._posterior)
+    variance = there.variance / result.calibration.gold_stretch**2
+    return in_units(result.scale, replace(there, variance=variance)).variance
 
 
 def _move_settings(facts: dict[str, Any]) -> None:
@@ -136,6 +147,7 @@ def _facts(result: Result) -> dict[str, Any]:
         "calibration": asdict(result.calibration),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
+        **({} if result.scale == LINEAR else {"scale": _plain([*result.scale.to_dict().items()])}),
         "versions": versions(),
     }
 
