@@ -53,7 +53,7 @@ class OnScale(Estimator):
         found = fit_on_scale(lambda a: self.estimator.fit(a, on_sweep), answers, self.scale)
         return with_settings(found, {"scale": self.scale})
 
-    def linear(self, scale: Scale) -> Estimator:
+    def linear(self, _scale: Scale) -> Estimator:
         """The estimator to fit answers on the scale with."""
         return self.estimator
 

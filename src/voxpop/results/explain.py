@@ -13,8 +13,8 @@ from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import shorten
-from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.models.scale import LINEAR
+from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.prediction import find_id, predicted, scatter
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
@@ -188,8 +188,14 @@ def explain(
     rest comes back in the users' units.
     """
     require_match(answers, result)
-    if result.scale != LINEAR:
-        return _in_units(answers, result, task, estimator)
+    explained = _explained if result.scale == LINEAR else _in_units
+    return explained(answers, result, task, estimator)
+
+
+def _explained(
+    answers: Answers, result: Result, task: object, estimator: Estimator | None
+) -> Explanation:
+    """Explain a result in its own units."""
     i = find_id(result.task_ids, task, "task")
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     is_gold = bool(answers.is_gold[i])
@@ -232,8 +238,9 @@ def _in_units(
 ) -> Explanation:
     """Explain a result on its scale, and return the explanation in the users' units."""
     scale = result.scale
-    inner = estimator.linear(scale) if hasattr(estimator, "linear") else estimator
-    found = explain(*result_on_scale(answers, result), task, inner)
+    on_scale = getattr(estimator, "linear", None)
+    inner = estimator if on_scale is None else on_scale(scale)
+    found = _explained(*result_on_scale(answers, result), task, inner)
     i = find_id(result.task_ids, task, "task")
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     place = {worker: e for e, worker in zip(edges, answers.worker[edges].tolist(), strict=True)}

@@ -91,9 +91,7 @@ def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """
     i = find_id(result.task_ids, task, "task")
     u = None if worker is None else find_id(result.worker_ids, worker, "worker")
-    there = on_scale(
-        result.scale, replace(result._posterior, variance=result.variance_before_gold)
-    )
+    there = on_scale(result.scale, replace(result._posterior, variance=result.variance_before_gold))
     answer = predicted(there.estimate[i], there.variance[i], scatter(result, u, i))
     return in_units(answer, result.scale)
 

@@ -144,7 +144,8 @@ class Result:
     def calibrated(self, by: Calibration, simple: Result | None = None) -> Result:
         """Apply a calibration; ``simple`` is the result of the method it shrinks estimates towards.
 
-        Each part (stretch, shrinkage, gold) is applied once in the making of a result, on its scale.
+        Each part (stretch, shrinkage, gold) is applied once in the making of a result, on the
+        scale of its model.
         """
         towards = None if simple is None else on_scale(self.scale, simple._posterior)
         there = on_scale(self.scale, self._posterior)

@@ -49,9 +49,9 @@ class Auto(Estimator):
     bounds
         Lowest and highest value a truth can have.
     scale
-        The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range of
-        a logit, or one turn of a circle. On the linear scale a note says if another fits clearly
-        better.
+        The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range
+        of a logit, or one turn of a circle. On the linear scale a note says if another fits
+        clearly better.
     contest_answers
         With more answers than this, times coordinates, models are compared on a part of the tasks,
         and a richer model has to be worth its cost. The winner takes over what it learned there: on

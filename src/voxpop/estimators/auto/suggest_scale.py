@@ -1,10 +1,165 @@
-"""Which scale left-out answers are likeliest on, as a note to the user."""
+"""Which scale to suggest: where left-out answers are clearly likelier than on the linear one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.errors import DataError
+from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
+from voxpop.estimators.leave_one_out import leave_one_out_medians, sum_by_owner
+from voxpop.models.scale import LINEAR, SCALES, Circular, Logit, Scale, ScaleName
 from voxpop.results.result import Result
+
+# Scales are compared on about this many answers, times coordinates.
+_MOST_ANSWERS = 30_000
+# A scale is suggested if it gains this many standard errors, and this many nats an answer.
+_CLEARLY, _WORTH_NATS = 3.0, 0.02
+# Fewer distinct values than this are ratings, and one value in so large a share of the answers is
+# no measurement: a density says nothing of either.
+_FEWEST_VALUES, _MOST_EQUAL = 20, 0.1
+# Answers fill a range if they come this near to both ends of it.
+_NEAR_END = 0.1
+# Tasks whose answers lie on both ends of a range although they are within a quarter turn.
+_FEWEST_WRAPPED = 2
+_FREEDOM = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
+_STEPS = 20
+
+
+@dataclass(frozen=True)
+class ScaleAdvice:
+    """A scale on which left-out answers are clearly likelier.
+
+    Attributes
+    ----------
+    scale
+        Its name.
+    gain, error
+        Nats that an answer gains in log density, and the standard error of that.
+    """
+
+    scale: ScaleName
+    gain: float
+    error: float
+
+    def summary(self) -> str:
+        """Say in plain words what was seen, and what to type."""
+        seen = {
+            "log": "errors grow in proportion to the value",
+            "sqrt": "errors grow with the value, as those of counts do",
+            "logit": "errors shrink towards both ends of the range",
+            "circular": "answers to one task lie on both ends of the range, as angles do",
+        }[self.scale]
+        if self.scale == "circular":
+            whether = ""
+        else:
+            whether = ", unless the truth you want is the mean that very many answers would have"
+        return (
+            f"{seen}: left-out answers are clearly likelier on the {self.scale} scale; try "
+            f"scale='{self.scale}' (command line: --scale {self.scale}){whether}"
+        )
+
+
+def suggest_scale(answers: Answers) -> ScaleAdvice | None:
+    """Suggest the scale on which left-out answers are clearly likelier, if there is one.
+
+    Every answer is predicted by the median of the others to its task, with Student-t noise of one
+    spread on the scale; densities are in the users' units, so that scales can be compared (M44).
+    A scale has to gain three standard errors, by tasks or workers, whichever is larger. Whether
+    the truth is the mean or the median of skewed answers they cannot show: hence no more than a
+    suggestion.
+    """
+    part = neighbourhood(answers, _MOST_ANSWERS // answers.dimension)
+    usable = usable_answers(part)
+    if not usable.any() or not _is_measured(part.value):
+        return None
+    linear = _log_density(part, LINEAR, usable)
+    best: ScaleAdvice | None = None
+    for kind in SCALES.values():
+        try:
+            scale = kind.of(part)
+        except DataError:
+            continue
+        if scale == LINEAR or not _fits(scale, part):
+            continue
+        gain = _log_density(part, scale, usable) - linear
+        error = _standard_error(part, usable, gain)
+        found = ScaleAdvice(scale.name, float(gain.mean()), error)
+        clear = found.gain > max(_CLEARLY * error, _WORTH_NATS)
+        if clear and (best is None or found.gain > best.gain):
+            best = found
+    return best
 
 
 def with_advice(result: Result, answers: Answers) -> Result:
-    return result
+    """Add a note to a result on the linear scale if another fits clearly better."""
+    advice = suggest_scale(answers)
+    return result if advice is None else replace(result, notes=(*result.notes, advice.summary()))
+
+
+def _is_measured(value: Floats) -> bool:
+    """Tell whether answers are measurements, not ratings or mostly one value."""
+    for column in value.T:
+        _, counts = np.unique(column, return_counts=True)
+        if len(counts) < _FEWEST_VALUES or counts.max() > _MOST_EQUAL * len(column):
+            return False
+    return True
+
+
+def _fits(scale: Scale, answers: Answers) -> bool:
+    """Tell whether answers fill the range of a scale that has one, and wrap on a circle."""
+    if not isinstance(scale, Logit | Circular):
+        return True
+    low, width = scale.low, scale.high - scale.low if isinstance(scale, Logit) else scale.period
+    share = (answers.value - low) / width
+    if share.min() > _NEAR_END or share.max() < 1 - _NEAR_END:
+        return False
+    if isinstance(scale, Logit):
+        return True
+    raw, unwrapped = (
+        np.maximum.reduceat(x.value, x.task_ptr[:-1])
+        - np.minimum.reduceat(x.value, x.task_ptr[:-1])
+        for x in (answers, scale.unwrapped(answers))
+    )
+    wrapped = (raw > width / 2) & (unwrapped < width / 4)
+    return int(wrapped.any(axis=1).sum()) >= _FEWEST_WRAPPED
+
+
+def _log_density(answers: Answers, scale: Scale, usable: Mask) -> Floats:
+    """Log density of left-out answers in the users' units (M44), summed over coordinates."""
+    there = scale.answers(answers)
+    residual = (there.value - leave_one_out_medians(there))[usable]
+    fits = [max((_student(r, nu) for nu in _FREEDOM), key=lambda f: f.total) for r in residual.T]
+    slope = scale.log_slope(answers.value[usable]).sum(axis=1)
+    return np.asarray(sum(fit.log_density for fit in fits) + slope)
+
+
+class _Student(NamedTuple):
+    log_density: Floats
+    total: float
+
+
+def _student(residual: Floats, freedom: float) -> _Student:
+    """Log density of residuals under Student-t noise of the spread that fits them best, by EM."""
+    square = residual**2
+    # Exact agreement bounds the spread from below: it is no noise of its own.
+    spread = max(float(np.median(square)), 1e-6 * float(square.mean()), np.finfo(np.float64).tiny)
+    for _ in range(_STEPS):
+        spread = float(((freedom + 1) * square / (freedom + square / spread)).mean())
+        spread = max(spread, np.finfo(np.float64).tiny)
+    constant = gammaln((freedom + 1) / 2) - gammaln(freedom / 2)
+    constant -= 0.5 * np.log(freedom * np.pi * spread)
+    found = constant - 0.5 * (freedom + 1) * np.log1p(square / (freedom * spread))
+    return _Student(found, float(found.sum()))
+
+
+def _standard_error(answers: Answers, usable: Mask, gain: Floats) -> float:
+    """Standard error of the mean gain, by tasks or by workers, whichever is larger."""
+    away = gain - gain.mean()
+    sums = [sum_by_owner(owner[usable], away) for owner in (answers.task, answers.worker)]
+    return max(float(np.sqrt((s**2).sum() * len(s) / max(len(s) - 1, 1))) for s in sums) / len(gain)

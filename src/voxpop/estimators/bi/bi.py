@@ -96,7 +96,7 @@ class BI(Estimator):
         self._engine()
         require(
             self.scale == "linear" or np.isinf(self.prior_variance),
-            "a prior of the truths goes with scale='linear'; leave out prior_mean and prior_variance",
+            "prior_mean and prior_variance go with scale='linear'; leave out the one or the other",
         )
         require(
             np.isfinite(self.prior_variance)

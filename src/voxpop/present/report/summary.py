@@ -14,6 +14,7 @@ from voxpop.estimators.registry import ESTIMATORS
 from voxpop.results.diagnosis.flags import Diagnosis
 from voxpop.results.explain import number_text
 from voxpop.results.result import Result
+from voxpop.results.scaled import result_on_scale
 
 # Estimates nearer to the mean than this share of their sd count as the mean.
 _SAME = 1e-3
@@ -52,23 +53,24 @@ class Gain:
 def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None) -> Gain:
     """Compare estimates with plain means; against ``truth`` (n_tasks, d), NaN where unknown."""
     mean = weighted_means(answers, np.ones(answers.n_edges))
+    apart = np.abs(result.scale.difference(mean, result.estimate))
     counted = ~answers.is_gold
     if truth is not None:
         counted &= np.isfinite(truth).all(axis=1)
-        square = (result.estimate - truth) ** 2, (mean - truth) ** 2
+        away = result.scale.difference
+        square = away(result.estimate, truth) ** 2, away(mean, truth) ** 2
     else:
-        square = result.variance, result.variance + (mean - result.estimate) ** 2
+        square = result.variance, result.variance + apart**2
     ours, of_mean = (
         float(np.sqrt(part[counted].mean())) if counted.any() else np.nan for part in square
     )
-    apart = np.abs(mean - result.estimate)[counted]
     distance, distance_to_mean = _left_out(answers, result)
     return Gain(
         ours=ours,
         mean=of_mean,
         n_tasks=int(counted.sum()),
         measured=truth is not None,
-        is_mean=bool((apart <= _SAME * result.sd[counted]).all()),
+        is_mean=bool((apart <= _SAME * result.sd)[counted].all()),
         distance=distance,
         distance_to_mean=distance_to_mean,
     )
@@ -83,13 +85,19 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
     if not usable.any():
         return np.nan, np.nan
     mean, predicted = leave_one_out_means(answers), audit.predicted
-    calibration = result.calibration
+    calibration, scale = result.calibration, result.scale
     if calibration.shrinkage:
-        simple = leave_one_out_medians(answers) if calibration.towards == "median" else mean
-        predicted = predicted - audit.truth + calibration.shrink(audit.truth, simple)
+        there, found = result_on_scale(answers, result)
+        assert found.audit is not None
+        to_median = calibration.towards == "median"
+        simple = leave_one_out_medians(there) if to_median else leave_one_out_means(there)
+        truth = found.audit.truth
+        shrunk = found.audit.predicted - truth + calibration.shrink(truth, simple)
+        predicted = scale.back(shrunk)
 
     def median_distance(to: Floats) -> float:
-        return float(np.median(np.sqrt(((answers.value - to)[usable] ** 2).mean(axis=1))))
+        away = scale.difference(answers.value, to)[usable]
+        return float(np.median(np.sqrt((away**2).mean(axis=1))))
 
     return median_distance(predicted), median_distance(mean)
 

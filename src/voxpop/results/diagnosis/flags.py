@@ -238,8 +238,8 @@ class _Evidence:
         where = "" if name == "linear" else f" on the {name} scale,"
         evidence = (
             f"answers lie {abs(shift):.3g} {'above' if shift > 0 else 'below'} the median of the "
-            f"others'{where} on average over {len(own)} tasks ({'higher' if up else 'lower'} on {side} of "
-            f"them; the crowd's median is {test.median:+.2g})"
+            f"others'{where} on average over {len(own)} tasks ({'higher' if up else 'lower'} on "
+            f"{side} of them; the crowd's median is {test.median:+.2g})"
         )
         return self._flag(u, j, "bias", evidence, test)
 
