@@ -283,7 +283,7 @@ def test_values_outside_are_refused_in_one_line(name: ScaleName, value: float, w
     assert "\n" not in str(error.value)
     gold = np.array([np.nan, value, np.nan, np.nan, np.nan])
     kept = vp.Answers.from_arrays(task, worker, np.linspace(2, 90, 15), gold=gold)
-    with pytest.raises(vp.DataError, match="1 gold truths are not: the first is the gold of task"):
+    with pytest.raises(vp.DataError, match="1 gold truth is not: the gold of task"):
         vp.aggregate(kept, scale=name)
 
 
@@ -517,13 +517,15 @@ def test_every_command_that_fits_takes_a_scale(
         for method in ("auto", "median"):
             done = CliRunner().invoke(main, [*more, "--scale", "log", "--method", method])
             assert done.exit_code == 0, done.stderr
-    bounded = ["--scale", "logit", "--bounds", "0,1000"]
-    done = CliRunner().invoke(main, ["aggregate", "a.csv", *bounded])
-    assert done.exit_code == 0, done.stderr
+    for method in ("auto", "bi", "median"):
+        bounded = ["--scale", "logit", "--bounds", "0,1000", "--method", method]
+        done = CliRunner().invoke(main, ["aggregate", "a.csv", *bounded])
+        assert done.exit_code == 0, done.stderr
+        assert "logit scale (0 to 1000)" in done.stderr
     Path("a.csv").write_text(table.replace(str(crowd.value[0]), "0") + "\n")
     done = CliRunner().invoke(main, ["aggregate", "a.csv", "--scale", "log"])
     assert done.exit_code == 1
-    assert "values above 0, but 1 answers are not" in done.stderr
+    assert "values above 0, but 1 answer is not" in done.stderr
 
 
 def test_settings_say_how_it_was_called() -> None:

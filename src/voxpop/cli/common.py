@@ -247,11 +247,14 @@ def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     scale = given.pop("scale", None)
     if bounds is not None and len(bounds) != 2:
         raise ConfigError(f"bounds must be a lowest and a highest number, got {len(bounds)}")
+    # Methods without bounds of their own have at least those of the scale.
+    of_scale = scale in ("logit", "circular") and method not in ("auto", "bi")
+    ends, bounds = (bounds, None) if of_scale else (None, bounds)
     if parts is not None or (bounds is not None and method != "auto"):
         given["noise"] = Noise(bounds=bounds).learning(*(parts or ()))
     elif bounds is not None:
         given["bounds"] = bounds
-    return with_scale(make_estimator(method, given), scale)
+    return with_scale(make_estimator(method, given), scale, ends)
 
 
 def fit(estimator: Estimator, table: Answers) -> Result:

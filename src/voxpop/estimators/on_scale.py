@@ -9,17 +9,20 @@ from typing import Any, ClassVar
 from voxpop.data.answers import Answers
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.models.scale import LINEAR, SCALES, Scale, ScaleName, check_scale
+from voxpop.models.scale import LINEAR, SCALES, Range, Scale, ScaleName, check_scale
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_in_units
 
 
 def fit_on_scale(
-    fit: Callable[[Answers], Result], answers: Answers, scale: ScaleName | Scale
+    fit: Callable[[Answers], Result],
+    answers: Answers,
+    scale: ScaleName | Scale,
+    bounds: Range | None = None,
 ) -> Result:
     """Fit answers on the scale on which noise is alike; estimates come back in the users' units.
 
-    Answers and gold are transformed, fitted, and what comes out is transformed back (M40)-(M43).
+    Answers and gold are transformed, fitted, and what comes out is transformed back (M50)-(M53).
     ``fit`` is the method of any estimator, such as ``NBI().fit``; arguments that it was made with
     (noise levels, say) are on the scale.
 
@@ -27,10 +30,12 @@ def fit_on_scale(
     ----------
     scale
         ``"linear"`` (nothing is done), ``"log"``, ``"sqrt"``, ``"logit"`` or ``"circular"``.
+    bounds
+        The range of a logit, or one turn of a circle; recognised without.
     """
     if isinstance(scale, str):
         check_scale(scale)
-        scale = SCALES[scale].of(answers)
+        scale = SCALES[scale].of(answers, bounds)
     if scale == LINEAR:
         return fit(answers)
     return result_in_units(answers, scale, fit(scale.answers(answers)))
@@ -42,6 +47,7 @@ class OnScale(Estimator):
 
     estimator: Estimator
     scale: ScaleName
+    bounds: Range | None = None
     name: ClassVar[str] = "on_scale"
     summary: ClassVar[str] = "another estimator on the scale on which noise is alike"
 
@@ -50,7 +56,8 @@ class OnScale(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
-        found = fit_on_scale(lambda a: self.estimator.fit(a, on_sweep), answers, self.scale)
+        scale = SCALES[self.scale].of(answers, self.bounds)
+        found = fit_on_scale(lambda a: self.estimator.fit(a, on_sweep), answers, scale)
         return with_settings(found, {"scale": self.scale})
 
     def linear(self, _scale: Scale) -> Estimator:
@@ -58,14 +65,19 @@ class OnScale(Estimator):
         return self.estimator
 
 
-def with_scale(estimator: Estimator, scale: ScaleName | None) -> Estimator:
-    """Return the estimator on a scale; None leaves it as it is."""
+def with_scale(
+    estimator: Estimator, scale: ScaleName | None, bounds: Range | None = None
+) -> Estimator:
+    """Return the estimator on a scale; None leaves it as it is.
+
+    ``bounds`` of the scale are for estimators that have no bounds of their own.
+    """
     if scale is None:
         return estimator
     check_scale(scale)
     own = getattr(estimator, "scale", None)
     if own is None:
-        return estimator if scale == "linear" else OnScale(estimator, scale)
+        return estimator if scale == "linear" else OnScale(estimator, scale, bounds)
     require(
         own in ("linear", scale),
         f"the estimator has scale={own!r} already, and scale={scale!r} was given",

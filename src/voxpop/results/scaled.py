@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def in_units(scale: Scale, found: Posterior) -> Posterior:
-    """Posterior in the users' units, from that on the scale (M40)-(M42): mean, quantiles, sd."""
+    """Posterior in the users' units, from that on the scale (M50)-(M52): mean, quantiles, sd."""
     if scale == LINEAR:
         return found
     estimate = scale.back(found.estimate)
@@ -101,7 +101,7 @@ def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
 
 
 def _audit_in_units(answers: Answers, scale: Scale, audit: Audit) -> Audit:
-    """Predictions in the users' units; densities with the slope of the scale (M41).
+    """Predictions in the users' units; densities with the slope of the scale (M51).
 
     PIT values and coverage are the same on every scale.
     """

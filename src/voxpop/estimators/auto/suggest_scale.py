@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -69,14 +68,16 @@ def suggest_scale(answers: Answers) -> ScaleAdvice | None:
     """Suggest the scale on which left-out answers are clearly likelier, if there is one.
 
     Every answer is predicted by the median of the others to its task, with Student-t noise of one
-    spread on the scale; densities are in the users' units, so that scales can be compared (M44).
-    A scale has to gain three standard errors, by tasks or workers, whichever is larger. Whether
-    the truth is the mean or the median of skewed answers they cannot show: hence no more than a
-    suggestion.
+    spread on the scale; densities are in the users' units, so that scales can be compared (M54).
+    A scale has to gain three standard errors, by tasks or workers, whichever is larger. Answers
+    cannot show whether the truth is their mean or their median: hence no more than a suggestion.
+    Nothing is suggested for ratings and for vectors.
     """
-    part = neighbourhood(answers, _MOST_ANSWERS // answers.dimension)
+    if answers.dimension > 1:
+        return None  # vectors are places: errors do not grow with the distance from a corner
+    part = neighbourhood(answers, _MOST_ANSWERS)
     usable = usable_answers(part)
-    if not usable.any() or not _is_measured(part.value):
+    if not usable.any() or not _is_measured(part, usable):
         return None
     linear = _log_density(part, LINEAR, usable)
     best: ScaleAdvice | None = None
@@ -102,13 +103,15 @@ def with_advice(result: Result, answers: Answers) -> Result:
     return result if advice is None else replace(result, notes=(*result.notes, advice.summary()))
 
 
-def _is_measured(value: Floats) -> bool:
-    """Tell whether answers are measurements, not ratings or mostly one value."""
-    for column in value.T:
-        _, counts = np.unique(column, return_counts=True)
-        if len(counts) < _FEWEST_VALUES or counts.max() > _MOST_EQUAL * len(column):
-            return False
-    return True
+def _is_measured(answers: Answers, usable: Mask) -> bool:
+    """Tell whether answers are measurements: not ratings, not mostly one value or all the same."""
+    _, counts = np.unique(answers.value, return_counts=True)
+    agreed = answers.value == leave_one_out_medians(answers)
+    return bool(
+        len(counts) >= _FEWEST_VALUES
+        and counts.max() <= _MOST_EQUAL * answers.n_edges
+        and agreed[usable].mean() < 0.5
+    )
 
 
 def _fits(scale: Scale, answers: Answers) -> bool:
@@ -127,35 +130,26 @@ def _fits(scale: Scale, answers: Answers) -> bool:
         for x in (answers, scale.unwrapped(answers))
     )
     wrapped = (raw > width / 2) & (unwrapped < width / 4)
-    return int(wrapped.any(axis=1).sum()) >= _FEWEST_WRAPPED
+    return int(wrapped.sum()) >= _FEWEST_WRAPPED
 
 
 def _log_density(answers: Answers, scale: Scale, usable: Mask) -> Floats:
-    """Log density of left-out answers in the users' units (M44), summed over coordinates."""
+    """Log density of left-out answers in the users' units (M54)."""
     there = scale.answers(answers)
-    residual = (there.value - leave_one_out_medians(there))[usable]
-    fits = [max((_student(r, nu) for nu in _FREEDOM), key=lambda f: f.total) for r in residual.T]
-    slope = scale.log_slope(answers.value[usable]).sum(axis=1)
-    return np.asarray(sum(fit.log_density for fit in fits) + slope)
+    residual = (there.value - leave_one_out_medians(there))[usable, 0]
+    likeliest = max((_student(residual, freedom) for freedom in _FREEDOM), key=np.sum)
+    return np.asarray(likeliest + scale.log_slope(answers.value[usable, 0]))
 
 
-class _Student(NamedTuple):
-    log_density: Floats
-    total: float
-
-
-def _student(residual: Floats, freedom: float) -> _Student:
+def _student(residual: Floats, freedom: float) -> Floats:
     """Log density of residuals under Student-t noise of the spread that fits them best, by EM."""
     square = residual**2
-    # Exact agreement bounds the spread from below: it is no noise of its own.
-    spread = max(float(np.median(square)), 1e-6 * float(square.mean()), np.finfo(np.float64).tiny)
+    spread = float(np.median(square))
     for _ in range(_STEPS):
         spread = float(((freedom + 1) * square / (freedom + square / spread)).mean())
-        spread = max(spread, np.finfo(np.float64).tiny)
     constant = gammaln((freedom + 1) / 2) - gammaln(freedom / 2)
     constant -= 0.5 * np.log(freedom * np.pi * spread)
-    found = constant - 0.5 * (freedom + 1) * np.log1p(square / (freedom * spread))
-    return _Student(found, float(found.sum()))
+    return np.asarray(constant - 0.5 * (freedom + 1) * np.log1p(square / (freedom * spread)))
 
 
 def _standard_error(answers: Answers, usable: Mask, gain: Floats) -> float:

@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from voxpop.errors import ConfigError
-from voxpop.models.scale.base import LINEAR, Scale, ScaleName
+from voxpop.models.scale.base import LINEAR, Range, Scale, ScaleName
 from voxpop.models.scale.circular import Circular
 from voxpop.models.scale.log import Log
 from voxpop.models.scale.logit import Logit
 from voxpop.models.scale.sqrt import Sqrt
 
 __all__ = [
-    "LINEAR",
-    "SCALES",
-    "Circular",
-    "Logit",
-    "Scale",
-    "ScaleName",
-    "check_scale",
-    "scale_from_dict",
+    *("LINEAR", "SCALES", "Circular", "Logit", "Range", "Scale", "ScaleName"),
+    *("check_scale", "scale_from_dict"),
 ]
 
 SCALES: Mapping[str, type[Scale]] = {

@@ -22,7 +22,7 @@ class Scale:
 
     A value v in the users' units is t = f(v) on the scale, with f increasing. Estimates come back
     as f⁻¹ of the posterior mean, quantiles as f⁻¹ of quantiles, and an sd as half the distance
-    between the values one sd below and one sd above (M40)-(M42).
+    between the values one sd below and one sd above (M50)-(M52).
     """
 
     name: ClassVar[ScaleName] = "linear"
@@ -60,11 +60,11 @@ class Scale:
         return np.zeros_like(value)
 
     def spread(self, at: Floats, sd: Floats) -> Floats:
-        """Sd in the users' units: half the distance between one sd below and one above (M42)."""
+        """Sd in the users' units: half the distance between one sd below and one above (M52)."""
         return np.asarray(0.5 * (self.back(at + sd) - self.back(at - sd)))
 
     def sd_at(self, at: Floats, spread: Floats) -> Floats:
-        """Undo :meth:`spread` (M42)."""
+        """Undo :meth:`spread` (M52)."""
         return spread
 
     def back_from(self, at: Floats, quantile: Floats) -> Floats:
@@ -108,7 +108,7 @@ class Scale:
 
     def refuse_outside(self, answers: Answers) -> None:
         """Refuse values that are not on the scale: how many, which is the first, what to try."""
-        for what, values in (("answers", answers.value), ("gold truths", answers.gold)):
+        for what, values in (("answer", answers.value), ("gold truth", answers.gold)):
             if values is None or not (bad := self.outside(values).any(axis=1)).any():
                 continue
             row = int(np.flatnonzero(bad)[0])
@@ -117,10 +117,11 @@ class Scale:
             if values is answers.value:
                 worker = shorten([answers.worker_ids[answers.worker[row]]])
                 where = f"that of worker {worker} to task {shorten([answers.task_ids[task]])}"
+            n = int(bad.sum())
+            count = f"1 {what} is not:" if n == 1 else f"{n} {what}s are not: the first is"
             raise DataError(
-                f"scale {self.name!r} takes {self.domain}{self._details()}, but {int(bad.sum())} "
-                f"{what} are not: the first is {where}, {shorten(values[row].tolist())}; "
-                f"{self.advice}"
+                f"scale {self.name!r} takes {self.domain}{self._details()}, but {count} {where}, "
+                f"{shorten(values[row].tolist())}; {self.advice}"
             )
 
     def summary(self) -> str:

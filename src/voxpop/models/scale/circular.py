@@ -24,7 +24,7 @@ class Circular(Scale):
     """Angles, hours and other values that come round again after ``period``, from ``low`` on.
 
     The answers to a task are unwrapped about their circular median, so that the model sees numbers
-    on a line (M43). The line is cut opposite to ``origin``, the mean direction of all tasks in each
+    on a line (M53). The line is cut opposite to ``origin``, the mean direction of all tasks in each
     coordinate: rotating all answers rotates all estimates. The ends of an interval are on either
     side of the estimate, and may lie beyond the range: 350 to 370 is 350 to 10.
     """
@@ -109,7 +109,7 @@ class Circular(Scale):
         return None
 
     def with_centres(self, answers: Answers) -> tuple[Answers, Floats | None]:
-        """Unwrap the answers to each task about its centre (M43)."""
+        """Unwrap the answers to each task about its centre (M53)."""
         centre = self.forward(self._centres(answers))
         value = self.turn(self.forward(answers.value), centre[answers.task])
         gold = None if answers.gold is None else self.turn(self.forward(answers.gold), centre)

@@ -14,7 +14,7 @@ from voxpop.data.answers import Answers
 from voxpop.models.scale.base import Range, Scale, all_values
 
 # Answers at an end are moved inwards by at least this share of the range.
-_LEAST_STEP = 1 / 2000
+_LEAST_STEP = 0.0005
 # Beyond this a logit is at an end of the range, to all digits.
 _LARGEST = 345.0
 
