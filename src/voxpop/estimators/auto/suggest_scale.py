@@ -22,6 +22,8 @@ _CLEARLY, _WORTH_NATS = 3.0, 0.02
 # Fewer distinct values than this are ratings, and one value in so large a share of the answers is
 # no measurement: a density says nothing of either.
 _FEWEST_VALUES, _MOST_EQUAL = 20, 0.1
+# Noise below this share of the values: over such differences every scale is a straight line.
+_LEAST_NOISE = 1e-6
 # Answers fill a range if they come this near to both ends of it.
 _NEAR_END = 0.1
 # Tasks whose answers lie on both ends of a range although they are within a quarter turn.
@@ -104,13 +106,13 @@ def with_advice(result: Result, answers: Answers) -> Result:
 
 
 def _is_measured(answers: Answers, usable: Mask) -> bool:
-    """Tell whether answers are measurements: not ratings, not mostly one value or all the same."""
+    """Tell whether answers are measurements with noise: not ratings, nor mostly one value."""
     _, counts = np.unique(answers.value, return_counts=True)
-    agreed = answers.value == leave_one_out_medians(answers)
+    away = np.abs(answers.value - leave_one_out_medians(answers))[usable]
     return bool(
         len(counts) >= _FEWEST_VALUES
         and counts.max() <= _MOST_EQUAL * answers.n_edges
-        and agreed[usable].mean() < 0.5
+        and np.median(away) > _LEAST_NOISE * np.median(np.abs(answers.value))
     )
 
 
@@ -144,7 +146,7 @@ def _log_density(answers: Answers, scale: Scale, usable: Mask) -> Floats:
 def _student(residual: Floats, freedom: float) -> Floats:
     """Log density of residuals under Student-t noise of the spread that fits them best, by EM."""
     square = residual**2
-    spread = float(np.median(square))
+    spread = max(float(np.median(square)), _LEAST_NOISE**2 * float(square.mean()))
     for _ in range(_STEPS):
         spread = float(((freedom + 1) * square / (freedom + square / spread)).mean())
     constant = gammaln((freedom + 1) / 2) - gammaln(freedom / 2)

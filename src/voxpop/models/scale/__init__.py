@@ -13,8 +13,15 @@ from voxpop.models.scale.logit import Logit
 from voxpop.models.scale.sqrt import Sqrt
 
 __all__ = [
-    *("LINEAR", "SCALES", "Circular", "Logit", "Range", "Scale", "ScaleName"),
-    *("check_scale", "scale_from_dict"),
+    "LINEAR",
+    "SCALES",
+    "Circular",
+    "Logit",
+    "Range",
+    "Scale",
+    "ScaleName",
+    "check_scale",
+    "scale_from_dict",
 ]
 
 SCALES: Mapping[str, type[Scale]] = {
