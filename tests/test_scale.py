@@ -535,3 +535,29 @@ def test_settings_say_how_it_was_called() -> None:
     assert result.settings["bounds"] == [1, 500]
     assert vp.aggregate(answers, "median", scale="log").settings["scale"] == "log"
     assert replace(result, scale=SCALES["linear"]()).scale.summary() == ""
+
+
+def test_a_summary_of_an_audit_moves_to_the_users_units() -> None:
+    """Above four million numbers there is no more than that: the score moves, the rmse is open."""
+    answers = Drawn("log", 23).answers()
+    there = vp.NBI().fit(SCALES["log"].of(answers).answers(answers))
+    assert there.audit is not None
+    brief = replace(there, audit=type(there.audit).from_dict(there.audit.to_dict()))
+    whole = vp.fit_on_scale(lambda _: there, answers, "log")
+    summed = vp.fit_on_scale(lambda _: brief, answers, "log")
+    assert whole.audit is not None
+    assert summed.audit is not None
+    assert summed.audit.log_score == pytest.approx(whole.audit.log_score)
+    assert summed.audit.to_dict()["rmse"] is None
+    assert whole.audit.rmse == pytest.approx(rmse(answers.value - whole.audit.predicted))
+
+
+def test_guesses_on_a_range_of_angles_do_not_wrap() -> None:
+    rng = np.random.default_rng(0)
+    task = np.repeat(np.arange(150), 6)
+    truth = rng.uniform(10, 350, 150)
+    value = np.clip(truth[task] + 15 * rng.standard_normal(len(task)), 0, 360)
+    lost = rng.random(len(task)) < 0.15
+    value = np.where(lost, rng.uniform(0, 360, len(task)), value)
+    worker = np.tile(np.arange(30), 30)
+    assert vp.suggest_scale(vp.Answers.from_arrays(task, worker, value)) is None

@@ -17,8 +17,9 @@ from voxpop.results.result import Result
 
 # Scales are compared on about this many answers, times coordinates.
 _MOST_ANSWERS = 30_000
-# A scale is suggested if it gains this many standard errors, and this many nats an answer.
-_CLEARLY, _WORTH_NATS = 3.0, 0.02
+# A scale is suggested if it gains this many standard errors, and this many nats an answer. That
+# answers wrap is evidence of its own for a circle.
+_CLEARLY, _CLEARLY_WRAPPED, _WORTH_NATS = 3.0, 2.0, 0.02
 # Fewer distinct values than this are ratings, and one value in so large a share of the answers is
 # no measurement: a density says nothing of either.
 _FEWEST_VALUES, _MOST_EQUAL = 20, 0.1
@@ -26,8 +27,8 @@ _FEWEST_VALUES, _MOST_EQUAL = 20, 0.1
 _LEAST_NOISE = 1e-6
 # Answers fill a range if they come this near to both ends of it.
 _NEAR_END = 0.1
-# Tasks whose answers lie on both ends of a range although they are within a quarter turn.
-_FEWEST_WRAPPED = 2
+# Tasks that have to wrap, with so many answers on either end of the range: one could be a slip.
+_FEWEST_WRAPPED, _FEWEST_BEYOND = 2, 2
 _FREEDOM = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 _STEPS = 20
 
@@ -81,7 +82,6 @@ def suggest_scale(answers: Answers) -> ScaleAdvice | None:
     usable = usable_answers(part)
     if not usable.any() or not _is_measured(part, usable):
         return None
-    linear = _log_density(part, LINEAR, usable)
     best: ScaleAdvice | None = None
     for kind in SCALES.values():
         try:
@@ -90,10 +90,16 @@ def suggest_scale(answers: Answers) -> ScaleAdvice | None:
             continue
         if scale == LINEAR or not _fits(scale, part):
             continue
-        gain = _log_density(part, scale, usable) - linear
-        error = _standard_error(part, usable, gain)
+        # An answer at an end is cut off there, or a mass of its own: it has no density.
+        ends = (scale.low, scale.high) if isinstance(scale, Logit) else (0.0,)
+        inside = usable & ~np.isin(part.value[:, 0], ends)
+        if not inside.any():
+            continue
+        gain = _log_density(part, scale, inside) - _log_density(part, LINEAR, inside)
+        error = _standard_error(part, inside, gain)
         found = ScaleAdvice(scale.name, float(gain.mean()), error)
-        clear = found.gain > max(_CLEARLY * error, _WORTH_NATS)
+        errors = _CLEARLY_WRAPPED if isinstance(scale, Circular) else _CLEARLY
+        clear = found.gain > max(errors * error, _WORTH_NATS)
         if clear and (best is None or found.gain > best.gain):
             best = found
     return best
@@ -126,12 +132,11 @@ def _fits(scale: Scale, answers: Answers) -> bool:
         return False
     if isinstance(scale, Logit):
         return True
-    raw, unwrapped = (
-        np.maximum.reduceat(x.value, x.task_ptr[:-1])
-        - np.minimum.reduceat(x.value, x.task_ptr[:-1])
-        for x in (answers, scale.unwrapped(answers))
-    )
-    wrapped = (raw > width / 2) & (unwrapped < width / 4)
+    first = answers.task_ptr[:-1]
+    turned = scale.unwrapped(answers).value
+    arc = np.maximum.reduceat(turned, first) - np.minimum.reduceat(turned, first)
+    sides = (np.add.reduceat(side.astype(int), first) for side in (share < 0.25, share > 0.75))
+    wrapped = (arc < width / 4) & np.all([side >= _FEWEST_BEYOND for side in sides], axis=0)
     return int(wrapped.sum()) >= _FEWEST_WRAPPED
 
 
