@@ -60,7 +60,7 @@ class OnScale(Estimator):
         found = fit_on_scale(lambda a: self.estimator.fit(a, on_sweep), answers, scale)
         return with_settings(found, {"scale": self.scale})
 
-    def linear(self, _scale: Scale) -> Estimator:
+    def for_scale(self, _scale: Scale) -> Estimator:
         """The estimator to fit answers on the scale with."""
         return self.estimator
 
@@ -76,7 +76,7 @@ def with_scale(
         return estimator
     check_scale(scale)
     own = getattr(estimator, "scale", None)
-    if own is None:
+    if not (isinstance(own, str) and own in SCALES):
         return estimator if scale == "linear" else OnScale(estimator, scale, bounds)
     require(
         own in ("linear", scale),

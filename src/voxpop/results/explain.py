@@ -238,8 +238,8 @@ def _in_units(
 ) -> Explanation:
     """Explain a result on its scale, and return the explanation in the users' units."""
     scale = result.scale
-    on_scale = getattr(estimator, "linear", None)
-    inner = estimator if on_scale is None else on_scale(scale)
+    for_scale = getattr(estimator, "for_scale", None)
+    inner = estimator if for_scale is None else for_scale(scale)
     found = _explained(*result_on_scale(answers, result), task, inner)
     i = find_id(result.task_ids, task, "task")
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])

@@ -92,10 +92,10 @@ class Auto(Estimator):
         if self.scale == "linear":
             return with_advice(self._fit(answers, on_sweep), answers)
         scale = SCALES[self.scale].of(answers, self.bounds)
-        found = fit_on_scale(lambda a: self.linear(scale)._fit(a, on_sweep), answers, scale)
+        found = fit_on_scale(lambda a: self.for_scale(scale)._fit(a, on_sweep), answers, scale)
         return with_settings(found, plain_settings(self))
 
-    def linear(self, scale: Scale) -> Auto:
+    def for_scale(self, scale: Scale) -> Auto:
         """The estimator to fit answers on a scale with."""
         return replace(self, scale="linear", bounds=scale.bounds(self.bounds))
 

@@ -149,7 +149,7 @@ class BI(Estimator):
         """Aggregate the answers."""
         if self.scale != "linear":
             scale = SCALES[self.scale].of(answers, self.noise.bounds)
-            found = fit_on_scale(lambda a: self.linear(scale).fit(a, on_sweep), answers, scale)
+            found = fit_on_scale(lambda a: self.for_scale(scale).fit(a, on_sweep), answers, scale)
             return with_settings(found, plain_settings(self))
         if not self.is_plain:
             # Levels that are given are in the users' units.
@@ -159,7 +159,7 @@ class BI(Estimator):
             return learned.result(plain_settings(self))
         return self.fit_levels(answers, self._choose_model(answers, on_sweep), on_sweep)
 
-    def linear(self, scale: Scale) -> BI:
+    def for_scale(self, scale: Scale) -> BI:
         """The estimator to fit answers on a scale with."""
         noise = replace(self.noise, bounds=scale.bounds(self.noise.bounds))
         return replace(self, scale="linear", noise=noise)
