@@ -358,6 +358,7 @@ VALUES: dict[str, list[str]] = {
     "--prior-variance": ["900"],
     "--method": ["median"],
     "--noise": ["tails", "--method", "bi"],
+    "--scale": ["logit", "--bounds=-100,200"],
     "--bounds": ["0,100"],
     "--variances": ["workers.csv", "--method", "strong-oracle"],
     "--threads": ["2", "--method", "bi"],

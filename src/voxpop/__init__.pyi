@@ -35,6 +35,8 @@ from .errors import DataWarning as DataWarning
 from .errors import VoxpopError as VoxpopError
 from .estimators.aggregate import aggregate as aggregate
 from .estimators.auto.auto import Auto as Auto
+from .estimators.auto.suggest_scale import ScaleAdvice as ScaleAdvice
+from .estimators.auto.suggest_scale import suggest_scale as suggest_scale
 from .estimators.base import Estimator as Estimator
 from .estimators.baselines.averages import Average as Average
 from .estimators.baselines.averages import GeometricMedian as GeometricMedian
@@ -58,10 +60,12 @@ from .estimators.bounds.exact import Exact as Exact
 from .estimators.bounds.oracles import StrongOracle as StrongOracle
 from .estimators.bounds.weak_oracle import WeakOracle as WeakOracle
 from .estimators.conformal import widen_by_gold as widen_by_gold
+from .estimators.on_scale import fit_on_scale as fit_on_scale
 from .estimators.registry import ESTIMATORS as ESTIMATORS
 from .models.model import Model as Model
 from .models.noise import Noise as Noise
 from .models.noise_facts import NoiseFacts as NoiseFacts
+from .models.scale import Scale as Scale
 from .models.simulation import Simulation as Simulation
 from .models.simulation import simulate as simulate
 from .models.theory import Theorem1 as Theorem1

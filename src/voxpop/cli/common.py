@@ -136,6 +136,11 @@ estimator_options = _together(
     click.option(
         "--noise", callback=_noise, help="What bi also allows for: tails,bias,difficulty,truths."
     ),
+    click.option(
+        "--scale",
+        type=click.Choice(["linear", "log", "sqrt", "logit", "circular"]),
+        help="Scale on which noise is alike.  [default: linear]",
+    ),
     click.option("--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."),
     click.option("--variances", help="File of workers' true variances, for oracles and scores."),
     click.option("--threads", type=int, help="Threads; they do not change the result."),
@@ -259,20 +264,25 @@ def take_crowd(
 
 def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     """Make the estimator from what :func:`take_answers` leaves of :data:`estimator_options`."""
+    from voxpop.estimators.on_scale import with_scale
     from voxpop.estimators.registry import make_estimator
     from voxpop.models.noise import Noise
 
     given = {name: item for name, item in settings.items() if item is not None}
     parts, bounds = given.pop("noise", None), given.pop("bounds", None)
+    scale = given.pop("scale", None)
     if bounds is not None:
         require(
             len(bounds) == 2, f"bounds must be a lowest and a highest number, got {len(bounds)}"
         )
+    # Methods without bounds of their own have at least those of the scale.
+    of_scale = scale in ("logit", "circular") and method not in ("auto", "bi")
+    ends, bounds = (bounds, None) if of_scale else (None, bounds)
     if parts is not None or (bounds is not None and method != "auto"):
         given["noise"] = Noise(bounds=bounds).learning(*(parts or ()))
     elif bounds is not None:
         given["bounds"] = bounds
-    return make_estimator(method, given)
+    return with_scale(make_estimator(method, given), scale, ends)
 
 
 def prepare(source: str, method: str, settings: dict[str, Any]) -> tuple[Answers, Estimator]:

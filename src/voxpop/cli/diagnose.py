@@ -45,7 +45,8 @@ def diagnose(
         require_folder(output)
     table, estimator = common.prepare(answers, method, settings)
     result = common.fit(estimator, table)
-    agreed, found = agreement(table), find_flags(table, result, error_rate=error_rate)
+    agreed = agreement(result.scale.answers(table))
+    found = find_flags(table, result, error_rate=error_rate)
     common.say(agreed.summary())
     common.say(found.summary())
     document = {"agreement": agreed.to_dict(), **found.to_dict()}

@@ -7,6 +7,8 @@ from typing import Unpack
 from voxpop.data.read import ReadingOptions, read_answers
 from voxpop.errors import ConfigError
 from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.on_scale import with_scale
+from voxpop.models.scale import ScaleName
 from voxpop.results.result import Result
 
 
@@ -14,6 +16,7 @@ def aggregate(
     source: object,
     method: str | Estimator = "auto",
     *,
+    scale: ScaleName | None = None,
     on_sweep: OnSweep | None = None,
     **reading: Unpack[ReadingOptions],
 ) -> Result:
@@ -24,6 +27,10 @@ def aggregate(
     method
         An estimator, or the name of one that needs no arguments: ``"auto"`` (noise models
         compared on left-out answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
+    scale
+        The scale on which noise is alike: ``"log"`` (prices, sizes), ``"sqrt"`` (counts),
+        ``"logit"`` (percentages), ``"circular"`` (angles) or ``"linear"``, which is the default;
+        estimates and intervals come back in the answers' unit.
     on_sweep
         Called after every sweep with its stage, its number, its change, and the change at which
         the iteration stops.
@@ -37,4 +44,4 @@ def aggregate(
     estimator = make_estimator(method) if isinstance(method, str) else method
     if not isinstance(estimator, Estimator) or isinstance(estimator, type):
         raise ConfigError(f"method must be a name or an estimator like BI(), got {method!r}")
-    return estimator.fit(read_answers(source, **reading), on_sweep)
+    return with_scale(estimator, scale).fit(read_answers(source, **reading), on_sweep)

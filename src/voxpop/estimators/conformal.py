@@ -13,7 +13,8 @@ from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import sum_by_task
 from voxpop.results.calibration import Calibration, GoldCheck
-from voxpop.results.result import Result
+from voxpop.results.result import INTERVALS, Result
+from voxpop.results.scaled import on_scale
 
 _COVERAGE = 0.95
 # With fewer gold tasks than this the 95 % quantile of their scores, ranked among n + 1, is unknown.
@@ -62,8 +63,10 @@ def check_by_gold(fit: Callable[[Answers], Result], answers: Answers) -> GoldChe
     for number in range(_FOLDS):
         hidden = fold == number
         again = fit(replace(answers, gold=np.where(hidden[:, None], np.nan, answers.gold)))
-        low, high = again.interval(_COVERAGE)
-        score[hidden] = _scores(answers.gold, again.estimate, low, high)[hidden]
+        there = on_scale(again.scale, again._posterior)
+        low, high = (there.quantile[:, :, k] for k in INTERVALS[_COVERAGE])
+        truth = again.scale.turn(again.scale.forward(answers.gold), there.estimate)
+        score[hidden] = _scores(truth, there.estimate, low, high)[hidden]
     found = np.sort(score[answers.is_gold], axis=None)
     n = int(answers.is_gold.sum())
     # Coordinates of a task are not independent: the rank is that of a new task among n tasks.

@@ -18,6 +18,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.files import replacing
 from voxpop.data.objects import SHAPE_NAMES
 from voxpop.errors import ConfigError, DataError, require
+from voxpop.models.scale import LINEAR
 from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.audit import Audit
 from voxpop.results.prediction import find_id
@@ -54,7 +55,9 @@ def plot_task(
     weight, _ = answer_weights(answers, result, np.array([i]))
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     order = np.argsort(-weight, kind="stable")
-    value, row = answers.value[edges[order], j], np.arange(len(edges))
+    # On a circle answers are drawn where they are nearest to the estimate.
+    near = result.scale.nearest(answers.value[edges[order]], result.estimate[i])
+    value, row = near[:, j], np.arange(len(edges))
     ax = _rows(ax, 0.25, answers.worker_ids[answers.worker[edges[order]]].tolist(), margin=1.4)
     low, high = result.interval(0.95)
     ax.axvspan(low[i, j], high[i, j], color=BLUE, alpha=0.15, linewidth=0, label="95 % interval")
@@ -86,9 +89,10 @@ def plot_tasks(
         chosen = np.array([find_id(result.task_ids, task, "task") for task in tasks])
     weight, _ = answer_weights(answers, result, chosen)
     spans = [np.arange(*answers.task_ptr[i : i + 2]) for i in chosen.tolist()]
-    value = answers.value[np.concatenate(spans), j]
+    near = result.scale.nearest(answers.value, result.estimate[answers.task])[:, j]
+    value = near[np.concatenate(spans)]
     row = np.repeat(np.arange(len(chosen)), answers.task_degree[chosen])
-    mean = [answers.value[span, j].mean() for span in spans]
+    mean = [near[span].mean() for span in spans]
     ax = _rows(ax, 0.25, result.task_ids[chosen].tolist())
     ax.scatter(value, row, _dot(weight), color=GREY, alpha=0.5, linewidth=0, label="answers")
     ax.plot(mean, np.arange(len(chosen)), "D", color="0.3", fillstyle="none", ms=5, label="mean")
@@ -104,7 +108,7 @@ def plot_noise(result: Result, ax: Axes | None = None) -> Axes:
     sd, bounds = np.sqrt(result.worker_variance), np.sqrt(np.maximum(result.worker_interval, 0.0))
     ax = _rows(ax, 0.2, result.worker_ids[order].tolist())
     _intervals(ax, sd[order], bounds[order, 0], bounds[order, 1], "noise sd, 95 % interval")
-    ax.set(xlabel="noise sd of the worker")
+    ax.set(xlabel=f"noise sd of the worker{_on_scale(result)}")
     if (sd > 0).all() and (bounds > 0).all() and np.isfinite(bounds).all():
         from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -128,7 +132,7 @@ def plot_bias(result: Result, ax: Axes | None = None, *, coordinate: str | None 
     ax = _rows(ax, 0.2, result.worker_ids[order].tolist())
     ax.axvline(0.0, color=GREY, linewidth=0.8)
     _intervals(ax, bias[order], (bias - reach)[order], (bias + reach)[order], "bias")
-    ax.set(xlabel=f"bias of the worker in {result.value_names[j]}")
+    ax.set(xlabel=f"bias of the worker in {result.value_names[j]}{_on_scale(result)}")
     return ax
 
 
@@ -311,6 +315,11 @@ def _audit(result: Result) -> Audit:
             "which contain only a summary; aggregate the answers again"
         )
     return result.audit
+
+
+def _on_scale(result: Result) -> str:
+    """Say which scale workers are measured on, unless it is that of the answers."""
+    return "" if result.scale == LINEAR else f" ({result.scale.name} scale)"
 
 
 def _method(result: Result) -> str:

@@ -9,6 +9,7 @@ from voxpop.data.answers import Answers
 from voxpop.errors import DataError
 from voxpop.results.prediction import coordinate_factor, level_mixture
 from voxpop.results.result import Result
+from voxpop.results.scaled import result_on_scale
 
 # Quadrature nodes over the posterior of the truth, to judge how likely an answer is a slip.
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
@@ -39,12 +40,13 @@ def answer_weights(
     The shares of a task add up to one. They are given for the answers to ``tasks``, task by task,
     or for all answers in the order of the edges. See :func:`voxpop.explain`.
     """
+    answers, result = result_on_scale(answers, result)
     chosen = np.arange(answers.n_tasks) if tasks is None else np.asarray(tasks)
     degree = answers.task_degree[chosen]
     first = np.append(0, np.cumsum(degree)[:-1])
     edges = np.repeat(answers.task_ptr[chosen] - first, degree) + np.arange(degree.sum())
     value, owner = answers.value[edges], np.repeat(np.arange(len(chosen)), degree)
-    if result.settings.get("method") == "median":
+    if "median" in (result.settings.get("method"), result.settings.get("chosen")):
         return _middle(value, owner, first), "all to the answer in the middle, or the two there"
     if result.levels.size:
         trust = _precision(answers, result, edges)
@@ -55,12 +57,10 @@ def answer_weights(
     # Against the largest first: a precision may be as large as float64 goes.
     trust = trust / np.maximum.reduceat(trust, first)[owner]
     weight = (trust / np.add.reduceat(trust, first)[owner]).mean(axis=1)
-    calibration = result.calibration
-    if calibration.shrinkage:
-        to_median = calibration.towards == "median"
-        simple = _middle(value, owner, first) if to_median else (1.0 / degree)[owner]
-        weight = calibration.shrink(weight, simple)
-        meaning += f", {calibration.summary()}"
+    if result.alike_share:
+        equal = (1.0 / degree)[owner]
+        weight = (1.0 - result.alike_share) * weight + result.alike_share * equal
+        meaning += f"; {result.alike_share:.0%} of it all workers alike"
     return np.asarray(weight), meaning
 
 

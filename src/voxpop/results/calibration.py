@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-import numpy as np
-
-from voxpop.arrays import Floats
 from voxpop.inference.kernels.posterior import Posterior, stretched
 
 
@@ -40,16 +37,11 @@ class Calibration:
     ----------
     stretch
         Factor on all sds that left-out answers called for; never below one.
-    shrinkage, towards
-        Share of the way from the model's estimates to the ``"mean"`` or ``"median"`` of the
-        answers that left-out answers showed to be an improvement (M39).
     gold
         What hiding gold tasks showed; None where that was not done.
     """
 
     stretch: float = 1.0
-    shrinkage: float = 0.0
-    towards: str | None = None
     gold: GoldCheck | None = None
 
     @property
@@ -57,42 +49,15 @@ class Calibration:
         """Factor on all sds, after everything else, that gold called for; never below one."""
         return max(1.0, (self.gold and self.gold.stretch) or 1.0)
 
-    def shrink(self, ours: Floats, simple: Floats) -> Floats:
-        """Mix what the model says with what the mean or median says, in the shares of (M39).
-
-        Estimates, weights of answers and predictions without an answer all mix alike.
-        """
-        return np.asarray((1 - self.shrinkage) * ours + self.shrinkage * simple)
-
-    def summary(self) -> str:
-        """Say how far estimates were shrunk, in a few words; nothing where they were not."""
-        return f"shrunk {self.shrinkage:.0%} towards the {self.towards}" * bool(self.shrinkage)
-
     def then(self, other: Calibration) -> Calibration:
         """Add the parts of another calibration that do something."""
         parts = ((part.name, getattr(other, part.name), part.default) for part in fields(other))
         return replace(self, **{name: value for name, value, none in parts if value != none})
 
 
-def calibrated(
-    posterior: Posterior, calibration: Calibration, simple: Posterior | None = None
-) -> Posterior:
-    """Apply a calibration to a posterior; ``simple`` is that of the method it is shrunk towards.
-
-    The two posteriors are mixed in their shares: mean and variance are those of the mixture, and
-    quantiles are stretched to that variance. What a calibration leaves as it is stays to the bit.
-    """
-    found = _stretched_by(posterior, calibration.stretch)
-    if calibration.shrinkage:
-        assert simple is not None
-        mean = calibration.shrink(found.estimate, simple.estimate)
-        variance = calibration.shrink(
-            found.variance + (found.estimate - mean) ** 2,
-            simple.variance + (simple.estimate - mean) ** 2,
-        )
-        quantile = stretched(found, variance).quantile + (mean - found.estimate)[:, :, None]
-        found = Posterior(mean, variance, quantile)
-    return _stretched_by(found, calibration.gold_stretch)
+def calibrated(posterior: Posterior, calibration: Calibration) -> Posterior:
+    """Apply a calibration to a posterior; what it leaves as it is stays to the bit."""
+    return _stretched_by(_stretched_by(posterior, calibration.stretch), calibration.gold_stretch)
 
 
 def _stretched_by(posterior: Posterior, factor: float) -> Posterior:

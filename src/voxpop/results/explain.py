@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import shorten
+from voxpop.models.scale import LINEAR
 from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.prediction import Scatter, find_id, predicted, scatter
 from voxpop.results.result import Result
+from voxpop.results.scaled import result_on_scale
 from voxpop.results.tables import finite, records, suffixes
 from voxpop.results.value_of_answer import value_of_answer
 
@@ -182,8 +184,19 @@ def explain(
         Task id, or its text.
     estimator
         The estimator that produced the result, for refits.
+
+    A result on a scale is explained there. ``noise_sd``, ``bias`` and ``off`` are on the scale, the
+    rest comes back in the users' units.
     """
     require_match(answers, result)
+    explained = _explained if result.scale == LINEAR else _in_units
+    return explained(answers, result, task, estimator)
+
+
+def _explained(
+    answers: Answers, result: Result, task: object, estimator: Estimator | None
+) -> Explanation:
+    """Explain a result in its own units."""
     i = find_id(result.task_ids, task, "task")
     edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
     is_gold = bool(answers.is_gold[i])
@@ -219,6 +232,40 @@ def explain(
     )
 
 
+def _in_units(
+    answers: Answers, result: Result, task: object, estimator: Estimator | None
+) -> Explanation:
+    """Explain a result on its scale, and return the explanation in the users' units."""
+    scale = result.scale
+    for_scale = getattr(estimator, "for_scale", None)
+    inner = estimator if for_scale is None else for_scale(scale)
+    found = _explained(*result_on_scale(answers, result), task, inner)
+    i = find_id(result.task_ids, task, "task")
+    edges = np.arange(answers.task_ptr[i], answers.task_ptr[i + 1])
+    place = {worker: e for e, worker in zip(edges, answers.worker[edges].tolist(), strict=True)}
+    names = {name: u for u, name in enumerate(answers.worker_ids.tolist())}
+    order = [place[names[worker]] for worker in found.worker.tolist()]
+    predicted = scale.back(found.predicted)
+    centre = scale.forward(result.estimate[i])
+    one_more = {
+        kind: float(np.sqrt((scale.spread(centre, np.full(len(centre), sd)) ** 2).mean()))
+        for kind, sd in found.one_more.items()
+    }
+    return replace(
+        found,
+        estimate=result.estimate[i],
+        sd=result.sd[i],
+        lower=result.interval(0.95)[0][i],
+        upper=result.interval(0.95)[1][i],
+        value=answers.value[order],
+        predicted=predicted,
+        predicted_sd=scale.spread(scale.forward(predicted), found.predicted_sd),
+        without=scale.back(found.without),
+        one_more=one_more,
+        how={**found.how, "scale": scale.summary()},
+    )
+
+
 def _left_out(
     answers: Answers,
     result: Result,
@@ -233,15 +280,9 @@ def _left_out(
         none = np.full(value.shape, np.nan)
         return none, none, none, "undefined for a single answer"
     if audit is not None and audit.exact and audit.truth.shape == answers.value.shape:
-        truth = audit.truth[edges]
-        meaning = "estimate from the cavity messages, with the noise model of all answers"
-        calibration = result.calibration
-        if calibration.shrinkage:
-            simple = np.median if calibration.towards == "median" else np.mean
-            truth = calibration.shrink(truth, simple(_others(value), axis=1))
-            meaning += f", {calibration.summary()}"
-        sd = calibration.stretch * audit.predicted_sd[edges]
-        return truth, audit.predicted[edges], sd, meaning
+        meaning = "estimate from the cavity messages, with the noise models of all answers"
+        sd = result.calibration.stretch * audit.predicted_sd[edges]
+        return audit.truth[edges], audit.predicted[edges], sd, meaning
     if estimator is None:
         meaning = "reweighted mean of the other answers"
         noise = [scatter(result, int(u), i) for u in answers.worker[edges]]

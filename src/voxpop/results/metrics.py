@@ -56,6 +56,8 @@ def score(result: Result, truth: object, worker_variance: object = None) -> Scor
     known = np.isfinite(true).all(axis=1)
     if not known.any():
         raise DataError("truth: no task has a finite one")
+    # On a circle the truth is taken where it is nearest to the estimate.
+    true = result.scale.nearest(true, result.estimate)
     error = (result.estimate - true)[known]
     mse = float((error**2).sum(axis=1).mean())
     correlation = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import numpy as np
@@ -14,7 +14,9 @@ from voxpop.arrays import Floats, Ids
 from voxpop.errors import DataError, shorten
 from voxpop.inference.kernels.posterior import mixture_quantiles
 from voxpop.models.noise.tails import tail_shares, tail_steps
+from voxpop.models.scale import LINEAR, Scale
 from voxpop.results.result import Result
+from voxpop.results.scaled import on_scale
 
 # Components have at least this share of the variance of the widest: a point has no quantiles.
 _POINT = 1e-12
@@ -33,7 +35,9 @@ class Prediction:
     lower, upper
         Bounds of the 95 % interval, from the quantiles of the mixture.
     share, variance
-        The Gaussians: their shares (C,) and variances (C, dimension).
+        The Gaussians: their shares (C,) and variances (C, dimension), on the ``scale``.
+    scale
+        The scale that the Gaussians are on; the rest is in the users' units.
     """
 
     mean: Floats
@@ -42,10 +46,13 @@ class Prediction:
     upper: Floats
     share: Floats
     variance: Floats
+    scale: Scale = LINEAR
 
     def cdf(self, value: ArrayLike) -> Floats:
         """Probability of an answer below ``value``, per coordinate: its PIT value."""
-        distance = np.asarray(value, dtype=np.float64) - self.mean
+        mean = self.scale.forward(self.mean)
+        at = self.scale.forward(np.asarray(value, dtype=np.float64))
+        distance = self.scale.turn(at, mean) - mean
         floor = np.maximum(_POINT * self.variance.max(axis=0), np.finfo(np.float64).tiny)
         return np.asarray(self.share @ ndtr(distance / np.sqrt(np.maximum(self.variance, floor))))
 
@@ -74,7 +81,8 @@ def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     and all is stretched by what left-out answers called for. Truth and worker are taken as
     independent, which is right for a task that the worker has not answered. For one that the worker
     has answered, this predicts a second, independent answer; ``result.audit`` compares the answer
-    given with its leave-one-out prediction.
+    given with its leave-one-out prediction. A result on a scale predicts there, and mean, sd and
+    bounds come back in the users' units.
 
     Parameters
     ----------
@@ -83,7 +91,20 @@ def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """
     i = find_id(result.task_ids, task, "task")
     u = None if worker is None else find_id(result.worker_ids, worker, "worker")
-    return predicted(result.estimate[i], result.variance_before_gold[i], scatter(result, u, i))
+    there = on_scale(result.scale, replace(result._posterior, variance=result.variance_before_gold))
+    answer = predicted(there.estimate[i], there.variance[i], scatter(result, u, i))
+    return in_units(answer, result.scale)
+
+
+def in_units(answer: Prediction, scale: Scale) -> Prediction:
+    """Return a prediction made on a scale in the users' units."""
+    if scale == LINEAR:
+        return answer
+    bounds = np.stack([answer.lower, answer.upper], axis=-1)
+    lower, upper = np.moveaxis(scale.back_from(answer.mean, bounds), -1, 0)
+    mean = scale.back(answer.mean)
+    sd = scale.spread(scale.forward(mean), answer.sd)
+    return replace(answer, mean=mean, sd=sd, lower=lower, upper=upper, scale=scale)
 
 
 def predicted(centre: Floats, variance: Floats, noise: Scatter) -> Prediction:

@@ -16,9 +16,11 @@ from voxpop.data.tables import frame
 from voxpop.errors import require
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise_facts import NoiseFacts
+from voxpop.models.scale import LINEAR, Scale
 from voxpop.results import tables
 from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, calibrated
+from voxpop.results.scaled import in_units, on_scale
 
 if TYPE_CHECKING:
     from voxpop.results.explain import Explanation
@@ -85,6 +87,11 @@ class Result:
         ``estimate``, ``variance`` and ``quantile`` are those after it.
     noise
         What was learned of the noise beside the workers' levels.
+    scale
+        The scale that the model is on. On another than the linear one ``estimate`` is the value at
+        the posterior mean there (for ``log`` a kind of median), quantiles are the mapped ones, and
+        ``sd`` is half the distance between the values one sd below and one above. What is known of
+        workers (variance, bias, levels) and ``noise`` is in the units of the scale.
     settings
         The estimator's name and arguments, and what it chose from the data, in words.
     notes
@@ -112,6 +119,7 @@ class Result:
     audit: Audit | None = None
     calibration: Calibration = field(default_factory=Calibration)
     noise: NoiseFacts = field(default_factory=NoiseFacts)
+    scale: Scale = LINEAR
     trace: Trace = field(default_factory=Trace)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -136,14 +144,15 @@ class Result:
     def _posterior(self) -> Posterior:
         return Posterior(self.estimate, self.variance, self.quantile)
 
-    def calibrated(self, by: Calibration, simple: Result | None = None) -> Result:
-        """Apply a calibration; ``simple`` is the result of the method it shrinks estimates towards.
+    def calibrated(self, by: Calibration) -> Result:
+        """Apply a calibration, on the scale of the model.
 
-        Each part (stretch, shrinkage, gold) is applied once in the making of a result.
+        Each part (stretch, gold) is applied once in the making of a result.
         """
-        towards = None if simple is None else simple._posterior
-        before = calibrated(self._posterior, replace(by, gold=None), towards)
-        found = calibrated(before, Calibration(gold=by.gold))
+        there = on_scale(self.scale, self._posterior)
+        before_gold = calibrated(there, replace(by, gold=None))
+        found = in_units(self.scale, calibrated(before_gold, Calibration(gold=by.gold)))
+        before = in_units(self.scale, before_gold)
         return replace(
             self,
             estimate=found.estimate,

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.tables import make_folder, matrix, open_table, replacing, write_table
 from voxpop.errors import DataError, require
 from voxpop.models.noise_facts import NoiseFacts
+from voxpop.models.scale import LINEAR, scale_from_dict
 from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck
 from voxpop.results.result import Result, Trace
+from voxpop.results.scaled import in_units, on_scale
 from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
 
 _FORMATS = ("csv", "parquet")
@@ -69,7 +72,7 @@ def load(directory: str | Path) -> Result:
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
     biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
-    return Result(
+    result = Result(
         task_ids=restore_ids(tasks.ids("task")[1], facts["id_kinds"]["task"]),
         worker_ids=restore_ids(workers.ids("worker")[1], facts["id_kinds"]["worker"]),
         value_names=names,
@@ -89,14 +92,23 @@ def load(directory: str | Path) -> Result:
         worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
         worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
         task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
+        alike_share=facts.get("alike_share", 0.0),
         audit=audit and Audit.from_dict(audit),
         calibration=calibration,
         noise=NoiseFacts(**_tuples(facts["noise"])),
+        scale=scale_from_dict(facts.get("scale")),
         trace=Trace(**_tuples(facts["trace"])),
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
-        _variance_before_gold=variance / calibration.gold_stretch**2 if gold else None,
     )
+    return replace(result, _variance_before_gold=_before_gold(result)) if gold else result
+
+
+def _before_gold(result: Result) -> Floats:
+    """Variances without the stretch of gold, which was applied on the scale of the result."""
+    there = on_scale(result.scale, result._posterior)
+    variance = there.variance / result.calibration.gold_stretch**2
+    return in_units(result.scale, replace(there, variance=variance)).variance
 
 
 def _move_settings(facts: dict[str, Any]) -> None:
@@ -104,10 +116,10 @@ def _move_settings(facts: dict[str, Any]) -> None:
     settings, audit = facts["settings"], facts.get("audit") or {}
     gold = {"n_tasks": "gold_hidden", "coverage_95": "gold_coverage_95", "stretch": "gold_stretch"}
     hidden = {new: settings.pop(old) for new, old in gold.items() if old in settings}
+    share, towards = settings.pop("fallback_share", 0.0), settings.pop("fallback", "mean")
+    facts["alike_share"] = share if towards == "mean" else 0.0
     facts["calibration"] = {
         "stretch": max(audit["stretch"], 1.0) if audit.get("exact") else 1.0,
-        "shrinkage": settings.pop("fallback_share", 0.0),
-        "towards": settings.pop("fallback", None),
         "gold": hidden or None,
     }
     learned = {part.name: part.name for part in fields(NoiseFacts)} | {"tails": "tails_used"}
@@ -132,9 +144,11 @@ def _facts(result: Result) -> dict[str, Any]:
         "audit": result.audit and result.audit.to_dict(),
         "settings": dict(result.settings),
         "notes": list(result.notes),
+        "alike_share": result.alike_share,
         "calibration": asdict(result.calibration),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
+        **({} if result.scale == LINEAR else {"scale": _plain([*result.scale.to_dict().items()])}),
         "versions": versions(),
     }
 

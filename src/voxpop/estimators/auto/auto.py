@@ -12,6 +12,7 @@ from voxpop.data.answers import Answers
 from voxpop.estimators.auto.average import Average, average, mixed
 from voxpop.estimators.auto.compare import Candidate, ModelComparison, fit_model
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
+from voxpop.estimators.auto.suggest_scale import with_advice
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
@@ -19,8 +20,10 @@ from voxpop.estimators.bi.bi import BI, Support
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
+from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
+from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
 from voxpop.results.result import Result
 
@@ -43,6 +46,10 @@ class Auto(Estimator):
     ----------
     bounds
         Lowest and highest value a truth can have.
+    scale
+        The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range
+        of a logit, or one turn of a circle. On the linear scale a note says if another fits
+        clearly better.
     contest_answers
         With more answers than this, times coordinates, models are compared on a part of the tasks,
         a richer model has to be worth its cost, and only the best is fitted to all answers. It
@@ -54,6 +61,7 @@ class Auto(Estimator):
     """
 
     bounds: tuple[float, float] | None = None
+    scale: ScaleName = "linear"
     contest_answers: int = 30_000
     max_iter: int = 300
     tol: float = 1e-7
@@ -64,6 +72,7 @@ class Auto(Estimator):
     summary: ClassVar[str] = "averages the noise models that predict left-out answers best"
 
     def __post_init__(self) -> None:
+        check_scale(self.scale)
         self._bi(Noise(bounds=self.bounds), "auto")
 
     def _bi(self, noise: Noise, support: Support) -> BI:
@@ -79,6 +88,17 @@ class Auto(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
+        if self.scale == "linear":
+            return with_advice(self._fit(answers, on_sweep), answers)
+        scale = SCALES[self.scale].of(answers, self.bounds)
+        found = fit_on_scale(lambda a: self.for_scale(scale)._fit(a, on_sweep), answers, scale)
+        return with_settings(found, plain_settings(self))
+
+    def for_scale(self, scale: Scale) -> Auto:
+        """The estimator to fit answers on a scale with."""
+        return replace(self, scale="linear", bounds=scale.bounds(self.bounds))
+
+    def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         part = neighbourhood(answers, self.contest_answers // answers.dimension)
         usable = usable_answers(part)
         if not usable.any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,10 +18,12 @@ from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
+from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise
+from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.result import PROBABILITIES, Result
 
 Support = Literal["auto", "nbi", "common"] | Sequence[float]
@@ -46,6 +48,8 @@ class BI(Estimator):
     noise
         What answers do beside scattering: heavy tails, worker bias, task difficulty, a learned
         prior or bounds of the truths (M28); none of it by default, as in the paper.
+    scale
+        The scale on which noise is alike, as in :func:`voxpop.aggregate`; ``support`` is on it.
     prior_mean, prior_variance
         Gaussian prior of the truths: a number or vector for all tasks, or a mapping, table or
         path with one per task. Flat by default.
@@ -73,6 +77,7 @@ class BI(Estimator):
     support: Support = "auto"
     weights: Sequence[float] | None = None
     noise: Noise = field(default_factory=Noise)
+    scale: ScaleName = "linear"
     prior_mean: object = 0.0
     prior_variance: float = np.inf
     max_iter: int = 300
@@ -87,7 +92,12 @@ class BI(Estimator):
     def __post_init__(self) -> None:
         require(self.tol > 0, f"tol must be positive, got {self.tol}")
         require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
+        check_scale(self.scale)
         self._engine()
+        require(
+            self.scale == "linear" or np.isinf(self.prior_variance),
+            "prior_mean and prior_variance go with scale='linear'; leave out the one or the other",
+        )
         require(
             np.isfinite(self.prior_variance)
             or (isinstance(self.prior_mean, float | int) and not self.prior_mean),
@@ -137,13 +147,22 @@ class BI(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
+        if self.scale != "linear":
+            scale = SCALES[self.scale].of(answers, self.noise.bounds)
+            found = fit_on_scale(lambda a: self.for_scale(scale).fit(a, on_sweep), answers, scale)
+            return with_settings(found, plain_settings(self))
         if not self.is_plain:
             # Levels that are given are in the users' units.
-            scale = None if isinstance(self.support, str) else np.ones(answers.dimension)
-            fit = NoiseFit(prepare(answers, scale), self.noise, self._engine(), self.support)
-            found = fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep)
-            return found.result(plain_settings(self))
+            units = None if isinstance(self.support, str) else np.ones(answers.dimension)
+            fit = NoiseFit(prepare(answers, units), self.noise, self._engine(), self.support)
+            learned = fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep)
+            return learned.result(plain_settings(self))
         return self.fit_levels(answers, self._choose_model(answers, on_sweep), on_sweep)
+
+    def for_scale(self, scale: Scale) -> BI:
+        """The estimator to fit answers on a scale with."""
+        noise = replace(self.noise, bounds=scale.bounds(self.noise.bounds))
+        return replace(self, scale="linear", noise=noise)
 
     def fit_levels(
         self, answers: Answers, chosen: ChosenModel, on_sweep: OnSweep | None = None

@@ -15,9 +15,11 @@ import numpy as np
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import weighted_means
+from voxpop.models.scale import LINEAR
 from voxpop.results.answer_weights import answer_weights
 from voxpop.results.diagnosis.flags import Diagnosis
 from voxpop.results.result import Result
+from voxpop.results.scaled import result_on_scale
 
 # Nobody reads more answers of one task than this; those of the heaviest workers are shown.
 _MOST_ANSWERS = 1000
@@ -134,17 +136,20 @@ def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> d
     weight = weight[np.isin(np.flatnonzero(np.isin(answers.task, shown.tasks)), edges)]
     gold = answers.is_gold[answers.task[edges]]
     off = None
-    audit = result.audit
+    # On a circle an answer is shown where it is nearest to the estimate.
+    value = result.scale.nearest(answers.value, result.estimate[answers.task])
+    there, found = result_on_scale(answers, result)
+    audit = found.audit
     if audit is not None and audit.predicted.shape == answers.value.shape:
         sd = result.calibration.stretch * audit.predicted_sd[edges]
-        away = answers.value[edges] - audit.predicted[edges]
+        away = there.value[edges] - audit.predicted[edges]
         ratio = np.divide(away, sd, out=np.zeros_like(away), where=sd > 0)
         one = ratio[:, 0] if answers.dimension == 1 else np.sqrt((ratio**2).mean(axis=1))
         alone = (answers.task_degree[answers.task[edges]] < 2) & ~gold
         off = _rounded(np.where(alone, np.nan, one), 2)
     return {
         "worker": np.searchsorted(shown.workers, answers.worker[edges]).tolist(),
-        "value": _rounded(answers.value[edges], digits),
+        "value": _rounded(value[edges], digits),
         "weight": _rounded(np.where(gold, 0.0, weight), 3),
         "meaning": meaning,
         "off": off,
@@ -153,6 +158,10 @@ def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> d
 
 def _workers(result: Result, shown: Shown, digits: Index) -> dict[str, Any]:
     workers = shown.workers
+    if result.scale != LINEAR:
+        # Their noise is on the scale, and has digits of its own.
+        noise = float(np.sqrt(np.median(result.worker_variance)))
+        digits = np.full_like(digits, 3 - int(np.floor(np.log10(noise))) if noise > 0 else 3)
     fewest = int(digits.min())
     bounds = np.sqrt(np.maximum(result.worker_interval[workers], 0.0))
     biased = bool(result.worker_bias.size)

@@ -17,6 +17,7 @@ import numpy as np
 
 from voxpop.data.answers import Answers
 from voxpop.data.tables import replacing
+from voxpop.models.scale import LINEAR
 from voxpop.present.report.content import choose, columns
 from voxpop.present.report.summary import Card, cards, gain_over_mean
 from voxpop.results.answer_weights import require_match
@@ -137,7 +138,8 @@ def _levels(result: Result) -> str:
         (number_text(float(np.sqrt(level))), f"{100 * weight:.1f} %")
         for level, weight in zip(result.levels, result.level_weights, strict=True)
     ]
-    return _table("Noise levels of the workers", ("noise sd", "share of workers"), rows)
+    on = "" if result.scale == LINEAR else f", on the {result.scale.name} scale"
+    return _table(f"Noise levels of the workers{on}", ("noise sd", "share of workers"), rows)
 
 
 def _comparison(result: Result) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import weighted_means
-from voxpop.estimators.leave_one_out import leave_one_out_means, leave_one_out_medians
+from voxpop.estimators.leave_one_out import leave_one_out_means
 from voxpop.estimators.registry import ESTIMATORS
 from voxpop.results.diagnosis.flags import Diagnosis
 from voxpop.results.explain import number_text
@@ -51,23 +51,24 @@ class Gain:
 def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None) -> Gain:
     """Compare estimates with plain means; against ``truth`` (n_tasks, d), NaN where unknown."""
     mean = weighted_means(answers, np.ones(answers.n_edges))
+    apart = np.abs(result.scale.difference(mean, result.estimate))
     counted = ~answers.is_gold
     if truth is not None:
         counted &= np.isfinite(truth).all(axis=1)
-        square = (result.estimate - truth) ** 2, (mean - truth) ** 2
+        away = result.scale.difference
+        square = away(result.estimate, truth) ** 2, away(mean, truth) ** 2
     else:
-        square = result.variance, result.variance + (mean - result.estimate) ** 2
+        square = result.variance, result.variance + apart**2
     ours, of_mean = (
         float(np.sqrt(part[counted].mean())) if counted.any() else np.nan for part in square
     )
-    apart = np.abs(mean - result.estimate)[counted]
     distance, distance_to_mean = _left_out(answers, result)
     return Gain(
         ours=ours,
         mean=of_mean,
         n_tasks=int(counted.sum()),
         measured=truth is not None,
-        is_mean=bool((apart <= _SAME * result.sd[counted]).all()),
+        is_mean=bool((apart <= _SAME * result.sd)[counted].all()),
         distance=distance,
         distance_to_mean=distance_to_mean,
     )
@@ -82,13 +83,10 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
     if not usable.any():
         return np.nan, np.nan
     mean, predicted = leave_one_out_means(answers), audit.predicted
-    calibration = result.calibration
-    if calibration.shrinkage:
-        simple = leave_one_out_medians(answers) if calibration.towards == "median" else mean
-        predicted = predicted - audit.truth + calibration.shrink(audit.truth, simple)
 
     def median_distance(to: Floats) -> float:
-        return float(np.median(np.sqrt(((answers.value - to)[usable] ** 2).mean(axis=1))))
+        away = result.scale.difference(answers.value, to)[usable]
+        return float(np.median(np.sqrt((away**2).mean(axis=1))))
 
     return median_distance(predicted), median_distance(mean)
 
@@ -104,18 +102,12 @@ def cards(result: Result, gain: Gain, found: Diagnosis | None) -> dict[str, Card
 
 
 def _model(result: Result) -> Card:
-    settings, calibration = result.settings, result.calibration
+    settings = result.settings
     method = str(settings.get("method", "unknown"))
     if "chosen" not in settings:
         summary = ESTIMATORS[method].summary if method in ESTIMATORS else ""
         return Card(method, "", _sentence(summary))
-    text = _sentence(str(settings["reason"]))
-    if calibration.shrinkage:
-        text += (
-            f" The estimates were shrunk {100 * calibration.shrinkage:.0f} % of the way towards "
-            f"the {calibration.towards}, because that predicts left-out answers better."
-        )
-    return Card(str(settings["chosen"]), "", text)
+    return Card(str(settings["chosen"]), "", _sentence(str(settings["reason"])))
 
 
 def _error(gain: Gain) -> Card:

@@ -137,10 +137,13 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     require(0 < error_rate <= 1, f"error_rate must be above 0 and at most 1, got {error_rate}")
     if not np.array_equal(answers.worker_ids, result.worker_ids):
         raise DataError("the result is not of these answers: its workers differ")
-    crowd = PeerMedians(answers)
+    there = result.scale.answers(answers)
+    crowd = PeerMedians(there)
+    # Tested on the scale of the result, said in the users' units.
+    shown = crowd if there is answers else PeerMedians(result.scale.unwrapped(answers))
     tests = _TESTS * answers.n_workers * answers.dimension
     needed = max(4, int(np.ceil(np.log2(_TESTS * answers.n_workers / error_rate))))
-    evidence = _Evidence(crowd, result, tests, error_rate)
+    evidence = _Evidence(shown, result, tests, error_rate)
     flags: list[Flag] = []
     for test, describe in (
         (slope_test, evidence.of_slope),
@@ -230,10 +233,12 @@ class _Evidence:
         own, medians = self._answers(u, j)
         up = shift > test.median
         side = int((own > medians).sum() if up else (own < medians).sum())
+        name = self._result.scale.name
+        where = "" if name == "linear" else f" on the {name} scale,"
         return "bias", (
             f"answers lie {abs(shift):.3g} {'above' if shift > 0 else 'below'} the median of the "
-            f"others' on average over {len(own)} tasks ({'higher' if up else 'lower'} on {side} of "
-            f"them; the crowd's median is {test.median:+.2g})"
+            f"others'{where} on average over {len(own)} tasks ({'higher' if up else 'lower'} on "
+            f"{side} of them; the crowd's median is {test.median:+.2g})"
         )
 
     def of_noise(self, u: int, j: int, test: WorkerTest) -> tuple[str, str]:

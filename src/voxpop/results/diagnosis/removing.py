@@ -117,7 +117,7 @@ def effect_of_removing(
     fewer, kept = answers.select(edges), np.unique(answers.task[edges])
     before = estimator.fit(answers) if before is None else before
     after = estimator.fit(fewer)
-    change = after.estimate - before.estimate[kept]
+    change = before.scale.difference(after.estimate, before.estimate[kept])
     sd = before.sd[kept]
     # A known truth, gold, has no sd and does not move.
     in_sd = np.divide(change, sd, out=np.where(change == 0, 0.0, np.inf), where=sd > 0)

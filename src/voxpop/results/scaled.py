@@ -1,0 +1,125 @@
+"""Results on a scale: from what a model found there to the users' units, and back to the scale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.models.scale import LINEAR, Scale
+from voxpop.results.audit import Audit
+
+if TYPE_CHECKING:
+    from voxpop.results.result import Result
+
+
+def in_units(scale: Scale, found: Posterior) -> Posterior:
+    """Posterior in the users' units, from that on the scale (M50)-(M52): mean, quantiles, sd."""
+    if scale == LINEAR:
+        return found
+    estimate = scale.back(found.estimate)
+    sd = scale.spread(scale.forward(estimate), np.sqrt(found.variance))
+    return Posterior(estimate, sd**2, scale.back_from(found.estimate, found.quantile))
+
+
+def on_scale(scale: Scale, found: Posterior, centre: Floats | None = None) -> Posterior:
+    """Undo :func:`in_units`; on a circle, within half a turn of the ``centre`` of each task."""
+    if scale == LINEAR:
+        return found
+    at = scale.forward(found.estimate)
+    quantile = scale.forward_from(found.estimate, found.quantile)
+    if centre is not None:
+        turned = scale.turn(at, centre)
+        quantile = quantile + (turned - at)[:, :, None]
+        at = turned
+    return Posterior(at, scale.sd_at(at, np.sqrt(found.variance)) ** 2, quantile)
+
+
+def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
+    """Result in the users' units, from that of a model on the scale.
+
+    What is known of workers (noise, bias, levels) stays on the scale: there all tasks are alike.
+    Gold tasks get their truth as it was given.
+    """
+    posterior = in_units(scale, found._posterior)
+    estimate, quantile = posterior.estimate, posterior.quantile
+    if answers.gold is not None:
+        known = answers.is_gold[:, None]
+        estimate = np.where(known, answers.gold, estimate)
+        quantile = np.where(known[:, :, None], answers.gold[:, :, None], quantile)
+    before = found._variance_before_gold
+    if before is not None:
+        before = in_units(scale, replace(found._posterior, variance=before)).variance
+    return replace(
+        found,
+        estimate=estimate,
+        variance=posterior.variance,
+        quantile=quantile,
+        audit=None if found.audit is None else _audit_in_units(answers, scale, found.audit),
+        notes=(*found.notes, scale.summary()),
+        scale=scale,
+        _variance_before_gold=before,
+    )
+
+
+def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
+    """Answers and result on the scale of the result, where its model can be asked."""
+    scale = result.scale
+    if scale == LINEAR:
+        return answers, result
+    there, centre = scale.with_centres(answers)
+    posterior = on_scale(scale, result._posterior, centre)
+    before = result._variance_before_gold
+    if before is not None:
+        before = on_scale(scale, replace(result._posterior, variance=before), centre).variance
+    audit = result.audit
+    if audit is not None and audit.predicted.shape == answers.value.shape:
+        nearby = None if centre is None else centre[answers.task]
+        predicted, truth = scale.forward(audit.predicted), scale.forward(audit.truth)
+        if nearby is not None:
+            predicted, truth = scale.turn(predicted, nearby), scale.turn(truth, nearby)
+        audit = replace(
+            audit,
+            predicted=predicted,
+            predicted_sd=scale.sd_at(predicted, audit.predicted_sd),
+            truth=truth,
+            log_density=audit.log_density - scale.log_slope(answers.value),
+        )
+    return there, replace(
+        result,
+        estimate=posterior.estimate,
+        variance=posterior.variance,
+        quantile=posterior.quantile,
+        audit=audit,
+        scale=LINEAR,
+        _variance_before_gold=before,
+    )
+
+
+def _audit_in_units(answers: Answers, scale: Scale, audit: Audit) -> Audit:
+    """Predictions in the users' units; densities with the slope of the scale (M51).
+
+    PIT values and coverage are the same on every scale.
+    """
+    slope = scale.log_slope(answers.value)
+    if audit.predicted.shape != answers.value.shape:
+        several = (answers.task_degree > 1)[answers.task]
+        moved = float(slope[several].sum(axis=1).mean()) if several.any() else 0.0
+        return replace(audit, rmse=np.nan, log_score=audit.log_score + moved)
+    usable = np.isfinite(audit.pit).all(axis=1)
+    predicted = scale.back(audit.predicted)
+    residual = scale.difference(answers.value, predicted)[usable]
+    moved = float(slope[usable].sum(axis=1).mean()) if usable.any() else 0.0
+    return replace(
+        audit,
+        rmse=float(np.sqrt((residual**2).mean())) if usable.any() else np.nan,
+        log_score=audit.log_score + moved,
+        predicted=predicted,
+        predicted_sd=scale.spread(scale.forward(predicted), audit.predicted_sd),
+        truth=scale.back(audit.truth),
+        log_density=audit.log_density + slope,
+    )
