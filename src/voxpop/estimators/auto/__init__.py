@@ -1,1 +1,1 @@
-"""Auto: compare noise models on left-out answers, choose, refit and calibrate."""
+"""Auto: compare noise models on left-out answers, average the best, and calibrate."""

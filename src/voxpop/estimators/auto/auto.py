@@ -38,9 +38,9 @@ class Auto(Estimator):
     Each candidate predicts every answer from the others. It is rejected if its squared error is
     significantly above that of the best (over workers and tasks, for all comparisons together), or
     above that of the mean or median once all workers count alike: agreement is then no sign of
-    being right. The others are averaged, each with the share of resamples of tasks and workers in
-    which it gives the left-out answers the highest density (M38)-(M39). Scores are bounded, so
-    that a few wild answers cannot decide.
+    being right. The others are averaged, each with the chance that it would give left-out answers
+    of other tasks and workers the highest density (M38)-(M39). Scores are bounded, so that a few
+    wild answers cannot decide.
 
     Parameters
     ----------

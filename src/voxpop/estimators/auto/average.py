@@ -20,8 +20,10 @@ from voxpop.results.audit import Audit
 _WORTH_ERROR, _WORTH_NATS = 0.0025, 0.0075
 # With workers alike a model gives the mean itself, up to the accuracy of an integral.
 _ROUNDING = 1e-4
-# Resamples of the tasks and of the workers, and the weight below which a model is left out.
-_N_RESAMPLES, _LEAST_WEIGHT = 200, 0.03
+# Differences between errors beyond what this share of the answers show are cut off.
+_MOST_DECIDING = 0.99
+# Draws of the total scores, and the weight below which a model is left out.
+_N_DRAWS, _LEAST_WEIGHT = 256, 0.03
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,20 +61,17 @@ class Average:
         answers = comparison.data.answers
         log_weight = np.log(self.weights)
 
-        def mix(parts: Sequence[Floats]) -> Floats:
-            return np.asarray(np.tensordot(self.weights, np.stack(parts), axes=1))
-
-        predicted = mix([a.predicted for a in audits])
-        second = mix([a.predicted_sd**2 + (a.predicted - predicted) ** 2 for a in audits])
+        predicted = _mix(self.weights, [a.predicted for a in audits])
+        second = [a.predicted_sd**2 + (a.predicted - predicted) ** 2 for a in audits]
         densities = [w + a.log_density for w, a in zip(log_weight, audits, strict=True)]
         return Audit.of(
             answers.value,
             answers.task,
             answers.task_degree[answers.task] > 1,
-            pit=mix([np.nan_to_num(a.pit, nan=0.5) for a in audits]),
+            pit=_mix(self.weights, [np.nan_to_num(a.pit, nan=0.5) for a in audits]),
             predicted=predicted,
-            predicted_sd=np.sqrt(second),
-            truth=mix([a.truth for a in audits]),
+            predicted_sd=np.sqrt(_mix(self.weights, second)),
+            truth=_mix(self.weights, [a.truth for a in audits]),
             log_density=np.asarray(np.logaddexp.reduce(densities)),
             exact=True,
         )
@@ -81,9 +80,10 @@ class Average:
 def average(comparison: ModelComparison) -> Average:
     """Weigh the sound models by how well they predict left-out answers (M38), (M39).
 
-    A weight is the share of resamples of tasks and workers in which the model predicts best: models
-    that chance cannot tell apart share their weight, and the result changes little if a few answers
-    do. Where no model is sound the mean is left, or the median if that predicts clearly better.
+    A weight is the chance that the model would predict best on other tasks and workers like these:
+    models that chance cannot tell apart share their weight, and the result changes little if a few
+    answers do. Where no model is sound the mean is left, or the median if it predicts clearly
+    better.
     """
     candidates = comparison.candidates
     sound = [c for c in candidates if _is_sound(comparison, c)]
@@ -113,34 +113,38 @@ def mixed(posteriors: Sequence[Posterior], weights: Floats) -> Posterior:
     if len(posteriors) == 1:
         return posteriors[0]
 
-    def mix(parts: Sequence[Floats]) -> Floats:
-        return np.asarray(np.tensordot(weights, np.stack(parts), axes=1))
-
-    mean = mix([p.estimate for p in posteriors])
-    within = mix([p.variance for p in posteriors])
-    between = mix([(p.estimate - mean) ** 2 for p in posteriors])
-    about = mix([p.quantile - p.estimate[:, :, None] for p in posteriors])
+    mean = _mix(weights, [p.estimate for p in posteriors])
+    within = _mix(weights, [p.variance for p in posteriors])
+    between = _mix(weights, [(p.estimate - mean) ** 2 for p in posteriors])
+    about = _mix(weights, [p.quantile - p.estimate[:, :, None] for p in posteriors])
     return stretched(Posterior(mean, within, mean[:, :, None] + about), within + between)
 
 
-def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats:
-    """Share of resamples in which each candidate is the likeliest: pseudo-BMA+ (M39).
+def _mix(weights: Floats, parts: Sequence[Floats]) -> Floats:
+    """Weighted mean; where all parts are equal, that value to the bit."""
+    differences = np.stack([part - parts[0] for part in parts])
+    return np.asarray(parts[0] + np.tensordot(weights, differences, axes=1))
 
-    Tasks and workers are resampled by the Bayesian bootstrap, each by itself; both deviations are
-    added, since answers of a worker go together, and answers to a task.
+
+def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats:
+    """Chance that each candidate gives the answers the highest density: pseudo-BMA+ (M39).
+
+    The total scores vary about those seen, as the scores of tasks and of workers do: answers of a
+    worker go together, and answers to a task.
     """
     score = np.stack([c.log_density for c in candidates], axis=1)
     score = score - score.max(axis=1, keepdims=True)
     total = score.sum(axis=0)
     if comparison.is_part:
         total = total - _WORTH_NATS * len(score) * np.array([c.complexity for c in candidates])
-    rng = np.random.default_rng(0)
-    resampled = np.tile(total, (_N_RESAMPLES, 1))
+    covariance = np.zeros((len(candidates), len(candidates)))
     for sums in comparison.by_owner(score):
-        share = rng.standard_exponential((_N_RESAMPLES, len(sums)))
-        share *= len(sums) / share.sum(axis=1, keepdims=True)
-        resampled += (share - 1.0) @ sums
-    return np.asarray(softmax(resampled, axis=1).mean(axis=0))
+        apart = sums - sums.mean(axis=0)
+        covariance += apart.T @ apart
+    size, direction = np.linalg.eigh(covariance)
+    root = direction * np.sqrt(np.maximum(size, 0.0)) @ direction.T
+    draws = np.random.default_rng(0).standard_normal((_N_DRAWS // 2, len(candidates))) @ root
+    return np.asarray(softmax(total + np.concatenate([draws, -draws]), axis=1).mean(axis=0))
 
 
 def _simple(comparison: ModelComparison) -> str:
@@ -159,7 +163,11 @@ def _is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
     workers, each on a scale of his own, less well than mean or median do.
     """
     simple, by_worker = comparison.simple, comparison.by_worker
-    if not no_worse(by_worker(candidate.plain), by_worker(simple.plain), _ROUNDING):
+    # No few answers decide: one in a hundred counts for no more than the others.
+    worse = candidate.plain - simple.plain
+    most = np.quantile(np.abs(worse), _MOST_DECIDING)
+    bounded = simple.plain + np.clip(worse, -most, most)
+    if not no_worse(by_worker(bounded), by_worker(simple.plain), _ROUNDING):
         return False
     ours, theirs = candidate.scatter, simple.scatter
     return no_worse(ours.line, theirs.line, _ROUNDING) or significantly_better(

@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from voxpop.arrays import Floats
-from voxpop.data.answers import Answers
+from voxpop.arrays import Codes, Floats
 
 MIN_ANSWERS = 5
 """Three equal answers may be three equal tasks; five are a habit."""
@@ -33,19 +31,21 @@ class ScatterLeft:
 
 
 def scatter_left(
-    answers: Answers, usable: NDArray[np.bool_], truth: Floats, scale: Floats
+    owner: Codes, n_workers: int, answer: Floats, truth: Floats, weight: Floats
 ) -> ScatterLeft:
-    """Hold truths (E, d) against the usable answers of each worker; ``scale`` (d,) is the unit."""
-    owner, m = answers.worker[usable], answers.n_workers
-    n = np.bincount(owner, minlength=m)
+    """Hold truths against answers, both (E, d), of the worker ``owner`` (E,); weights (E, d)."""
+    n = np.bincount(owner, minlength=n_workers)
 
     def sums(per_answer: Floats) -> Floats:
-        return np.stack([np.bincount(owner, column, m) for column in per_answer.T], axis=1)
+        columns = [np.bincount(owner, column, n_workers) for column in (weight * per_answer).T]
+        return np.stack(columns, axis=1)
+
+    total = np.maximum(sums(np.ones_like(weight)), 1e-300)
 
     def centred(values: Floats) -> Floats:
-        return np.asarray(values - (sums(values) / np.maximum(n, 1)[:, None])[owner])
+        return np.asarray(values - (sums(values) / total)[owner])
 
-    x, y = centred(truth[usable] / scale), centred(answers.value[usable] / scale)
+    x, y = centred(truth), centred(answer)
     # Numbers may be so large that their squares overflow.
     largest = max(float(np.abs(x).max()), float(np.abs(y).max())) or 1.0
     xx, xy, yy = (sums((u / largest) * (v / largest)) for u, v in ((x, x), (x, y), (y, y)))

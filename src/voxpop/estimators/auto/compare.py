@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,9 +35,10 @@ from voxpop.results.audit import Audit
 SIGNIFICANCE = 0.05
 # Sweeps and change at which a candidate is good enough to be compared.
 _SWEEPS, _TOL = 12, 5e-3
-# Answers and predictions are compared within this many times the distance from the median of the
-# other answers that nine answers in ten keep: no few answers, however wild, can decide.
-_REACH, _REACH_QUANTILE = 30.0, 0.9
+# Reach: this many times the distance from the median of the other answers that nine answers in
+# ten keep. Predictions are compared within it, and an answer r times as far off counts r**-4: no
+# few answers, however wild, can decide.
+_REACH, _REACH_QUANTILE, _WILD_POWER = 10.0, 0.9, 4
 # For the same reason every predictive density is mixed with this share of a Cauchy density.
 _SLIP_SHARE = 0.01
 # Errors are weighted by precision**0.5: 0 would let the noisiest workers dominate, 1 those who
@@ -159,38 +160,40 @@ class ModelComparison:
 
     @cached_property
     def _distance(self) -> Floats:
-        """Distance of each usable answer from the median of the others."""
-        return np.asarray(np.abs(self.data.answers.value - self._centre)[self.usable])
+        """Distance of each answer from the median of the others, (E, d)."""
+        return np.asarray(np.abs(self.data.answers.value - self._centre))
 
     @cached_property
     def _reach(self) -> Floats:
         """How far from the median of the others anything is looked at, (d,)."""
-        reach = _REACH * np.quantile(self._distance, _REACH_QUANTILE, axis=0)
+        reach = _REACH * np.quantile(self._distance[self.usable], _REACH_QUANTILE, axis=0)
         return np.where(reach > 0, reach, np.inf)
 
-    def _within_reach(self, predicted: Floats) -> Floats:
-        """Predictions of answers (E, d), moved to within reach."""
-        return np.clip(predicted, self._centre - self._reach, self._centre + self._reach)
+    @cached_property
+    def _credibility(self) -> Floats:
+        """What each usable answer counts, (usable, d): one within reach, little if it is wild."""
+        wild = np.maximum(self._distance[self.usable] / self._reach, 1.0)
+        return np.asarray(wild**-_WILD_POWER)
+
+    def _within_reach(self, value: Floats) -> Floats:
+        """Answers or predictions of them (E, d), moved to within reach; those that are usable."""
+        centre, reach = self._centre, self._reach
+        return np.asarray(np.clip(value, centre - reach, centre + reach)[self.usable])
 
     @cached_property
-    def _bounded_answers(self) -> Floats:
-        """Answers (E, d); one r times as far off as the reach is taken to be 1 / r of it.
-
-        So the wilder an answer is, the less it says, in which direction it is off included.
-        """
-        distance = self.data.answers.value - self._centre
-        wild = np.maximum(np.abs(distance) / self._reach, 1.0)
-        return np.asarray(self._centre + distance / wild**2)
+    def _answers(self) -> Floats:
+        return self._within_reach(self.data.answers.value)
 
     def _errors(self, predicted: Floats) -> Floats:
         """Squared error of predicting each usable answer, by coordinate, in its unit."""
-        error = (self._bounded_answers - self._within_reach(predicted)) / self.data.scale
-        return np.asarray(error[self.usable] ** 2)
+        error = (self._answers - self._within_reach(predicted)) / self.data.scale
+        return np.asarray(self._credibility * error**2)
 
     def _scatter(self, truth: Floats) -> ScatterLeft:
         """Hold truths found without each answer against the answers."""
-        answers = replace(self.data.answers, value=self._bounded_answers)
-        return scatter_left(answers, self.usable, self._within_reach(truth), self.data.scale)
+        owner, scale = self.data.answers.worker[self.usable], self.data.scale
+        truth, answer = self._within_reach(truth) / scale, self._answers / scale
+        return scatter_left(owner, self.data.answers.n_workers, answer, truth, self._credibility)
 
     def _bounded(self, log_density: Floats) -> Floats:
         """Log density of each usable answer if it may also be a slip, over all coordinates (M38).
@@ -198,10 +201,11 @@ class ModelComparison:
         A slip has a Cauchy density about the median of the others: no prediction can lose more by
         one answer than that leaves.
         """
-        usual = np.median(self._distance, axis=0)
-        usual = np.where(usual > 0, usual, self._distance.mean(axis=0))
+        distance = self._distance[self.usable]
+        usual = np.median(distance, axis=0)
+        usual = np.where(usual > 0, usual, distance.mean(axis=0))
         usual = np.where(usual > 0, usual, 1.0)
-        slip = -np.log(np.pi * usual * (1.0 + (self._distance / usual) ** 2))
+        slip = -np.log(np.pi * usual * (1.0 + (distance / usual) ** 2))
         mixed = np.logaddexp(
             np.log1p(-_SLIP_SHARE) + log_density[self.usable], np.log(_SLIP_SHARE) + slip
         )
