@@ -1,4 +1,4 @@
-"""Auto: simple crowds get simple models, odd crowds do no harm, and the choice is explained."""
+"""Auto: simple crowds lose nothing, odd crowds and wild answers do no harm, and it is all told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from tests.test_contract import HARD
 from tests.test_noise import crowd
@@ -27,10 +28,13 @@ from voxpop import (
     assign_regular,
     simulate,
 )
-from voxpop.estimators.auto.calibration_checks import scatter_left
+from voxpop.estimators.auto.average import mixed
+from voxpop.estimators.auto.calibration_checks import ScatterLeft, scatter_left
 from voxpop.estimators.auto.subset import neighbourhood
 from voxpop.estimators.leave_one_out import leave_one_out_means, leave_one_out_medians
 from voxpop.inference.engine import native_is_installed
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.results.result import PROBABILITIES
 
 Floats = NDArray[np.float64]
 # The portable backend is held to the compiled one, bit by bit of a fit, in test_mixture.py.
@@ -62,15 +66,68 @@ def alike(seed: int) -> tuple[Answers, Floats]:
 
 
 @pytest.mark.slow
-def test_simple_crowds_get_simple_models() -> None:
-    """Of six crowds of equal workers at most one may be taken for more (each: 5 % by design)."""
-    richer = 0
+def test_simple_crowds_lose_nothing() -> None:
+    """Six crowds of equal workers: the mean is best; none is 5 % worse, all together not 2 %."""
+    ratios = []
     for seed in range(6):
         answers, truth = alike(seed)
-        result = fit(answers)
-        richer += "alike" not in result.settings["chosen"]
-        assert rmse(result.estimate, truth) < 1.05 * rmse(Average().fit(answers).estimate, truth)
-    assert richer <= 1
+        ratios.append(
+            rmse(fit(answers).estimate, truth) / rmse(Average().fit(answers).estimate, truth)
+        )
+    assert max(ratios) < 1.05
+    assert np.mean(ratios) < 1.02
+
+
+def with_slips(seed: int, n_slips: int, size: float) -> tuple[Answers, Floats, Floats]:
+    """A crowd with the last ``n_slips`` answers off by ``size``, and the same without slips."""
+    answers, truth, _, _ = crowd(seed)
+    value = answers.value.copy()
+    chosen = np.random.default_rng(seed).permutation(answers.n_edges)[:n_slips]
+    value[chosen] += size
+    return replace(answers, value=value), truth, fit(answers).estimate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e8])
+@pytest.mark.parametrize("n_slips", [1, 20])
+def test_slips_do_not_decide(n_slips: int, size: float) -> None:
+    """However wild: the error is that without slips, within a tenth (BI alone: up to 1e6 times)."""
+    answers, truth, without = with_slips(7, n_slips, size)
+    assert rmse(fit(answers).estimate, truth) < 1.1 * rmse(without, truth)
+    low, high = fit(answers).interval(0.95)
+    assert 0.88 < ((low <= truth) & (truth <= high)).mean() < 1.0
+
+
+def test_an_average_is_the_mixture_of_its_models() -> None:
+    """Drawn from either posterior in the shares, a million times: mean and variance within 1 %."""
+    ours, other = (
+        Posterior(
+            np.array([[mean]]), np.array([[sd**2]]), (mean + sd * ndtri(PROBABILITIES))[None, None]
+        )
+        for mean, sd in ((3.0, 4.0), (7.0, 1.0))
+    )
+    found = mixed([ours, other], np.array([0.75, 0.25]))
+    rng = np.random.default_rng(0)
+    draws = np.where(rng.random(10**6) < 0.25, rng.normal(7, 1, 10**6), rng.normal(3, 4, 10**6))
+    assert found.estimate[0, 0] == 4.0
+    assert found.variance[0, 0] == pytest.approx(draws.var(), rel=0.01)
+    np.testing.assert_allclose(
+        found.quantile[0, 0], 4.0 + np.sqrt(found.variance[0, 0]) * ndtri(PROBABILITIES)
+    )
+    same = mixed([ours, ours, ours], np.array([0.3, 0.3, 0.4]))
+    assert np.array_equal(same.estimate, ours.estimate)
+
+
+@pytest.mark.slow
+def test_a_result_changes_little_if_the_answers_do() -> None:
+    """An answer moved by a thousandth of the noise moves no estimate by a fiftieth of an sd."""
+    answers, _, _, _ = crowd(30)
+    result = fit(answers)
+    for edge in range(0, 40, 10):
+        value = answers.value.copy()
+        value[edge] += 5e-3
+        moved = fit(replace(answers, value=value))
+        assert (np.abs(moved.estimate - result.estimate) / result.sd).max() < 0.02
 
 
 @pytest.mark.slow
@@ -154,12 +211,14 @@ def test_judges_have_a_zero_and_a_scale_of_their_own(seed: int) -> None:
     offset, factor = rng.normal(0, 100, 20), rng.choice([-3.0, 0.2, 7.0], 20)
     own = offset[answers.worker] + factor[answers.worker] * answers.value[:, 0]
     other = replace(answers, value=own[:, None])
-    found = [
-        scatter_left(a, np.ones(a.n_edges, dtype=bool), truth[a.task], np.ones(1))
-        for a in (answers, other)
-    ]
+    weight = rng.uniform(0.5, 1.0, (answers.n_edges, 1))
+
+    def left(value: Floats, truth: Floats) -> ScatterLeft:
+        return scatter_left(answers.worker, 20, value, truth[answers.task], weight)
+
+    found = [left(a.value, truth) for a in (answers, other)]
     np.testing.assert_allclose(found[0].line, found[1].line, rtol=1e-9)
-    shifted = scatter_left(answers, np.ones(500, dtype=bool), truth[answers.task] + 1e3, np.ones(1))
+    shifted = left(answers.value, truth + 1e3)
     np.testing.assert_allclose(shifted.offset, found[0].offset, rtol=1e-9)
     assert (found[0].line < answers.worker_degree).all()
 
@@ -172,12 +231,14 @@ def test_the_choice_is_told() -> None:
     assert settings["reason"] in result.notes[0]
     models = {row["model"] for row in settings["contest"]}
     assert len(models) >= 8
+    assert settings["averaged"].keys() <= models
+    assert (np.diff(result.worker_interval, axis=1) > 0).all()
     json.dumps(dict(settings))
     assert result.audit is not None
     assert 0.9 < result.audit.coverage_95 < 1.0
 
 
-def test_the_papers_noise_is_fitted_as_bi_does_with_levels_learned_once() -> None:
+def test_the_papers_noise_is_found_with_levels_learned_once() -> None:
     rng = np.random.default_rng(3)
     model = Model(support=(1.0, 100.0))
     answers = simulate(model, assign_regular(100, 5, 10, rng), rng).answers
@@ -188,9 +249,9 @@ def test_the_papers_noise_is_fitted_as_bi_does_with_levels_learned_once() -> Non
             learning.append(number)
 
     result, plain = Auto().fit(answers, on_sweep), BI().fit(answers)
-    assert result.settings["chosen"] == "workers differ in noise"
-    assert not result.calibration.shrinkage
-    assert np.array_equal(result.estimate, plain.estimate)
+    assert "workers differ in noise" in result.settings["chosen"]
+    assert sum(result.settings["averaged"].values()) == pytest.approx(1.0, abs=0.01)
+    assert (np.abs(result.estimate - plain.estimate) / plain.sd).max() < 0.5
     assert len(learning) == plain.settings["learning_sweeps"]
 
 

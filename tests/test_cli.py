@@ -48,7 +48,7 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     pd.testing.assert_frame_equal(printed, written)
     assert Path("answers.voxpop/workers.csv").exists()
     assert "task from 'task', worker from 'worker', value from 'x, y'" in result.stderr
-    assert "chose workers" in result.stderr
+    assert "noise models compared" in result.stderr
     assert "of left-out answers fell inside" in result.stderr
     assert (
         "wrote tasks.csv, workers.csv, result.json and report.html to answers.voxpop"

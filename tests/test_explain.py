@@ -36,7 +36,6 @@ from voxpop.cli import main
 from voxpop.estimators.auto.auto import Auto
 from voxpop.models.noise import Noise
 from voxpop.present.terminal import show_explanation
-from voxpop.results.calibration import Calibration
 from voxpop.results.prediction import scatter
 from voxpop.results.value_of_answer import value_of_answer
 
@@ -227,18 +226,19 @@ def test_best_typical_and_worst_are_in_order_and_in_words(crowd: Simulation) -> 
     )
 
 
-def test_auto_is_explained_with_what_it_fell_back_to() -> None:
+def test_models_of_workers_who_are_alike_give_all_answers_the_same_weight() -> None:
     answers = make_crowd(2, dimension=1, n_tasks=30).answers
     result = Auto().fit(answers)
-    found = explain(answers, result, "t04")
-    assert found.weight.sum() == pytest.approx(1.0)
-    mean, median = (Calibration(shrinkage=1.0, towards=name) for name in ("mean", "median"))
-    to_mean = explain(answers, replace(result, calibration=mean), "t04")
-    np.testing.assert_allclose(to_mean.weight, 0.25)
-    others = [np.delete(to_mean.value, row).mean() for row in range(4)]
-    np.testing.assert_allclose(to_mean.without[:, 0], others)
-    to_median = explain(answers, replace(result, calibration=median), "t04")
-    np.testing.assert_allclose(np.sort(to_median.weight), [0, 0, 0.5, 0.5])
+    apart, some, alike = (
+        explain(answers, replace(result, alike_share=share), "t04").weight
+        for share in (0.0, 0.3, 1.0)
+    )
+    assert apart.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(alike, 0.25)
+    np.testing.assert_allclose(np.sort(some), np.sort(0.7 * apart + 0.3 * 0.25))
+    median = replace(result, settings={**result.settings, "chosen": "median"})
+    weight = explain(answers, median, "t04").weight
+    np.testing.assert_allclose(np.sort(weight), [0, 0, 0.5, 0.5])
 
 
 def test_gold_needs_no_answers() -> None:

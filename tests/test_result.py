@@ -97,9 +97,7 @@ def test_results_of_version_0_1_are_read(tmp_path: Path) -> None:
     """The directory and the figures are by version 0.1, which kept all this in the settings."""
     result = Result.load(Path(__file__).parent / "saved_by_0_1")
     gold = GoldCheck(n_tasks=20, coverage_95=0.95, stretch=1.1032116546794957)
-    assert result.calibration == Calibration(
-        stretch=1.0, shrinkage=0.39945284464130426, towards="median", gold=gold
-    )
+    assert result.calibration == Calibration(stretch=1.0, gold=gold)
     assert result.noise == NoiseFacts(coordinate_scale=(1.0,))
     old = {"fallback", "fallback_share", "tails_used", "bias_sd", "coordinate_scale"}
     assert not (old | {"gold_hidden", "gold_coverage_95", "gold_stretch"}) & set(result.settings)
@@ -111,11 +109,13 @@ def test_results_of_version_0_1_are_read(tmp_path: Path) -> None:
     facts = json.loads(path.read_text())
     del facts["calibration"], facts["noise"]
     learned = {"tails_used": 4.0, "bias_sd": [2.0], "bias_exponent": 0.5}
+    learned |= {"fallback": "mean", "fallback_share": 0.4}
     facts["settings"] |= learned | {"difficulty_shares": [0.5, 0.5], "coordinate_scale": [1.0]}
     facts["audit"] |= {"stretch": 1.2, "exact": True}
     path.write_text(json.dumps(facts))
     again = Result.load(tmp_path)
     assert again.calibration == Calibration(stretch=1.2)
+    assert again.alike_share == 0.4
     assert again.settings == result.settings
     assert again.noise == NoiseFacts(
         tails=4.0,

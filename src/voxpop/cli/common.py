@@ -133,9 +133,7 @@ crowd_options = _together(
 estimator_options = _together(
     crowd_options,
     click.option("--method", default="auto", help="Estimator; see `voxpop methods`."),
-    click.option(
-        "--noise", callback=_noise, help="What bi also allows for: tails,bias,difficulty,truths."
-    ),
+    click.option("--noise", callback=_noise, help="What bi also allows for: tails,bias, ..."),
     click.option(
         "--scale",
         type=click.Choice(["linear", "log", "sqrt", "logit", "circular"]),

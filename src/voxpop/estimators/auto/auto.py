@@ -25,7 +25,7 @@ from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
-from voxpop.results.result import Result
+from voxpop.results.result import Result, Trace
 
 # Error of an integral that is good enough to compare models, and to average them.
 _ACCURACY = 1e-4
@@ -167,7 +167,9 @@ class Auto(Estimator):
         def combine(fits: Sequence[NoiseFitted], workers: NoiseFitted) -> Result:
             posterior = mixed([fit.posterior for fit in fits], found.weights)
             result = workers.result(settings, posterior=posterior, audit=audit)
-            return replace(result.calibrated(stretch), alike_share=found.alike_share)
+            # Each model has settled by itself: there is no iteration to tell of.
+            result = replace(result, alike_share=found.alike_share, trace=Trace())
+            return result.calibrated(stretch)
 
         def again(other: Answers) -> Result:
             data = prepare(other, comparison.data.scale)

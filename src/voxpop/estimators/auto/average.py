@@ -50,10 +50,11 @@ class Average:
         return float(self.weights @ np.array(alike, dtype=np.float64)) if alike else 1.0
 
     def summary(self) -> str:
-        """Say which models were averaged, with their weights, and why."""
-        shares = [f"{c.name} ({w:.0%})" for c, w in zip(self.candidates, self.weights, strict=True)]
-        verb = "averaged" if len(shares) > 1 else "chose"
-        return f"{verb} {'; '.join(shares) if len(shares) > 1 else self.name}: {self.reason}"
+        """Say how many models were averaged, which weighs most, and why."""
+        if len(self.candidates) == 1:
+            return f"chose {self.name}: {self.reason}"
+        most = f"most weight on: {self.name} ({self.weights[0]:.0%})"
+        return f"averaged {len(self.candidates)} noise models, {most}: {self.reason}"
 
     def mixed_audit(self, comparison: ModelComparison) -> Audit:
         """Every answer as the models together predict it from the others."""
@@ -100,9 +101,7 @@ def average(comparison: ModelComparison) -> Average:
         reason += f"; {n_unsound} rejected (worse than the mean or median)"
     if n_worse := len(sound) - len(allowed):
         reason += f"; {n_worse} rejected (significantly worse than the best)"
-    if len(kept) > 1:
-        reason += f"; {len(kept)} averaged, weighted by how well they predict"
-    else:
+    if len(kept) == 1:
         reason += "; the one with the best predictions was kept"
     chosen = tuple(allowed[i] for i in kept.tolist())
     return Average(chosen, weight[kept] / weight[kept].sum(), reason)
@@ -116,8 +115,9 @@ def mixed(posteriors: Sequence[Posterior], weights: Floats) -> Posterior:
     mean = _mix(weights, [p.estimate for p in posteriors])
     within = _mix(weights, [p.variance for p in posteriors])
     between = _mix(weights, [(p.estimate - mean) ** 2 for p in posteriors])
+    sd = _mix(weights, [np.sqrt(p.variance) for p in posteriors])
     about = _mix(weights, [p.quantile - p.estimate[:, :, None] for p in posteriors])
-    return stretched(Posterior(mean, within, mean[:, :, None] + about), within + between)
+    return stretched(Posterior(mean, sd**2, mean[:, :, None] + about), within + between)
 
 
 def _mix(weights: Floats, parts: Sequence[Floats]) -> Floats:
