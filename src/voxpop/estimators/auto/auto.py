@@ -22,6 +22,7 @@ from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration
+from voxpop.results.diagnosis.groups import find_groups
 from voxpop.results.result import Result
 
 # Error of an integral that is good enough for a comparison.
@@ -79,7 +80,14 @@ class Auto(Estimator):
         )
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
-        """Aggregate the answers."""
+        """Aggregate the answers, with those of workers who depend on each other counted once."""
+        groups = find_groups(answers)
+        if groups:
+            return groups.restore(self._fit(groups.merged, on_sweep))
+        return self._fit(answers, on_sweep)
+
+    def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
+        """Aggregate answers of workers who are independent."""
         part = neighbourhood(answers, self.contest_answers // answers.dimension)
         usable = usable_answers(part)
         if not usable.any():
