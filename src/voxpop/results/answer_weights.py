@@ -7,6 +7,7 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.errors import DataError
+from voxpop.results.diagnosis.groups import answer_shares
 from voxpop.results.prediction import coordinate_factor, level_mixture
 from voxpop.results.result import Result
 
@@ -44,10 +45,12 @@ def answer_weights(
     first = np.append(0, np.cumsum(degree)[:-1])
     edges = np.repeat(answers.task_ptr[chosen] - first, degree) + np.arange(degree.sum())
     value, owner = answers.value[edges], np.repeat(np.arange(len(chosen)), degree)
+    counted = answer_shares(answers, result.settings)[edges]
     if result.settings.get("method") == "median":
         return _middle(value, owner, first), "all to the answer in the middle, or the two there"
     if result.levels.size:
-        trust = _precision(answers, result, edges)
+        # Workers who depend on each other share one answer.
+        trust = _precision(answers, result, edges) * counted[:, None]
         meaning = "share of the answer in the expected precision"
     else:
         trust = result.worker_weight[answers.worker[edges]][:, None]
@@ -58,7 +61,8 @@ def answer_weights(
     calibration = result.calibration
     if calibration.shrinkage:
         to_median = calibration.towards == "median"
-        simple = _middle(value, owner, first) if to_median else (1.0 / degree)[owner]
+        alike = counted / np.add.reduceat(counted, first)[owner]
+        simple = _middle(value, owner, first) if to_median else alike
         weight = calibration.shrink(weight, simple)
         meaning += f", {calibration.summary()}"
     return np.asarray(weight), meaning

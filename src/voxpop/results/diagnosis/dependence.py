@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrc, ndtr, ndtri
+from scipy.special import bdtrc, ndtr
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
@@ -21,10 +21,11 @@ from voxpop.results.diagnosis.copies import number_values
 
 Mask = NDArray[np.bool_]
 
-# With more pairs of answers to one task than this the search would not be linear: it is not made.
+# With more pairs of answers to one task than this, times coordinates, no search is made: it would
+# not be linear. Ten answers to each of 90,000 tasks make as many.
 _MOST_PAIRS = 4_000_000
 # Fewer common tasks show no correlation.
-_MIN_SHARED = 5
+MIN_SHARED = 5
 # Errors that go together less than this, beyond what is expected, are left alone.
 _MIN_CORRELATION = 0.6
 # A correlation of 1 has no transform.
@@ -76,9 +77,9 @@ class EdgePairs(NamedTuple):
 
 
 def edge_pairs(answers: Answers) -> EdgePairs | None:
-    """Pair the answers to each task; None if there are none, or too many to look at."""
+    """Pair the answers of workers who share a few tasks; None if none do, or too many."""
     degree = answers.task_degree
-    if not 0 < (degree * (degree - 1) // 2).sum() <= _MOST_PAIRS:
+    if not 0 < (degree * (degree - 1) // 2).sum() * answers.dimension <= _MOST_PAIRS:
         return None
     blocks = []
     for _, edges in by_degree(answers, lambda size: size * size):
@@ -88,8 +89,15 @@ def edge_pairs(answers: Answers) -> EdgePairs | None:
     worker, n = answers.worker.astype(np.int64), answers.n_workers
     swapped = worker[e] > worker[f]
     e, f = np.where(swapped, f, e), np.where(swapped, e, f)
-    key, pair = np.unique(worker[e] * n + worker[f], return_inverse=True)
-    return EdgePairs(e, f, pair, key // n, key % n)
+    key, pair, shared = np.unique(
+        worker[e] * n + worker[f], return_inverse=True, return_counts=True
+    )
+    enough = shared >= _MIN_EQUAL
+    if not enough.any():
+        return None
+    number, kept = np.cumsum(enough) - 1, enough[pair]
+    key = key[enough]
+    return EdgePairs(e[kept], f[kept], number[pair[kept]], key // n, key % n)
 
 
 # Equal rare answers
@@ -122,7 +130,7 @@ def equal_links(answers: Answers, level: float) -> list[Link]:
     )
     least = np.argsort(of_worker / np.maximum(tried, 1), kind="stable")[: max(1, m // 2)]
     chance = min(0.5, 2 * (of_worker[least].sum() + 1) / (tried[least].sum() + 1))
-    p = bdtrc(np.maximum(equal, 1) - 1, shared, chance) * (shared >= _MIN_EQUAL).sum()
+    p = bdtrc(np.maximum(equal, 1) - 1, shared, chance) * len(shared)
     found = np.flatnonzero((equal >= _MIN_EQUAL) & (p <= level))
     return [
         Link(
@@ -257,10 +265,10 @@ def correlations(answers: Answers, pairs: EdgePairs) -> Correlations:
 
     x, y = errors
     shared = pairs.sums(enough)
-    tested = shared >= _MIN_SHARED
+    tested = shared >= MIN_SHARED
     if not tested.any():
         return Correlations(shared, 0.0 * shared, np.ones_like(shared))
-    away = correlate(x * y, x * x, y * y) - correlate(expected, *variances)
+    away = correlate(x * y, x**2, y**2) - correlate(expected, *variances)
     away -= max(float(np.median(away[tested])), 0.0)
     z = away * np.sqrt(np.maximum(shared - 3, 1.0))
     # The spread of honest pairs is learned below the middle: those looked for lie above.

@@ -19,6 +19,7 @@ from voxpop.errors import shorten
 from voxpop.results.audit import Audit
 from voxpop.results.diagnosis.copies import number_values
 from voxpop.results.diagnosis.dependence import (
+    MIN_SHARED,
     Link,
     correlations,
     critical_level,
@@ -38,6 +39,8 @@ _NEAR = 0.5
 _MEDIAN_OF_SQUARE = 0.455
 # Rounds of a search: a group that was found helps to find its other members.
 _ROUNDS = 6
+# Expected number of honest pairs, in a crowd, of as much evidence as makes workers suspect.
+_SUSPECT = 0.5
 # Answers of candidates looked at in a round, per answer of the table.
 _WORK_PER_ANSWER = 20
 
@@ -91,8 +94,6 @@ class Groups:
             return mean_by_worker(answers, per_worker[at])
 
         weight = mean_by_worker(answers, result.worker_weight[at] * merging.share)
-        names = ("worker_variance", "worker_interval", "worker_posterior")
-        names += ("worker_bias", "worker_bias_sd")
         return replace(
             result,
             worker_ids=answers.worker_ids,
@@ -102,7 +103,11 @@ class Groups:
             audit=None if result.audit is None else _spread_out(result.audit, merging.place),
             settings={**result.settings, "groups": self.to_list()},
             notes=(*result.notes, *self.notes()),
-            **{name: of_workers(getattr(result, name)) for name in names},
+            worker_variance=of_workers(result.worker_variance),
+            worker_interval=of_workers(result.worker_interval),
+            worker_posterior=of_workers(result.worker_posterior),
+            worker_bias=of_workers(result.worker_bias),
+            worker_bias_sd=of_workers(result.worker_bias_sd),
         )
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -132,12 +137,14 @@ class Groups:
 class Merging:
     """Answers with some of them merged: the place (E,) of every original answer among them.
 
-    ``share`` (E,) is one over the number of answers that were merged into one.
+    ``share`` (E,) is one over the number of answers that were merged into one, ``owner`` the number
+    of each merged worker among the original ones, or beyond them where it is made up.
     """
 
     answers: Answers
     place: Index
     share: Floats
+    owner: Index
 
     @classmethod
     def of(cls, answers: Answers, owner: Index) -> Merging:
@@ -166,7 +173,7 @@ class Merging:
             worker=worker.astype(np.int32),
             value=origin + moved / counts[:, None],
         )
-        return cls(merged, place, 1.0 / counts[place])
+        return cls(merged, place, 1.0 / counts[place], workers)
 
 
 def _ids(answers: Answers, owner: Index) -> NDArray[Any]:
@@ -228,35 +235,30 @@ def find_groups(answers: Answers, level: float = LEVEL) -> Groups:
 
     In a crowd of honest workers any group is found with a probability of at most ``level``. Equal
     rare answers come first (M62). Then, with what was found counted as one, errors that go together
-    (M60)-(M61) and are nearer to each other than chance allows (M63), again until no more are found.
+    (M60)-(M61) and are nearer to each other than chance allows (M63), until no more are found.
     """
     equal = equal_links(answers, level / 2)
-    partial, whole = _told_apart(answers, equal)
-    kept = [group for group in partial]
-    links, busy = [*whole], {u for group in kept for u in group.workers}
+    partial, links = _told_apart(answers, equal)
+    # Whoever copies at times is no member of another group.
+    settled = {u for group in partial for u in group.workers}
     for _ in range(_ROUNDS):
-        groups = (*kept, *_linked(links, whole=True))
-        merging = Merging.of(answers, owners(answers, groups))
-        stands_for = _stands_for(answers, merging)
+        merging = Merging.of(answers, owners(answers, [*partial, *_linked(links, whole=True)]))
+        owner = merging.owner.tolist()
         new = [
-            replace(link, first=stands_for[link.first], second=stands_for[link.second])
+            replace(link, first=owner[link.first], second=owner[link.second])
             for link in _together(merging.answers, level / 2)
-            if stands_for[link.first] >= 0 and stands_for[link.second] >= 0
         ]
-        new = [link for link in new if not busy & {link.first, link.second}]
+        new = [
+            link
+            for link in new
+            if max(link.first, link.second) < answers.n_workers
+            and not settled & {link.first, link.second}
+        ]
         if not new:
             break
         links += new
-    found = [*kept, *_linked(links, whole=True)]
+    found = [*partial, *_linked(links, whole=True)]
     return Groups(answers, tuple(sorted(found, key=lambda group: group.strongest.p)))
-
-
-def _stands_for(answers: Answers, merging: Merging) -> list[int]:
-    """Number the first worker of each merged one; -1 for one that is made up."""
-    first = np.full(merging.answers.n_workers, answers.n_workers)
-    np.minimum.at(first, merging.answers.worker[merging.place], answers.worker)
-    known = np.isin(merging.answers.worker_ids, answers.worker_ids)
-    return np.where(known, first, -1).tolist()
 
 
 def _together(answers: Answers, level: float) -> list[Link]:
@@ -265,13 +267,15 @@ def _together(answers: Answers, level: float) -> list[Link]:
     if pairs is None:
         return []
     found = correlations(answers, pairs)
+    # Whoever may belong to the two is no third worker: others of a group would hide it.
+    suspect = found.p < _SUSPECT
+    family = _components(answers.n_workers, pairs.first[suspect], pairs.second[suspect])
     likely = np.flatnonzero(found.p <= level)
     likely = likely[np.argsort(found.p[likely], kind="stable")]
     degree = answers.worker_degree
     work = np.cumsum(degree[pairs.first[likely]] + degree[pairs.second[likely]])
     likely = likely[work <= _WORK_PER_ANSWER * answers.n_edges]
-    family = _components(answers.n_workers, pairs.first[likely], pairs.second[likely])
-    n_pairs = float((found.shared > 0).sum())
+    n_pairs = float((found.shared >= MIN_SHARED).sum())
     links = []
     for k in likely:
         u, v = int(pairs.first[k]), int(pairs.second[k])
@@ -295,7 +299,9 @@ def _linked(links: Iterable[Link], whole: bool) -> list[Group]:
     links = list(links)
     if not links:
         return []
-    first, second = (np.array([getattr(link, end) for link in links]) for end in ("first", "second"))
+    first, second = (
+        np.array([getattr(link, end) for link in links]) for end in ("first", "second")
+    )
     label = _components(int(max(first.max(), second.max())) + 1, first, second)
     return [
         Group(
