@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrc, ndtr
+from scipy.special import bdtrc, chdtrc, ndtr
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
@@ -26,8 +26,16 @@ Mask = NDArray[np.bool_]
 _MOST_PAIRS = 4_000_000
 # Fewer common tasks show no correlation.
 MIN_SHARED = 5
+# So many other answers are needed to tell errors, each family counted once.
+_MIN_OTHERS = 2
+# A weight that a difference of sums cannot tell from nothing; single answers have about one.
+_NO_WEIGHT = 1e-9
 # Errors that go together less than this, beyond what is expected, are left alone.
-_MIN_CORRELATION = 0.6
+MIN_CORRELATION = 0.5
+# Chance at which two precise workers, who share the error of the others' mean, are taken for more.
+_PRECISE = 0.001
+# The variance of that error may be this many times what the noise of the others says.
+_DOUBT = 1.5
 # A correlation of 1 has no transform.
 _MOST_CORRELATION = 0.999
 # A value is rare if it is given on no more than this share of the other tasks.
@@ -38,7 +46,7 @@ _MIN_EQUAL = 3
 _CUT = 3.0
 _MAD_OF_NORMAL = 0.6745
 # Least noise variance of a worker: of that about the others' mean, and of the typical worker's.
-_LEAST_SHARE, _LEAST_NOISE = 0.2, 0.01
+_LEAST_SHARE, _LEAST_NOISE = 0.02, 0.003
 # Exponents at which the bound on the chance of being near is tried.
 _EXPONENTS = np.geomspace(0.05, 60.0, 40)
 
@@ -160,22 +168,49 @@ class WorkerLines(NamedTuple):
     weight: Floats
 
 
-def worker_lines(answers: Answers, value: Floats) -> WorkerLines:
+class Families(NamedTuple):
+    """Workers who may belong together: the number of the family of each (m,).
+
+    ``place`` (E,) numbers the answers of a family to one task, ``size`` (E,) counts them.
+    """
+
+    of_worker: Index
+    place: Index
+    size: Index
+
+    @classmethod
+    def of(cls, answers: Answers, of_worker: Index) -> Families:
+        """Number the answers."""
+        key = answers.task.astype(np.int64) * answers.n_workers + of_worker[answers.worker]
+        _, place, size = np.unique(key, return_inverse=True, return_counts=True)
+        return cls(of_worker, place, size[place])
+
+    def sums(self, per_edge: Floats) -> Floats:
+        """Sum over the answers of the family to the task, for every answer."""
+        total = [np.bincount(self.place, column) for column in per_edge.T]
+        return np.stack(total, axis=1)[self.place].astype(np.float64)
+
+
+def worker_lines(answers: Answers, value: Floats, families: Families) -> WorkerLines:
     """Fit a line through each worker's answers over the mean of the others' to the same tasks.
 
     A bias, a narrow use of the scale and a large noise are a worker's own, and no dependence. The
-    weights in a mean are bounded, so that none who merely agree take it over, and a slip counts
-    little.
+    weights in a mean are bounded, so that none who merely agree take it over, a family counts once,
+    and a slip counts little.
     """
     task, worker = answers.task, answers.worker
-    weight = np.ones(answers.n_edges)
+    share = 1.0 / families.size
+    weight = share
+
+    def of_others(per_edge: Floats) -> Floats:
+        return np.asarray(sum_by_task(answers, per_edge)[task] - families.sums(per_edge))
+
     variance = np.zeros((answers.n_workers, value.shape[1]))
     for step in range(3):
-        others = sum_by_task(answers, weight)[task] - weight
-        usable = (others > 0)[:, None]
-        others = np.where(others > 0, others, 1.0)[:, None]
-        pull = weight[:, None] * value
-        mean = np.where(usable, (sum_by_task(answers, pull)[task] - pull) / others, 0.0)
+        others = of_others(weight[:, None])
+        usable = others > _NO_WEIGHT
+        others = np.where(usable, others, 1.0)
+        mean = np.where(usable, of_others(weight[:, None] * value) / others, 0.0)
         counted = np.maximum(sum_by_worker(answers, usable.astype(np.float64)), 1.0)
         x_mean, y_mean = (sum_by_worker(answers, usable * z) / counted for z in (mean, value))
         x, y = usable * (mean - x_mean[worker]), usable * (value - y_mean[worker])
@@ -189,15 +224,15 @@ def worker_lines(answers: Answers, value: Floats) -> WorkerLines:
         total = (_median_by_worker(answers, np.abs(residual)) / _MAD_OF_NORMAL) ** 2
         of_mean = total / np.maximum(mean_by_worker(answers, others), 1.0)
         if step:
-            each = weight[:, None] ** 2 * variance[worker]
-            left = np.maximum(sum_by_task(answers, each)[task] - each, 0.0)
+            each = (weight**2 / share)[:, None] * variance[worker]
+            left = np.maximum(of_others(each), 0.0)
             of_mean = sum_by_worker(answers, usable * left / others**2) / counted
         variance = np.maximum(total - slope**2 * of_mean, _LEAST_SHARE * total)
         typical = _typical(variance)
         variance = np.maximum(variance, _LEAST_NOISE * typical)
         far = np.sqrt((residual**2 / np.maximum(total, _LEAST_NOISE * typical)[worker]).max(axis=1))
         cut = np.minimum(1.0, _CUT / np.maximum(far, 1e-9))
-        weight = cut**2 / (1.0 + (variance / typical).mean(axis=1))[worker]
+        weight = share * cut**2 / (1.0 + (variance / typical).mean(axis=1))[worker]
     return WorkerLines(y_mean - slope * x_mean + middle, slope, variance, weight)
 
 
@@ -221,31 +256,36 @@ class Correlations(NamedTuple):
     """Of each pair: common tasks with others, correlation of errors beyond the expected, its p.
 
     ``p`` is the chance of any such pair in the crowd, 1 where the correlation is too small.
+    ``beyond`` says whether the two share more than the error of the others' mean.
     """
 
     shared: Floats
     correlation: Floats
     p: Floats
+    beyond: Mask
 
 
-def correlations(answers: Answers, pairs: EdgePairs) -> Correlations:
-    """Correlate the errors of all pairs, each about the mean of all workers but the two (M60).
+def correlations(answers: Answers, pairs: EdgePairs, families: Families) -> Correlations:
+    """Correlate the errors of all pairs, each about the mean of all but the two families (M60).
 
     Both errors hold that of the mean, so honest pairs correlate too: by what the noise of the
     others says, and as the crowd's other pairs do (M61).
     """
     value = (answers.value - answers.value.mean(axis=0)) / _spread(answers.value)
-    lines = worker_lines(answers, value)
+    lines = worker_lines(answers, value, families)
     e, f, weight = pairs.e, pairs.f, lines.weight[:, None]
     task, u, v = answers.task[e], answers.worker[e], answers.worker[f]
-    enough = answers.task_degree[task] >= 4
+    two = (families.of_worker[u] != families.of_worker[v])[:, None]
 
     def of_others(per_edge: Floats) -> Floats:
-        return np.asarray(sum_by_task(answers, per_edge)[task] - per_edge[e] - per_edge[f])
+        own = families.sums(per_edge)
+        return np.asarray(sum_by_task(answers, per_edge)[task] - own[e] - two * own[f])
 
-    others = np.maximum(of_others(weight), 1e-9)
+    enough = of_others((1.0 / families.size)[:, None])[:, 0] > _MIN_OTHERS - 0.5
+    others = np.maximum(of_others(weight), _NO_WEIGHT)
     mean = of_others(weight * value) / others
-    of_mean = np.maximum(of_others(weight**2 * lines.variance[answers.worker]), 0.0) / others**2
+    each = families.size[:, None] * weight**2 * lines.variance[answers.worker]
+    of_mean = np.maximum(of_others(each), 0.0) / others**2
     expected = lines.slope[u] * lines.slope[v] * of_mean
     errors, variances = [], []
     for edge, who in ((e, u), (f, v)):
@@ -267,16 +307,19 @@ def correlations(answers: Answers, pairs: EdgePairs) -> Correlations:
     shared = pairs.sums(enough)
     tested = shared >= MIN_SHARED
     if not tested.any():
-        return Correlations(shared, 0.0 * shared, np.ones_like(shared))
+        return Correlations(shared, 0.0 * shared, np.ones_like(shared), tested)
     away = correlate(x * y, x**2, y**2) - correlate(expected, *variances)
     away -= max(float(np.median(away[tested])), 0.0)
     z = away * np.sqrt(np.maximum(shared - 3, 1.0))
     # The spread of honest pairs is learned below the middle: those looked for lie above.
     middle, low = np.quantile(z[tested], (0.5, ndtr(-1.0)))
     z /= max(1.0, float(middle - low))
-    found = tested & (np.tanh(away) >= _MIN_CORRELATION)
+    # Two precise workers share the error of the others' mean, and nothing beyond it.
+    beyond = pairs.sums(enough * (x * y / np.maximum(np.abs(expected), 1e-300)).mean(axis=1))
+    precise = chdtrc(np.maximum(shared, 1.0), np.maximum(beyond, 0.0) / _DOUBT) > _PRECISE
+    found = tested & (np.tanh(away) >= MIN_CORRELATION)
     p = np.where(found, np.minimum(1.0, ndtr(-z) * tested.sum()), 1.0)
-    return Correlations(shared, np.tanh(away), p)
+    return Correlations(shared, np.tanh(away), p, ~precise)
 
 
 def _spread(value: Floats) -> Floats:
@@ -338,8 +381,3 @@ def _log_tail(surprise: Floats, places: Index) -> float:
         top = moments.max(axis=1, keepdims=True)
         bound = bound + count * (top[:, 0] + np.log(np.exp(moments - top).mean(axis=1)))
     return min(0.0, float(bound.min()))
-
-
-def critical_level(level: float, n_pairs: float) -> float:
-    """Log of the chance at which one of so many pairs is found in an honest crowd at ``level``."""
-    return float(np.log(level / max(n_pairs, 1.0)))

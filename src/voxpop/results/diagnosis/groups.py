@@ -17,12 +17,13 @@ from voxpop.data.answers import Answers
 from voxpop.data.sums import mean_by_worker
 from voxpop.errors import shorten
 from voxpop.results.audit import Audit
-from voxpop.results.diagnosis.copies import number_values
+from voxpop.results.diagnosis.copies import find_copies, number_values
 from voxpop.results.diagnosis.dependence import (
+    MIN_CORRELATION,
     MIN_SHARED,
+    Families,
     Link,
     correlations,
-    critical_level,
     edge_pairs,
     equal_links,
     log_chance_of_nearness,
@@ -39,6 +40,8 @@ _NEAR = 0.5
 _MEDIAN_OF_SQUARE = 0.455
 # Rounds of a search: a group that was found helps to find its other members.
 _ROUNDS = 6
+# So many pairs of answers to gold tasks show whether errors go together.
+_MIN_GOLD = 3
 # Expected number of honest pairs, in a crowd, of as much evidence as makes workers suspect.
 _SUSPECT = 0.5
 # Answers of candidates looked at in a round, per answer of the table.
@@ -258,7 +261,28 @@ def find_groups(answers: Answers, level: float = LEVEL) -> Groups:
             break
         links += new
     found = [*partial, *_linked(links, whole=True)]
+    found = [group for group in found if not _cleared_by_gold(answers, group)]
     return Groups(answers, tuple(sorted(found, key=lambda group: group.strongest.p)))
+
+
+def _cleared_by_gold(answers: Answers, group: Group) -> bool:
+    """Tell whether known truths show that the errors of a group do not go together.
+
+    Experts among workers who share an error look like a group: they agree where the others do not.
+    """
+    pairs = edge_pairs(answers) if answers.is_gold.any() else None
+    if pairs is None or answers.gold is None:
+        return False
+    member = np.isin(pairs.first, group.workers) & np.isin(pairs.second, group.workers)
+    known = member[pairs.pair] & answers.is_gold[answers.task[pairs.e]]
+    if known.sum() < _MIN_GOLD:
+        return False
+    e, f = pairs.e[known], pairs.f[known]
+    x, y = (answers.value[edge] - answers.gold[answers.task[edge]] for edge in (e, f))
+    x, y = x - np.median(x, axis=0), y - np.median(y, axis=0)
+    size = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
+    correlation = (x * y).sum(axis=0) / np.where(size > 0, size, 1.0)
+    return bool(correlation.mean() < MIN_CORRELATION)
 
 
 def _together(answers: Answers, level: float) -> list[Link]:
@@ -266,22 +290,30 @@ def _together(answers: Answers, level: float) -> list[Link]:
     pairs = edge_pairs(answers)
     if pairs is None:
         return []
-    found = correlations(answers, pairs)
-    # Whoever may belong to the two is no third worker: others of a group would hide it.
-    suspect = found.p < _SUSPECT
-    family = _components(answers.n_workers, pairs.first[suspect], pairs.second[suspect])
-    likely = np.flatnonzero(found.p <= level)
+    family = np.arange(answers.n_workers)
+    for _ in range(2):
+        found = correlations(answers, pairs, Families.of(answers, family))
+        # Whoever may belong to the two is no third worker: others of a group would hide it.
+        suspect = found.p < _SUSPECT
+        family = _components(answers.n_workers, pairs.first[suspect], pairs.second[suspect])
+    likely = np.flatnonzero((found.p <= level) & found.beyond)
     likely = likely[np.argsort(found.p[likely], kind="stable")]
     degree = answers.worker_degree
     work = np.cumsum(degree[pairs.first[likely]] + degree[pairs.second[likely]])
     likely = likely[work <= _WORK_PER_ANSWER * answers.n_edges]
+    if not len(likely):
+        return []
     n_pairs = float((found.shared >= MIN_SHARED).sum())
+    # On a coarse scale many are equally near; equal answers are counted more sharply.
+    copies = {(copy.first, copy.second): copy.p for copy in find_copies(answers, level / 2)}
+    all_pairs = answers.n_workers * (answers.n_workers - 1) / 2
     links = []
     for k in likely:
         u, v = int(pairs.first[k]), int(pairs.second[k])
-        near = log_chance_of_nearness(answers, u, v, family)
-        if near <= critical_level(level, n_pairs):
-            p = max(float(found.p[k]), float(np.exp(near)) * n_pairs)
+        near = np.exp(log_chance_of_nearness(answers, u, v, family)) * n_pairs
+        chance = 2 * min(near, copies.get((u, v), 1.0) * all_pairs)
+        if chance <= level:
+            p = max(float(found.p[k]), float(chance))
             shared, correlation = int(found.shared[k]), float(found.correlation[k])
             links.append(
                 Link(first=u, second=v, shared=shared, correlation=correlation, equal=0, p=p)
@@ -323,7 +355,8 @@ def _told_apart(answers: Answers, equal: list[Link]) -> tuple[list[Group], list[
         return [], []
     pairs = edge_pairs(answers)
     assert pairs is not None
-    lines = worker_lines(answers, answers.value)
+    alone = Families.of(answers, np.arange(answers.n_workers))
+    lines = worker_lines(answers, answers.value, alone)
     code = number_values(answers.value)
     partial, whole = [], []
     for group in _linked(equal, whole=False):
