@@ -40,6 +40,8 @@ _NEAR = 0.5
 _MEDIAN_OF_SQUARE = 0.455
 # Rounds of a search: a group that was found helps to find its other members.
 _ROUNDS = 6
+# Share of the other workers' answers above which equal answers are those that anybody gives.
+_EVIDENT = 0.1
 # So many pairs of answers to gold tasks show whether errors go together.
 _MIN_GOLD = 3
 # Expected number of honest pairs, in a crowd, of as much evidence as makes workers suspect.
@@ -349,7 +351,7 @@ def _told_apart(answers: Answers, equal: list[Link]) -> tuple[list[Group], list[
     """Tell who copies part of the time, as groups, from who always does, as links.
 
     Where copies copy only at times, the answers that are not equal are as far from each other as
-    those of other workers are.
+    those of other workers are. Where others give the same answers too, nobody need have copied.
     """
     if not equal:
         return [], []
@@ -365,6 +367,8 @@ def _told_apart(answers: Answers, equal: list[Link]) -> tuple[list[Group], list[
         inside = (member[pairs.first] & member[pairs.second])[pairs.pair]
         e, f = pairs.e[inside], pairs.f[inside]
         same = code[e] == code[f]
+        if _evident(answers, code, member, e[same]):
+            continue
         scatter = lines.variance[answers.worker[e]] + lines.variance[answers.worker[f]]
         with np.errstate(divide="ignore", invalid="ignore"):
             apart = ((answers.value[e] - answers.value[f]) ** 2 / scatter)[~same]
@@ -374,3 +378,15 @@ def _told_apart(answers: Answers, equal: list[Link]) -> tuple[list[Group], list[
         else:
             partial.append(group)
     return partial, whole
+
+
+def _evident(answers: Answers, code: Index, member: NDArray[np.bool_], equal: Index) -> bool:
+    """Tell whether workers outside a group often give the answers ``equal`` (edges) within it too.
+
+    A number to be read off a picture is the same for all who read it well.
+    """
+    value = np.full(answers.n_tasks, -1)
+    value[answers.task[equal]] = code[equal]
+    outside = ~member[answers.worker] & (value[answers.task] >= 0)
+    agree = code[outside] == value[answers.task[outside]]
+    return int(agree.sum()) > _EVIDENT * len(agree)
