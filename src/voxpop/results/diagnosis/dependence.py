@@ -55,8 +55,8 @@ _EXPONENTS = np.geomspace(0.05, 60.0, 40)
 class Link:
     """Two workers whose errors go together, and the chance ``p`` of that in an honest pair.
 
-    ``correlation`` is that of their errors on ``shared`` tasks; ``equal`` the number of equal rare
-    answers where these are the evidence, else 0.
+    ``correlation`` is that of their errors on ``shared`` tasks; ``equal`` the number of equal
+    answers where these are the evidence, and the correlation their share, else 0.
     """
 
     first: int
@@ -129,7 +129,8 @@ def equal_links(answers: Answers, level: float) -> list[Link]:
     evident = 2 * times[place] > answers.task_degree[answers.task]
     rare = (other_tasks <= _RARE * answers.n_tasks) & ~evident
     shared = np.bincount(pairs.pair)
-    equal = pairs.sums((code[pairs.e] == code[pairs.f]) & rare[pairs.e])
+    same = code[pairs.e] == code[pairs.f]
+    equal = pairs.sums(same & rare[pairs.e])
     if equal.max() < _MIN_EQUAL:
         return []
     m = answers.n_workers
@@ -140,13 +141,14 @@ def equal_links(answers: Answers, level: float) -> list[Link]:
     chance = min(0.5, 2 * (of_worker[least].sum() + 1) / (tried[least].sum() + 1))
     p = bdtrc(np.maximum(equal, 1) - 1, shared, chance) * len(shared)
     found = np.flatnonzero((equal >= _MIN_EQUAL) & (p <= level))
+    times_same = np.bincount(pairs.pair, same)
     return [
         Link(
             first=int(pairs.first[k]),
             second=int(pairs.second[k]),
             shared=int(shared[k]),
-            correlation=float(equal[k] / shared[k]),
-            equal=int(equal[k]),
+            correlation=float(times_same[k] / shared[k]),
+            equal=int(times_same[k]),
             p=float(p[k]),
         )
         for k in found

@@ -38,6 +38,9 @@ _NEARLY_ALWAYS = 0.9
 # ... unless the other answers are nearer than this to each other, by the ratio of variances.
 _NEAR = 0.5
 _MEDIAN_OF_SQUARE = 0.455
+# Nearness, which holds whatever the distribution of the answers, may err so many times as often as
+# the correlation, which it only confirms: 5 % of crowds by default.
+_WHATEVER = 16
 # Rounds of a search: a group that was found helps to find its other members.
 _ROUNDS = 6
 # Share of the other workers' answers above which equal answers are those that anybody gives.
@@ -238,8 +241,9 @@ def _spread_out(audit: Audit, place: Index) -> Audit:
 def find_groups(answers: Answers, level: float = LEVEL) -> Groups:
     """Find the workers who do not answer independently.
 
-    In a crowd of honest workers any group is found with a probability of at most ``level``. Equal
-    rare answers come first (M62). Then, with what was found counted as one, errors that go together
+    In a crowd of honest workers whose errors are about Gaussian any group is found with a
+    probability of at most ``level``, else of at most eight times as much. Equal rare answers come
+    first (M62). Then, with what was found counted as one, errors that go together
     (M60)-(M61) and are nearer to each other than chance allows (M63), until no more are found.
     """
     equal = equal_links(answers, level / 2)
@@ -307,15 +311,16 @@ def _together(answers: Answers, level: float) -> list[Link]:
         return []
     n_pairs = float((found.shared >= MIN_SHARED).sum())
     # On a coarse scale many are equally near; equal answers are counted more sharply.
-    copies = {(copy.first, copy.second): copy.p for copy in find_copies(answers, level / 2)}
+    found_equal = find_copies(answers, _WHATEVER * level / 2)
+    copies = {(copy.first, copy.second): copy.p for copy in found_equal}
     all_pairs = answers.n_workers * (answers.n_workers - 1) / 2
     links = []
     for k in likely:
         u, v = int(pairs.first[k]), int(pairs.second[k])
         near = np.exp(log_chance_of_nearness(answers, u, v, family)) * n_pairs
         chance = 2 * min(near, copies.get((u, v), 1.0) * all_pairs)
-        if chance <= level:
-            p = max(float(found.p[k]), float(chance))
+        if chance <= _WHATEVER * level:
+            p = float(found.p[k])
             shared, correlation = int(found.shared[k]), float(found.correlation[k])
             links.append(
                 Link(first=u, second=v, shared=shared, correlation=correlation, equal=0, p=p)
