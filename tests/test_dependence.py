@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -267,6 +268,22 @@ def test_the_accounts_share_the_weight_of_one(
         assert shown[3] == pytest.approx(shown[N_WORKERS])
     write_report(answers, result, tmp_path / "report.html")
     assert "counted as one" in (tmp_path / "report.html").read_text()
+
+
+def test_ids_of_any_kind_can_be_saved(tmp_path: Path) -> None:
+    """Also where only equal answers count, in several coordinates, and ids are no text."""
+    answers = Crowd(8).copy(often=0.5)
+    worker = np.empty(answers.n_edges, dtype=object)
+    worker[:] = [date(2020, 1, 1 + int(u)) for u in answers.worker_ids[answers.worker]]
+    value = np.concatenate([answers.value, answers.value**2 / 50], axis=1)
+    dated = Answers.from_arrays(answers.task_ids[answers.task], worker, value)
+    result = aggregate(dated)
+    assert "equal answers of theirs counted as one" in result.notes[-1]
+    assert len(result.worker_ids) == N_WORKERS
+    loaded = Result.load(result.save(tmp_path))
+    for each in (result, loaded):
+        weight, _ = answer_weights(dated, each)
+        np.testing.assert_allclose(np.bincount(dated.task, weight), 1.0)
 
 
 def test_both_accounts_are_flagged_and_named(fitted: tuple[Answers, Result]) -> None:

@@ -120,9 +120,9 @@ class Groups:
 
     def to_list(self) -> list[dict[str, Any]]:
         """The groups as JSON can hold them, for the settings of a result."""
-        ids = self.answers.worker_ids
+        ids = [i if isinstance(i, int | str) else str(i) for i in self.answers.worker_ids.tolist()]
         return [
-            {"workers": ids[list(group.workers)].tolist(), "whole": group.whole}
+            {"workers": [ids[u] for u in group.workers], "whole": group.whole}
             for group in self.groups
         ]
 
@@ -220,9 +220,10 @@ def answer_shares(answers: Answers, settings: Mapping[str, Any]) -> Floats:
     listed = settings.get("groups")
     if not listed:
         return np.ones(answers.n_edges)
-    at = {identity: u for u, identity in enumerate(answers.worker_ids.tolist())}
+    # By their texts, which is all that a saved result has of some ids.
+    at = {str(identity): u for u, identity in enumerate(answers.worker_ids.tolist())}
     groups = [
-        Group(tuple(at[identity] for identity in each["workers"]), bool(each["whole"]), ())
+        Group(tuple(at[str(identity)] for identity in each["workers"]), bool(each["whole"]), ())
         for each in listed
     ]
     return Merging.of(answers, owners(answers, groups)).share
