@@ -230,10 +230,14 @@ def answer_shares(answers: Answers, settings: Mapping[str, Any]) -> Floats:
 
 
 def _spread_out(audit: Audit, place: Index) -> Audit:
-    """Give every original answer what the audit has of the merged one."""
+    """Give every original answer what the audit has of the merged one.
+
+    The audit of a large crowd may be that of a part of it, which has no place here.
+    """
     names = ("pit", "predicted", "predicted_sd", "truth", "log_density")
-    arrays = {name: getattr(audit, name) for name in names}
-    return replace(audit, **{name: a[place] if a.size else a for name, a in arrays.items()})
+    if len(audit.truth) != place.max() + 1:
+        return audit
+    return replace(audit, **{name: getattr(audit, name)[place] for name in names})
 
 
 # The search
