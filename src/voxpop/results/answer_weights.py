@@ -7,6 +7,7 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.errors import DataError
+from voxpop.results.diagnosis.groups import answer_shares
 from voxpop.results.prediction import coordinate_factor, level_mixture
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
@@ -46,10 +47,12 @@ def answer_weights(
     first = np.append(0, np.cumsum(degree)[:-1])
     edges = np.repeat(answers.task_ptr[chosen] - first, degree) + np.arange(degree.sum())
     value, owner = answers.value[edges], np.repeat(np.arange(len(chosen)), degree)
+    counted = answer_shares(answers, result.settings)[edges]
     if "median" in (result.settings.get("method"), result.settings.get("chosen")):
         return _middle(value, owner, first), "all to the answer in the middle, or the two there"
     if result.levels.size:
-        trust = _precision(answers, result, edges)
+        # Workers who depend on each other share one answer.
+        trust = _precision(answers, result, edges) * counted[:, None]
         meaning = "share of the answer in the expected precision"
     else:
         trust = result.worker_weight[answers.worker[edges]][:, None]
@@ -58,7 +61,7 @@ def answer_weights(
     trust = trust / np.maximum.reduceat(trust, first)[owner]
     weight = (trust / np.add.reduceat(trust, first)[owner]).mean(axis=1)
     if result.alike_share:
-        equal = (1.0 / degree)[owner]
+        equal = counted / np.add.reduceat(counted, first)[owner]
         weight = (1.0 - result.alike_share) * weight + result.alike_share * equal
         meaning += f"; {result.alike_share:.0%} of it all workers alike"
     return np.asarray(weight), meaning

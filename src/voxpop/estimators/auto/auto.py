@@ -25,6 +25,7 @@ from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
+from voxpop.results.diagnosis.groups import find_groups
 from voxpop.results.result import Result, Trace
 
 # Error of an integral that is good enough to compare models, and to average them.
@@ -87,7 +88,7 @@ class Auto(Estimator):
         )
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
-        """Aggregate the answers."""
+        """Aggregate the answers, with those of workers who depend on each other counted once."""
         if self.scale == "linear":
             return with_advice(self._fit(answers, on_sweep), answers)
         scale = SCALES[self.scale].of(answers, self.bounds)
@@ -99,6 +100,13 @@ class Auto(Estimator):
         return replace(self, scale="linear", bounds=scale.bounds(self.bounds))
 
     def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
+        groups = find_groups(answers)
+        if groups:
+            return groups.restore(self._fit_independent(groups.merged, on_sweep))
+        return self._fit_independent(answers, on_sweep)
+
+    def _fit_independent(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
+        """Aggregate answers of workers who are independent."""
         part = neighbourhood(answers, self.contest_answers // answers.dimension)
         usable = usable_answers(part)
         if not usable.any():

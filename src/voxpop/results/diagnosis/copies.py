@@ -51,7 +51,7 @@ class _CopySearch:
     def __init__(self, answers: Answers, threshold: float) -> None:
         self.answers = answers
         self.threshold = threshold
-        self.code = _number_values(answers.value)
+        self.code = number_values(answers.value)
         self._n_codes = int(self.code.max()) + 1
         key = answers.worker.astype(np.int64) * self._n_codes + self.code
         self._habits, place, self._times = np.unique(key, return_inverse=True, return_counts=True)
@@ -175,7 +175,7 @@ def _tail(same: NDArray[np.bool_], chance: Floats) -> float:
     return float(bdtrc(equal - 1, n, p)) if equal > n * p + 1 else 1.0
 
 
-def _number_values(value: Floats) -> Index:
+def number_values(value: Floats) -> Index:
     """Number the distinct answers."""
     code = np.zeros(len(value), dtype=np.int64)
     for column in value.T:

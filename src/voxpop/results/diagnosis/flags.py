@@ -13,6 +13,8 @@ from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.errors import DataError, require, shorten
 from voxpop.results.diagnosis.copies import Pair, find_copies
+from voxpop.results.diagnosis.dependence import Link
+from voxpop.results.diagnosis.groups import Group, find_groups
 from voxpop.results.diagnosis.worker_tests import (
     PeerMedians,
     WorkerTest,
@@ -24,6 +26,8 @@ from voxpop.results.result import Result
 
 # Slope, bias, noise, copies: each may err a quarter as often as all together.
 _TESTS = 4
+# Copies are looked for in two ways: by equal answers, and by errors that go together.
+_SEARCHES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +39,9 @@ class Flag:
     kind
         ``constant`` or ``straight-liner`` (always or nearly always one value, though the tasks
         differ), ``unrelated`` (answers do not follow the tasks), ``bias`` (answers lie to one
-        side), ``noise`` (answers scatter far more than the crowd's) or ``copy`` (the same answers
-        as another worker, beyond chance).
+        side), ``noise`` (answers scatter far more than the crowd's), ``copy`` (the same answers
+        as another worker, beyond chance) or ``dependent`` (errors go together with those of
+        another worker).
     evidence
         What was seen, in words that can be sent to the worker.
     false_alarms
@@ -47,7 +52,7 @@ class Flag:
     weight
         What an answer of the worker counts in the result, the average worker's being 1.
     other
-        The other worker of a copy, else None.
+        The other worker of a copy or of a dependent pair, else None.
     """
 
     worker: object
@@ -126,10 +131,10 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     The answers of an honest worker follow the tasks, with a noise, a bias and a use of the scale
     of the worker's own; how much honest workers differ in these is learned from the middle of the
     crowd. Every worker is tested against that, coordinate by coordinate, on the tasks with at least
-    two other answers, and every pair of workers for equal answers. The tests are corrected for the
-    number of workers, coordinates and tests: in a crowd of honest workers the expected number of
-    flagged ones is at most ``error_rate``. By default about 1 batch in 20 flags an honest worker by
-    mistake.
+    two other answers, and every pair of workers for equal answers and for errors that go together.
+    The tests are corrected for the number of workers, coordinates and tests: in a crowd of honest
+    workers the expected number of flagged ones is at most ``error_rate``. By default about 1 batch
+    in 20 flags an honest worker by mistake.
 
     Workers with fewer than ``log2(4 n_workers / error_rate)`` answers are not judged: even if all
     their answers lay to one side, coin tosses would do that somewhere in such a crowd.
@@ -155,8 +160,12 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
         for u in np.flatnonzero(p.min(axis=0) * tests <= error_rate):
             j = int(p[:, u].argmin())
             flags.append(evidence.flag(int(u), j, tested[j], *describe(int(u), j, tested[j])))
-    for pair in find_copies(answers, error_rate / _TESTS):
+    level = error_rate / _TESTS / _SEARCHES
+    for pair in find_copies(answers, level):
         flags += evidence.of_copies(pair)
+    copies = {flag.worker for flag in flags if flag.kind == "copy"}
+    for group in find_groups(answers, level).groups:
+        flags += [flag for flag in evidence.of_group(group) if flag.worker not in copies]
     return Diagnosis(
         flags=tuple(sorted(flags, key=lambda flag: (flag.false_alarms, str(flag.worker)))),
         n_workers=answers.n_workers,
@@ -264,10 +273,44 @@ class _Evidence:
                     f"{pair.shared} tasks that both answered, where at most {pair.chance:.2g} "
                     "would be expected of two who work independently"
                 ),
-                false_alarms=pair.p * n * (n - 1) / 2 * _TESTS,
+                false_alarms=pair.p * n * (n - 1) / 2 * _TESTS * _SEARCHES,
                 n_answers=pair.shared,
                 weight=float(self._result.worker_weight[u]),
                 other=ids[v],
             )
             for u, v in ((pair.first, pair.second), (pair.second, pair.first))
         ]
+
+    def of_group(self, group: Group) -> list[Flag]:
+        """One flag for each worker of a group, by the link that shows most."""
+        flags = []
+        for u in group.workers:
+            mine = [link for link in group.links if u in (link.first, link.second)]
+            # Who was found late is linked to the group, of which the first worker is named.
+            link = min(mine or group.links, key=lambda link: link.p)
+            other = link.second if u == link.first else link.first
+            flags.append(
+                Flag(
+                    worker=self._ids[u],
+                    kind="copy" if link.equal else "dependent",
+                    evidence=_how_dependent(link, shorten([self._ids[other]])),
+                    false_alarms=link.p * _TESTS * _SEARCHES,
+                    n_answers=link.shared,
+                    weight=float(self._result.worker_weight[u]),
+                    other=self._ids[other],
+                )
+            )
+        return flags
+
+
+def _how_dependent(link: Link, other: str) -> str:
+    """Say what two workers were seen to have in common."""
+    if link.equal:
+        return (
+            f"gave the same answer as worker {other}, to the last digit, on {link.equal} of "
+            f"{link.shared} tasks that both answered, where others hardly ever give equal answers"
+        )
+    return (
+        f"errs as worker {other} does: on {link.shared} tasks that both answered, the errors of "
+        f"the two have a correlation of {link.correlation:.2f} beyond what the others explain"
+    )
