@@ -196,7 +196,7 @@ class ModelComparison:
         return scatter_left(owner, self.data.answers.n_workers, answer, truth, self._credibility)
 
     def _bounded(self, log_density: Floats) -> Floats:
-        """Log density of each usable answer if it may also be a slip, over all coordinates (M39).
+        """Log density of each usable answer mixed with that of a slip, over all coordinates (M39).
 
         A slip has a Cauchy density about the median of the others: no prediction can lose more by
         one answer than that leaves.
