@@ -18,6 +18,9 @@ from voxpop.results.audit import Audit
 # fitted to all of it, is worth this share of the squared error, or so many nats an answer: an sd
 # off by 9 %, which the audit corrects.
 _WORTH_ERROR, _WORTH_NATS = 0.0025, 0.0075
+# What a model learns more than another costs it one nat, as in Akaike's criterion: where little
+# tells models apart, the simple ones weigh more.
+_COST = 1.0
 # With workers alike a model gives the mean itself, up to the accuracy of an integral.
 _ROUNDING = 1e-4
 # Differences between errors beyond what this share of the answers show are cut off.
@@ -134,9 +137,8 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
     """
     score = np.stack([c.log_density for c in candidates], axis=1)
     score = score - score.max(axis=1, keepdims=True)
-    total = score.sum(axis=0)
-    if comparison.is_part:
-        total = total - _WORTH_NATS * len(score) * np.array([c.complexity for c in candidates])
+    cost = _COST + _WORTH_NATS * len(score) * comparison.is_part
+    total = score.sum(axis=0) - cost * np.array([c.complexity for c in candidates])
     covariance = np.zeros((len(candidates), len(candidates)))
     for sums in comparison.by_owner(score):
         apart = sums - sums.mean(axis=0)

@@ -27,7 +27,7 @@ class Difficulty(Component):
         "elsewhere. How common each multiple is, is learned."
     )
     words = "task difficulty"
-    compared_with = ((), ("bias",))
+    compared_with = ((), ("truths",), ("bias",))
     # A mean of workers who are alike may still be surer on some tasks than on others.
     compared_alike = True
 
