@@ -60,6 +60,7 @@ from .estimators.bounds.exact import Exact as Exact
 from .estimators.bounds.oracles import StrongOracle as StrongOracle
 from .estimators.bounds.weak_oracle import WeakOracle as WeakOracle
 from .estimators.conformal import widen_by_gold as widen_by_gold
+from .estimators.judges import Judges as Judges
 from .estimators.on_scale import fit_on_scale as fit_on_scale
 from .estimators.registry import ESTIMATORS as ESTIMATORS
 from .models.model import Model as Model

@@ -107,13 +107,18 @@ def gaussian_result(
         residual = squared_residual(answers, estimate) / answers.dimension
         worker_variance = mean_by_worker(answers, residual)
     if worker_interval is None:
-        freedom = answers.worker_degree * answers.dimension
-        ends = [freedom * worker_variance / chdtri(freedom, p) for p in (0.025, 0.975)]
-        worker_interval = np.stack(ends, axis=1)
+        worker_interval = variance_interval(answers, worker_variance)
     weight = np.ones(answers.n_workers) if worker_weight is None else worker_weight
     workers = WorkerNoise(worker_variance, worker_interval, relative_weight(weight))
     settings = plain_settings(estimator) | dict(settings or {})
     return make_result(answers, settings, found, workers, trace, notes)
+
+
+def variance_interval(answers: Answers, variance: Floats) -> Floats:
+    """95 % intervals (m, 2) of variances estimated from as many Gaussian residuals as answers."""
+    freedom = answers.worker_degree * answers.dimension
+    ends = [freedom * variance / chdtri(freedom, p) for p in (0.025, 0.975)]
+    return np.stack(ends, axis=1)
 
 
 def relative_weight(precision: Floats) -> Floats:
