@@ -62,6 +62,8 @@ from .estimators.bounds.weak_oracle import WeakOracle as WeakOracle
 from .estimators.conformal import widen_by_gold as widen_by_gold
 from .estimators.judges import Judges as Judges
 from .estimators.on_scale import fit_on_scale as fit_on_scale
+from .estimators.population_mean import PopulationMean as PopulationMean
+from .estimators.population_mean import population_mean as population_mean
 from .estimators.registry import ESTIMATORS as ESTIMATORS
 from .models.model import Model as Model
 from .models.noise import Noise as Noise
