@@ -95,6 +95,7 @@ from .results.calibration import GoldCheck as GoldCheck
 from .results.diagnosis import Diagnosis as Diagnosis
 from .results.diagnosis import EffectOfRemoving as EffectOfRemoving
 from .results.diagnosis import Flag as Flag
+from .results.diagnosis import Typo as Typo
 from .results.diagnosis import diagnose as diagnose
 from .results.diagnosis import effect_of_removing as effect_of_removing
 from .results.explain import Explanation as Explanation

@@ -159,6 +159,10 @@ def _workers(found: Diagnosis | None) -> Card:
             f" {len(found.unjudged):,} have too few answers to judge (fewer than "
             f"{found.answers_needed} on tasks that two others answered)."
         )
+    if found.typos:
+        first = found.typos[0]
+        count = "1 answer looks" if len(found.typos) == 1 else f"{len(found.typos):,} answers look"
+        text += f" {count} mistyped: {first.value:.6g} looks like {first.looks_like:.6g}, say."
     unit = f"of {found.n_workers:,} flagged: worth a look, not a verdict"
     return Card(f"{len(found.workers):,}", unit, text)
 
