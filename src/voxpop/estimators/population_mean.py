@@ -11,12 +11,12 @@ from scipy.special import stdtrit
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.read import ReadingOptions, read_answers, read_truth
+from voxpop.data.tables import finite
 from voxpop.errors import ConfigError, DataError, require
 from voxpop.estimators.aggregate import aggregate
 from voxpop.estimators.base import Estimator
 from voxpop.estimators.conformal import FOLDS, gold_folds
 from voxpop.models.scale import ScaleName
-from voxpop.results.tables import finite
 
 # The slope and the mean of the errors are learned from gold; so many more show their spread.
 _FEWEST = 5

@@ -189,6 +189,8 @@ def _without(columns: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str,
 
 def _cell(item: object) -> str:
     text = f"{item:.4g}" if isinstance(item, float) else str(item)
+    if text == "nan":
+        return "-"
     # Ids are the user's data: control characters would steer the terminal, so they are replaced.
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 

@@ -113,6 +113,8 @@ def _model(result: Result) -> Card:
 def _error(gain: Gain) -> Card:
     if not gain.n_tasks:
         return Card("0", "", "All truths are known: there is nothing to estimate.")
+    if np.isnan(gain.ours):
+        return Card("?", "not known", "Nothing shows how far off an answer is.")
     ours, unit = number_text(gain.ours), "RMSE" if gain.measured else "expected RMSE"
     against = f"measured against the truths of {gain.n_tasks:,} tasks"
     if gain.is_mean:
