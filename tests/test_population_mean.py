@@ -69,12 +69,15 @@ def test_the_formula_is_that_of_ppi_python() -> None:
     others = np.array([3.1, 2.0, 4.4, 2.7, 3.9, 1.5, 3.0, 2.6, 4.9, 3.3, 2.2, 3.6])
     mean, sd, _, power = _combine(truth, hidden, others)
     # ppi-python 0.2.3: ppi_mean_ci(truth, hidden, others, alpha=0.05, lam=power).
-    low, high = 2.5410107, 3.87347209
+    low, high = 2.52766798, 3.87520559
     assert mean == pytest.approx((low + high) / 2, rel=1e-7)
-    # It divides squares by n where we divide by n - 2, and takes Gaussian quantiles.
+    # It divides squares by n where we divide by n - 2, and takes the power as known.
     of_others = power**2 * others.var() / 12
-    theirs = ((high - low) / 2 / 1.9599639845) ** 2
-    assert sd**2 - of_others == pytest.approx((theirs - of_others) * 8 / 6, rel=1e-6)
+    of_rest = ((high - low) / 2 / 1.9599639845) ** 2 - of_others
+    apart = others.mean() - hidden.mean()
+    of_power = of_rest * 8 / ((hidden - hidden.mean()) ** 2).sum() / (1 + 8 / 12) ** 2
+    expected = of_others + (of_rest + apart**2 * of_power) * 8 / 6
+    assert sd**2 == pytest.approx(expected, rel=1e-6)
 
 
 def test_vectors_have_a_mean_for_each_coordinate() -> None:

@@ -172,13 +172,16 @@ def _combine(truth: Floats, hidden: Floats, others: Floats) -> tuple[float, floa
     """Mean and sd (M79) with the best power (M78), the sd of gold alone, and the power."""
     n, n_others = len(truth), len(others)
     gold_sd = float(np.sqrt(truth.var(ddof=1) / n))
-    spread = float(np.append(hidden, others).var(ddof=1))
-    together = float(np.cov(truth, hidden)[0, 1])
+    # Both of gold: their ratio is then a slope, known far better than either.
+    (_, together), (_, spread) = np.cov(truth, hidden)
     if not n_others or not spread or together <= 0:
         return float(truth.mean()), gold_sd, gold_sd, 0.0
-    power = min(together / (spread * (1 + n / n_others)), 1.0)
+    power = min(float(together / spread) / (1 + n / n_others), 1.0)
     rest = truth - power * hidden
     mean = float(rest.mean() + power * others.mean())
     # Two are learned of gold: the mean of what is left, and the power.
-    of_rest = float(((rest - rest.mean()) ** 2).sum() / (n - 2)) / n
-    return mean, float(np.sqrt(of_rest + power**2 * others.var() / n_others)), gold_sd, power
+    square = float(((rest - rest.mean()) ** 2).sum()) / (n - 2)
+    of_power = square / (spread * (n - 1)) / (1 + n / n_others) ** 2
+    apart = others.mean() - hidden.mean()
+    variance = square / n + power**2 * others.var() / n_others + apart**2 * of_power
+    return mean, float(np.sqrt(variance)), gold_sd, power
