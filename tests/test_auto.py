@@ -276,6 +276,9 @@ def test_units_names_and_rows_do_not_matter() -> None:
 @pytest.mark.parametrize("case", HARD)
 def test_nothing_non_finite_comes_out(case: str) -> None:
     result = fit(HARD[case])
+    if HARD[case].task_degree.max() == 1:  # no intervals: see test_small_crowds.py
+        assert np.isfinite(result.estimate).all()
+        return
     for name in ("estimate", "variance", "quantile", "worker_variance", "worker_weight"):
         assert np.isfinite(getattr(result, name)).all(), name
     assert (np.diff(result.quantile, axis=2) >= -1e-12 * np.abs(result.quantile[:, :, 1:])).all()

@@ -133,8 +133,9 @@ def by_id(result: Result) -> tuple[dict[object, Floats], dict[object, float]]:
 
 
 def test_every_estimator_is_under_test() -> None:
-    # These have laws of their own: test_auto.py, test_exact.py and, with gold, test_baselines.py.
-    assert set(KINDS) | {"auto", "exact", "gold-first"} >= set(ESTIMATORS)
+    # These have laws of their own: test_auto.py, test_exact.py and, with gold, test_baselines.py
+    # and test_judges.py.
+    assert set(KINDS) | {"auto", "exact", "gold-first", "judges"} >= set(ESTIMATORS)
     for name, kind in ESTIMATORS.items():
         assert kind.name == name
         assert "\n" not in kind.summary

@@ -60,7 +60,10 @@ from .estimators.bounds.exact import Exact as Exact
 from .estimators.bounds.oracles import StrongOracle as StrongOracle
 from .estimators.bounds.weak_oracle import WeakOracle as WeakOracle
 from .estimators.conformal import widen_by_gold as widen_by_gold
+from .estimators.judges import Judges as Judges
 from .estimators.on_scale import fit_on_scale as fit_on_scale
+from .estimators.population_mean import PopulationMean as PopulationMean
+from .estimators.population_mean import population_mean as population_mean
 from .estimators.registry import ESTIMATORS as ESTIMATORS
 from .models.model import Model as Model
 from .models.noise import Noise as Noise
@@ -92,6 +95,7 @@ from .results.calibration import GoldCheck as GoldCheck
 from .results.diagnosis import Diagnosis as Diagnosis
 from .results.diagnosis import EffectOfRemoving as EffectOfRemoving
 from .results.diagnosis import Flag as Flag
+from .results.diagnosis import Typo as Typo
 from .results.diagnosis import diagnose as diagnose
 from .results.diagnosis import effect_of_removing as effect_of_removing
 from .results.explain import Explanation as Explanation

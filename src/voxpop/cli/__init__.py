@@ -16,6 +16,7 @@ from voxpop.cli.common import Commands
 from voxpop.cli.convert import convert, export, formats
 from voxpop.cli.diagnose import diagnose
 from voxpop.cli.explain import explain
+from voxpop.cli.mean import mean
 from voxpop.cli.next import next_command
 from voxpop.cli.plan import plan
 from voxpop.cli.reproduce import reproduce
@@ -38,7 +39,7 @@ def main() -> None:
 
 
 COMMANDS = (
-    *(aggregate, explain, diagnose, plan, assign, next_command, convert, export, formats),
+    *(aggregate, explain, diagnose, mean, plan, assign, next_command, convert, export, formats),
     *(simulate, demo, reproduce, methods, version),
 )
 for command in COMMANDS:

@@ -9,12 +9,15 @@ import click
 
 from voxpop.cli import common
 
+# Typos told one by one; all of them are in the table.
+_SAID = 5
+
 
 @click.command()
 @common.answers_argument
 @common.estimator_options
 @click.option("--error-rate", default=0.05, help="Maximum expected number of false flags.")
-@common.output_option("Directory for flags.csv.")
+@common.output_option("Directory for flags.csv and typos.csv.")
 @common.json_option
 def diagnose(
     answers: str,
@@ -28,7 +31,8 @@ def diagnose(
 
     Flags straight-liners, constant and unrelated answers, copies, bias and noise, each with the
     evidence in words. Removes nobody, but tells how the estimates would change without the flagged
-    workers. Prints tables on a terminal, the flags as CSV in a pipe.
+    workers. Names answers that look mistyped, and what they look like. Prints tables on a terminal,
+    the flags as CSV in a pipe.
 
     \b
         voxpop diagnose answers.csv
@@ -49,6 +53,8 @@ def diagnose(
     found = find_flags(table, result, error_rate=error_rate)
     common.say(agreed.summary())
     common.say(found.summary())
+    for typo in found.typos[:_SAID]:
+        common.say(typo.summary())
     document = {"agreement": agreed.to_dict(), **found.to_dict()}
     if 0 < len(found.workers) < table.n_workers:
         effect = effect_of_removing(table, estimator, found.workers, before=result)
@@ -57,7 +63,8 @@ def diagnose(
     if output is not None:
         make_folder(output)
         write_table(found.columns(), output / "flags.csv")
-        common.say(f"wrote flags.csv to {output}")
+        write_table(found.typo_columns(), output / "typos.csv")
+        common.say(f"wrote flags.csv and typos.csv to {output}")
     common.print_data(
         found.columns(),
         lambda screen: show_diagnosis(agreed, found, screen),

@@ -266,3 +266,12 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
                 for row in _rows(texts, absent=None)
             )
             temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+
+
+def finite(item: Any) -> Any:
+    """Put None for every number of a document that JSON does not have."""
+    if isinstance(item, dict):
+        return {key: finite(part) for key, part in item.items()}
+    if isinstance(item, list):
+        return [finite(part) for part in item]
+    return None if isinstance(item, float) and not np.isfinite(item) else item

@@ -19,7 +19,7 @@ from voxpop.results.scaled import on_scale
 _COVERAGE = 0.95
 # With fewer gold tasks than this the 95 % quantile of their scores, ranked among n + 1, is unknown.
 _FEWEST = 19
-_FOLDS = 2
+FOLDS = 2
 
 
 def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Result) -> Result:
@@ -60,7 +60,7 @@ def check_by_gold(fit: Callable[[Answers], Result], answers: Answers) -> GoldChe
     assert answers.gold is not None
     fold = gold_folds(answers)
     score = np.full(answers.gold.shape, np.nan)
-    for number in range(_FOLDS):
+    for number in range(FOLDS):
         hidden = fold == number
         again = fit(replace(answers, gold=np.where(hidden[:, None], np.nan, answers.gold)))
         there = on_scale(again.scale, again._posterior)
@@ -90,7 +90,7 @@ def gold_folds(answers: Answers) -> NDArray[np.int64]:
     ]
     keys = [np.array(digest), *mean[gold].T[::-1], *answers.gold[gold].T[::-1]]
     fold = np.full(answers.n_tasks, -1)
-    fold[gold[np.lexsort(keys)]] = np.arange(len(gold)) % _FOLDS
+    fold[gold[np.lexsort(keys)]] = np.arange(len(gold)) % FOLDS
     return fold
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 from voxpop.results.audit import Audit
 from voxpop.results.result import PROBABILITIES, Result, Trace
+
+# Half the step of a grid of levels, in logarithms, for a level without neighbours.
+_HALF_STEP = 0.5 * np.log(2.5)
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,18 @@ def gaussian_result(
         residual = squared_residual(answers, estimate) / answers.dimension
         worker_variance = mean_by_worker(answers, residual)
     if worker_interval is None:
-        freedom = answers.worker_degree * answers.dimension
-        ends = [freedom * worker_variance / chdtri(freedom, p) for p in (0.025, 0.975)]
-        worker_interval = np.stack(ends, axis=1)
+        worker_interval = variance_interval(answers, worker_variance)
     weight = np.ones(answers.n_workers) if worker_weight is None else worker_weight
     workers = WorkerNoise(worker_variance, worker_interval, relative_weight(weight))
     settings = plain_settings(estimator) | dict(settings or {})
     return make_result(answers, settings, found, workers, trace, notes)
+
+
+def variance_interval(answers: Answers, variance: Floats) -> Floats:
+    """95 % intervals (m, 2) of variances estimated from as many Gaussian residuals as answers."""
+    freedom = answers.worker_degree * answers.dimension
+    ends = [freedom * variance / chdtri(freedom, p) for p in (0.025, 0.975)]
+    return np.stack(ends, axis=1)
 
 
 def relative_weight(precision: Floats) -> Floats:
@@ -140,19 +148,40 @@ def worker_noise(posterior: Floats, model: Model, between: bool = False) -> Work
 
 
 def _among(posterior: Floats, levels: Floats) -> Floats:
-    """95 % intervals (m, 2) that end at levels."""
+    """95 % intervals (m, 2) that end at levels; of one level alone, at its edges."""
     cumulated = np.cumsum(posterior, axis=1)
     ends = np.stack([(cumulated < share).sum(axis=1) for share in (0.025, 0.975)], axis=1)
-    return np.asarray(levels[np.minimum(ends, len(levels) - 1)])
+    ends = np.minimum(ends, len(levels) - 1)
+    # No variance is known exactly, and an interval without width would say so.
+    edge = np.exp(_log_edges(levels))
+    alone = ends[:, :1] == ends[:, 1:]
+    return np.asarray(np.where(alone, edge[ends + np.arange(2)], levels[ends]))
 
 
 def _between(posterior: Floats, levels: Floats) -> Floats:
     """95 % intervals (m, 2); a level covers half the way to its neighbours, in logarithms."""
-    if len(levels) == 1:
-        return _among(posterior, levels)
-    log_level = np.log(levels)
-    middle = 0.5 * (log_level[1:] + log_level[:-1])
-    edge = [2 * log_level[0] - middle[0], *middle, 2 * log_level[-1] - middle[-1]]
+    edge = _log_edges(levels)
     cumulated = np.insert(np.cumsum(posterior, axis=1), 0, 0.0, axis=1)
     ends = [np.interp((0.025, 0.975), row / row[-1], edge) for row in cumulated]
     return np.asarray(np.exp(np.array(ends).reshape(-1, 2)))
+
+
+def _log_edges(levels: Floats) -> Floats:
+    """Where levels meet, half the way between them in logarithms; as far on the outer sides."""
+    log_level = np.log(levels)
+    if len(levels) == 1:
+        return np.array([log_level[0] - _HALF_STEP, log_level[0] + _HALF_STEP])
+    middle = 0.5 * (log_level[1:] + log_level[:-1])
+    return np.array([2 * log_level[0] - middle[0], *middle, 2 * log_level[-1] - middle[-1]])
+
+
+def without_intervals(result: Result, why: str) -> Result:
+    """Say nothing of how far off estimates and workers are, where no answer shows it."""
+    return replace(
+        result,
+        variance=np.full_like(result.variance, np.nan),
+        quantile=np.full_like(result.quantile, np.nan),
+        worker_variance=np.full_like(result.worker_variance, np.nan),
+        worker_interval=np.full_like(result.worker_interval, np.nan),
+        notes=(*result.notes, f"no sds and no intervals: {why}"),
+    )

@@ -29,6 +29,7 @@ from voxpop.estimators.bi.bi import BI
 from voxpop.estimators.bounds.exact import Exact
 from voxpop.estimators.bounds.oracles import StrongOracle
 from voxpop.estimators.bounds.weak_oracle import WeakOracle
+from voxpop.estimators.judges import Judges
 
 
 class Estimators(UserDict[str, type[Estimator]]):
@@ -76,7 +77,7 @@ class Estimators(UserDict[str, type[Estimator]]):
 ESTIMATORS = Estimators(
     (estimator.name, estimator)
     for estimator in (
-        *(Auto, BI, NBI, Raykar, PG1, GoldFirst),
+        *(Auto, BI, NBI, Raykar, PG1, GoldFirst, Judges),
         *(Average, Median, GeometricMedian, HodgesLehmann, Huber),
         *(CATD, CRH, GTM, KDEm, TwoWay, P910, P913, QuantiseClassify),
         *(StrongOracle, WeakOracle, Exact),

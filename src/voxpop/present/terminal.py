@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a table of estimates needs none of these at run time
     from voxpop.results.metrics import Score
     from voxpop.results.result import Result
 
-_FEW = 8
+_FEW, _MANY = 8, 20
 
 
 def show_result(result: Result, console: Console) -> None:
@@ -42,10 +42,16 @@ def show_result(result: Result, console: Console) -> None:
 
 
 def show_diagnosis(agreed: Agreement, found: Diagnosis, console: Console) -> None:
-    """Print the coefficients of agreement and, where there are any, the flags."""
+    """Print the coefficients of agreement and, where there are any, the flags and the typos."""
     show_rows("Agreement", agreed.columns(), console)
     if found.flags:
         show_rows("Flags", _without(found.columns(), ("n_answers", "other")), console)
+    if found.typos:
+        one = len({typo.name for typo in found.typos}) == 1
+        hidden = ("chance", *(["name"] if one else []))
+        rows = range(min(len(found.typos), _MANY))
+        show_rows("Typos", _without(found.typo_columns(), hidden), console, rows)
+        _say_more(console, len(found.typos) - _MANY, "typos")
 
 
 def show_score(score: Score, console: Console) -> None:
@@ -183,6 +189,8 @@ def _without(columns: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str,
 
 def _cell(item: object) -> str:
     text = f"{item:.4g}" if isinstance(item, float) else str(item)
+    if text == "nan":
+        return "-"
     # Ids are the user's data: control characters would steer the terminal, so they are replaced.
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import mean_by_task, mean_by_worker, sum_by_task
-from voxpop.results.tables import finite
+from voxpop.data.tables import finite
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,14 @@ import numpy as np
 
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
-from voxpop.data.tables import frame
+from voxpop.data.tables import finite, frame
 from voxpop.errors import shorten
 from voxpop.models.scale import LINEAR
 from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.prediction import Scatter, find_id, predicted, scatter
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
-from voxpop.results.tables import finite, records, suffixes
+from voxpop.results.tables import records, suffixes
 from voxpop.results.value_of_answer import value_of_answer
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class Explanation:
     def sentences(self) -> list[str]:
         """Return the explanation as sentences: headline, influence, outliers, next answer."""
         n = len(self.worker)
+        if np.isnan(self.sd).any():
+            return [
+                f"task {shorten([self.task])}: {self._vector(self.estimate)} from {n} answer"
+                f"{'s' * (n > 1)}; nothing shows how far off an answer is, so there is no interval"
+            ]
         now, interval = number_text(float(np.sqrt((self.sd**2).mean()))), ""
         if len(self.sd) == 1:
             low, high = (number_text(b[0], self.sd[0]) for b in (self.lower, self.upper))

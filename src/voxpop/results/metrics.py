@@ -8,6 +8,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.read import read_truth, read_variances
+from voxpop.data.tables import finite
 from voxpop.errors import DataError
 from voxpop.results.result import Result
 
@@ -27,7 +28,7 @@ class Score:
     mae
         Mean absolute error of one coordinate.
     coverage_90, coverage_95
-        Share of coordinates inside their 90 and 95 % intervals.
+        Share of coordinates inside their 90 and 95 % intervals; NaN if there are none.
     rank_correlation
         Spearman's correlation of estimated and true worker variances; None without the latter.
     """
@@ -41,8 +42,8 @@ class Score:
     rank_correlation: float | None = None
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """Plain numbers by name."""
-        return asdict(self)
+        """Plain numbers by name; None where there is none."""
+        return finite(asdict(self))  # type: ignore[no-any-return]
 
 
 def score(result: Result, truth: object, worker_variance: object = None) -> Score:
@@ -97,7 +98,9 @@ def align_truth(truth: object, result: Result) -> Floats:
 
 def coverage(lower: Floats, upper: Floats, truth: Floats) -> float:
     """Share of known truths between their bounds."""
-    known = np.isfinite(truth)
+    known = np.isfinite(truth) & np.isfinite(lower)
+    if not known.any():
+        return np.nan
     return float(((lower <= truth) & (truth <= upper))[known].mean())
 
 

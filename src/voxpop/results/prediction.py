@@ -112,6 +112,7 @@ def predicted(centre: Floats, variance: Floats, noise: Scatter) -> Prediction:
     total = noise.variance + variance
     mean = centre + noise.bias
     bounds = np.array([mean, mean])
+    bounds[:, np.isnan(total).any(axis=0)] = np.nan
     for j in np.flatnonzero(total.max(axis=0) > 0):
         wide = np.maximum(total[:, j], _POINT * total[:, j].max())
         middle = np.zeros((1, len(wide), 1))

@@ -13,7 +13,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.ids import id_kind, restore_ids
-from voxpop.data.tables import make_folder, matrix, open_table, replacing, write_table
+from voxpop.data.tables import finite, make_folder, matrix, open_table, replacing, write_table
 from voxpop.errors import DataError, require
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, scale_from_dict
@@ -21,7 +21,13 @@ from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck
 from voxpop.results.result import Result, Trace
 from voxpop.results.scaled import in_units, on_scale
-from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
+from voxpop.results.tables import (
+    BOUNDS,
+    estimate_column,
+    level_columns,
+    records,
+    suffixes,
+)
 
 _FORMATS = ("csv", "parquet")
 
@@ -70,7 +76,8 @@ def load(directory: str | Path) -> Result:
     gold = facts["calibration"].pop("gold")
     calibration = Calibration(**facts["calibration"], gold=gold and GoldCheck(**gold))
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
-    variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
+    # Where nothing shows how far off answers are, there are no sds and no intervals.
+    variance = matrix(tasks, [f"sd{suffix}" for suffix in of], missing_ok=True) ** 2
     biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
     result = Result(
         task_ids=restore_ids(tasks.ids("task")[1], facts["id_kinds"]["task"]),
@@ -81,10 +88,13 @@ def load(directory: str | Path) -> Result:
         estimate=matrix(tasks, [*map(estimate_column, names)]),
         variance=variance,
         quantile=np.stack(
-            [matrix(tasks, [bound + suffix for bound in BOUNDS]) for suffix in of], axis=1
+            [matrix(tasks, [bound + suffix for bound in BOUNDS], missing_ok=True) for suffix in of],
+            axis=1,
         ),
-        worker_variance=workers.numbers("variance"),
-        worker_interval=matrix(workers, ["variance_lower_95", "variance_upper_95"]),
+        worker_variance=workers.numbers("variance", missing_ok=True),
+        worker_interval=matrix(
+            workers, ["variance_lower_95", "variance_upper_95"], missing_ok=True
+        ),
         worker_weight=workers.numbers("weight"),
         levels=levels,
         level_weights=np.array(facts["level_weights"]),
@@ -129,8 +139,8 @@ def _move_settings(facts: dict[str, Any]) -> None:
 def to_dict(result: Result) -> dict[str, Any]:
     """Everything in one document of plain lists."""
     return {
-        "tasks": records(result.task_columns()),
-        "workers": records(result.worker_columns()),
+        "tasks": finite(records(result.task_columns())),
+        "workers": finite(records(result.worker_columns())),
         **_facts(result),
     }
 

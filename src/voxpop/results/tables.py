@@ -78,15 +78,6 @@ def records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
 
-def finite(item: Any) -> Any:
-    """Put None for every number of a document that JSON does not have."""
-    if isinstance(item, dict):
-        return {key: finite(part) for key, part in item.items()}
-    if isinstance(item, list):
-        return [finite(part) for part in item]
-    return None if isinstance(item, float) and not np.isfinite(item) else item
-
-
 def as_text(result: Result) -> str:
     """Show a result as text: what was done, the first tasks, the most trusted workers."""
     lines = [f"Result of {result.summary()}", *(f"note: {note}" for note in result.all_notes())]

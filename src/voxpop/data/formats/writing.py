@@ -12,6 +12,7 @@ from voxpop.arrays import Floats
 from voxpop.data.files import replacing
 from voxpop.data.formats.base import Kind
 from voxpop.data.objects import SHAPE_NAMES, parse_object_id
+from voxpop.data.tables import finite
 from voxpop.errors import DataError, shorten
 
 if TYPE_CHECKING:
@@ -43,8 +44,13 @@ def estimates_by_image(result: Result, shapes_for: str | None = None) -> tuple[K
 
 
 def confidence(result: Result) -> list[float]:
-    """Score how sure every estimate is, from 0 to 1: s / (s + sd), with the median sd as s."""
+    """Score how sure every estimate is, from 0 to 1: s / (s + sd), with the median sd as s.
+
+    Where no sd is known all are one half.
+    """
     sd = np.sqrt(result.variance.mean(axis=1))
+    if np.isnan(sd).any():
+        return [0.5] * len(sd)
     usual = float(np.median(sd))
     score = np.divide(usual, usual + sd, out=np.ones_like(sd), where=usual + sd > 0)
     return [round(float(item), 4) for item in score]
@@ -60,9 +66,9 @@ def refuse_strangers(n: int, result: Result, source: object) -> None:
 
 
 def write_json(document: object, out: Path) -> None:
-    """Write a JSON document, atomically."""
+    """Write a JSON document, atomically; null where a number is not known."""
     with replacing(out) as temporary:
-        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(finite(document), indent=1) + "\n", encoding="utf-8")
 
 
 def training_columns(result: Result, residual_variance: float | None = None) -> dict[str, Any]:
@@ -75,8 +81,9 @@ def training_columns(result: Result, residual_variance: float | None = None) -> 
     variance = result.variance.mean(axis=1)
     rest = float(np.median(variance)) if residual_variance is None else residual_variance
     total = variance + rest
-    # With nothing but perfect labels, all count the same.
-    weight: Floats = np.ones_like(total) if not total.all() else 1 / total
+    # With nothing but perfect labels, or none whose variance is known, all count the same.
+    alike = np.isnan(total).any() or not total.all()
+    weight: Floats = np.ones_like(total) if alike else 1 / total
     columns: dict[str, Any] = {"task": result.task_ids}
     taken = {"task", "sd", "sample_weight"}
     for j, name in enumerate(result.value_names):

@@ -20,6 +20,7 @@ from voxpop.estimators.bi.bi import BI, Support
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
+from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
@@ -30,6 +31,10 @@ from voxpop.results.result import Result, Trace
 
 # Error of an integral that is good enough to compare models, and to average them.
 _ACCURACY = 1e-4
+_NOTHING = (
+    "every task has one answer, and no truth is known, so nothing shows how far off an answer is; "
+    "ask for second answers to some tasks, or give gold"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +116,9 @@ class Auto(Estimator):
         usable = usable_answers(part)
         if not usable.any():
             reason = "no task has enough answers to compare any with the others"
-            return self._simply(answers, "mean", reason)
+            result = self._simply(answers, "mean", reason)
+            nothing = answers.task_degree.max() == 1 and not answers.is_gold.any()
+            return without_intervals(result, _NOTHING) if nothing else result
         comparison = self._compare(part, usable, part is not answers, on_sweep)
         found = average(comparison)
         if found.simple:

@@ -21,7 +21,7 @@ from voxpop.models.scale import LINEAR
 from voxpop.present.report.content import choose, columns
 from voxpop.present.report.summary import Card, cards, gain_over_mean
 from voxpop.results.answer_weights import require_match
-from voxpop.results.diagnosis import diagnose
+from voxpop.results.diagnosis import Diagnosis, diagnose
 from voxpop.results.explain import number_text
 from voxpop.results.metrics import align_truth
 from voxpop.results.result import Result
@@ -30,6 +30,8 @@ from voxpop.results.result import Result
 _MOST_BYTES = 2_900_000
 # Testing the workers takes seconds for this many numbers; for more, a report would take too long.
 _MOST_DIAGNOSED = 2_000_000
+# Nobody reads more than these.
+_MOST_TYPOS = 200
 # Numbers to begin with: about three bytes each, compressed.
 _MOST_NUMBERS = 900_000
 
@@ -71,7 +73,7 @@ def write_report(
     while True:
         shown = choose(answers, result, found, budget)
         content = columns(answers, result, found, shown, true)
-        page = _page(result, name, summary, content)
+        page = _page(result, name, summary, content, found)
         if len(page) <= _MOST_BYTES or len(shown.tasks) == 1:
             break
         budget = int(0.9 * budget * _MOST_BYTES / len(page))
@@ -81,7 +83,11 @@ def write_report(
 
 
 def _page(
-    result: Result, title: str, summary: dict[str, Card], content: dict[str, object]
+    result: Result,
+    title: str,
+    summary: dict[str, Card],
+    content: dict[str, object],
+    found: Diagnosis | None,
 ) -> bytes:
     parts = files("voxpop.present.report")
     style = parts.joinpath("page.css").read_text("utf-8")
@@ -96,6 +102,7 @@ def _page(
         counts=_counts(content["totals"]),  # type: ignore[arg-type]
         cards="".join(_card(*item) for item in summary.items()),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in result.all_notes()),
+        typos=_typos(found),
         levels=_levels(result),
         comparison=_comparison(result),
         version=html.escape(version("voxpop")),
@@ -128,6 +135,26 @@ def _card(title: str, card: Card) -> str:
         f'<section class="card"><h2>{html.escape(title)}</h2><p class="{kind}">{figure}</p>'
         f'<p class="unit">{unit}</p><p>{text}</p></section>\n'
     )
+
+
+def _typos(found: Diagnosis | None) -> str:
+    """Answers that look mistyped, as a table; the surest where there are many."""
+    if found is None or not found.typos:
+        return ""
+    many = len({typo.name for typo in found.typos}) > 1
+    rows = [
+        (
+            str(typo.task),
+            str(typo.worker),
+            f"{typo.name} {typo.value:.6g}" if many else f"{typo.value:.6g}",
+            f"{typo.looks_like:.6g}",
+            typo.kind,
+            f"{typo.others:.6g}",
+        )
+        for typo in found.typos[:_MOST_TYPOS]
+    ]
+    heads = ("task", "worker", "answer", "looks like", "kind", "median of the others")
+    return _table("Answers that look mistyped", heads, rows)
 
 
 def _levels(result: Result) -> str:

@@ -113,6 +113,8 @@ def _model(result: Result) -> Card:
 def _error(gain: Gain) -> Card:
     if not gain.n_tasks:
         return Card("0", "", "All truths are known: there is nothing to estimate.")
+    if np.isnan(gain.ours):
+        return Card("?", "not known", "Nothing shows how far off an answer is.")
     ours, unit = number_text(gain.ours), "RMSE" if gain.measured else "expected RMSE"
     against = f"measured against the truths of {gain.n_tasks:,} tasks"
     if gain.is_mean:
@@ -159,6 +161,10 @@ def _workers(found: Diagnosis | None) -> Card:
             f" {len(found.unjudged):,} have too few answers to judge (fewer than "
             f"{found.answers_needed} on tasks that two others answered)."
         )
+    if found.typos:
+        first = found.typos[0]
+        count = "1 answer looks" if len(found.typos) == 1 else f"{len(found.typos):,} answers look"
+        text += f" {count} mistyped: {first.value:.6g} looks like {first.looks_like:.6g}, say."
     unit = f"of {found.n_workers:,} flagged: worth a look, not a verdict"
     return Card(f"{len(found.workers):,}", unit, text)
 

@@ -6,5 +6,6 @@ tests and :func:`effect_of_removing` for what the estimates would be without som
 
 from voxpop.results.diagnosis.flags import Diagnosis, Flag, diagnose
 from voxpop.results.diagnosis.removing import EffectOfRemoving, effect_of_removing
+from voxpop.results.diagnosis.typos import Typo
 
-__all__ = ["Diagnosis", "EffectOfRemoving", "Flag", "diagnose", "effect_of_removing"]
+__all__ = ["Diagnosis", "EffectOfRemoving", "Flag", "Typo", "diagnose", "effect_of_removing"]

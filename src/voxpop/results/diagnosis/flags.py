@@ -15,6 +15,7 @@ from voxpop.errors import DataError, require, shorten
 from voxpop.results.diagnosis.copies import Pair, find_copies
 from voxpop.results.diagnosis.dependence import Link
 from voxpop.results.diagnosis.groups import Group, find_groups
+from voxpop.results.diagnosis.typos import Typo, find_typos
 from voxpop.results.diagnosis.worker_tests import (
     PeerMedians,
     WorkerTest,
@@ -76,6 +77,9 @@ class Diagnosis:
         How many it takes: with fewer, not even answers that all look bad would be evidence.
     error_rate
         Expected number of honest workers flagged per crowd, at most.
+    typos
+        Answers that look mistyped, with the value that was probably meant, surest first. Of what
+        is found one in ten is expected to be no typo.
     """
 
     flags: tuple[Flag, ...]
@@ -83,6 +87,7 @@ class Diagnosis:
     unjudged: Ids
     answers_needed: int
     error_rate: float
+    typos: tuple[Typo, ...] = ()
     frame_kind: str = "pandas"
 
     @property
@@ -100,6 +105,16 @@ class Diagnosis:
         """The flags as a data frame."""
         return frame(self.columns(), self.frame_kind)
 
+    def typo_columns(self) -> dict[str, Any]:
+        """One row per typo: task, worker, name, value, looks_like, kind, others, chance."""
+        names = [field.name for field in fields(Typo)]
+        return {name: [getattr(typo, name) for typo in self.typos] for name in names}
+
+    @property
+    def typos_table(self) -> Any:
+        """The typos as a data frame."""
+        return frame(self.typo_columns(), self.frame_kind)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain lists, for a program on the other end of a pipe."""
         return {
@@ -108,20 +123,25 @@ class Diagnosis:
             "unjudged": self.unjudged.tolist(),
             "answers_needed": self.answers_needed,
             "error_rate": self.error_rate,
+            "typos": [asdict(typo) for typo in self.typos],
         }
 
     def summary(self) -> str:
-        """Say in one line how many are flagged, and how many cannot be judged."""
-        flagged = f"{len(self.workers)} of {self.n_workers} workers flagged"
+        """Say in one line how many are flagged, how many cannot be judged, and count the typos."""
+        found = f"{len(self.workers)} of {self.n_workers} workers flagged"
+        if self.typos:
+            look = "answer looks" if len(self.typos) == 1 else "answers look"
+            found += f"; {len(self.typos)} {look} mistyped"
         if not len(self.unjudged):
-            return flagged
+            return found
         return (
-            f"{flagged}; too few answers to judge: {len(self.unjudged)} (fewer than "
+            f"{found}; too few answers to judge: {len(self.unjudged)} (fewer than "
             f"{self.answers_needed} on tasks that two others answered)"
         )
 
     def __repr__(self) -> str:
         lines = [f"{flag.worker} ({flag.kind}): {flag.evidence}" for flag in self.flags]
+        lines += [typo.summary() for typo in self.typos]
         return "\n".join([f"Diagnosis: {self.summary()}", *lines])
 
 
@@ -138,6 +158,9 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
 
     Workers with fewer than ``log2(4 n_workers / error_rate)`` answers are not judged: even if all
     their answers lay to one side, coin tosses would do that somewhere in such a crowd.
+
+    Single answers far from all others that one slip of the keyboard would bring back are listed as
+    ``typos``, with what was probably meant: 410 looks like 41.0.
     """
     require(0 < error_rate <= 1, f"error_rate must be above 0 and at most 1, got {error_rate}")
     if not np.array_equal(answers.worker_ids, result.worker_ids):
@@ -172,6 +195,7 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
         unjudged=answers.worker_ids[crowd.count < needed],
         answers_needed=needed,
         error_rate=error_rate,
+        typos=find_typos(answers, result.scale),
         frame_kind=answers.frame_kind,
     )
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import Answers
-from voxpop.data.tables import frame
+from voxpop.data.tables import finite, frame
 from voxpop.errors import require, shorten
 from voxpop.results.result import Result
-from voxpop.results.tables import finite
 
 if TYPE_CHECKING:  # the caller brings the estimator
     from voxpop.estimators.base import Estimator
