@@ -42,19 +42,19 @@ def test_stretches_multiply_and_shrinkage_is_a_mixture() -> None:
     )
 
 
-def test_a_result_tells_what_was_applied_and_its_variance_before_gold() -> None:
+def test_a_result_tells_what_was_applied_and_its_agreement_variance() -> None:
     answers = make_crowd(1, dimension=1).answers
     result = BI(noise=Noise(bias=True)).fit(answers)
     assert result.audit is not None
     assert result.calibration == Calibration(stretch=max(result.audit.stretch, 1.0))
-    assert result.variance_before_gold is result.variance
+    assert result.agreement_variance is result.variance
     shrunk = result.calibrated(Calibration(shrinkage=0.5, towards="median"), Median().fit(answers))
     gold = GoldCheck(20, 0.8, 1.5)
     wide = shrunk.calibrated(Calibration(gold=gold))
     assert wide.calibration == replace(
         result.calibration, shrinkage=0.5, towards="median", gold=gold
     )
-    assert wide.variance_before_gold is shrunk.variance
+    assert wide.agreement_variance is shrunk.variance
     np.testing.assert_allclose(wide.sd, 1.5 * shrunk.sd)
 
     def predicted(result: Result) -> float:

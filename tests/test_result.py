@@ -88,8 +88,8 @@ def test_what_was_learned_and_applied_is_saved(tmp_path: Path) -> None:
     for result in (ours, plain.calibrated(Calibration(gold=replace(gold, stretch=None)))):
         again = Result.load(result.save(tmp_path))
         assert (again.noise, again.calibration) == (result.noise, result.calibration)
-        before = result.variance_before_gold
-        np.testing.assert_allclose(again.variance_before_gold, before, rtol=1e-14)
+        before = result.agreement_variance
+        np.testing.assert_allclose(again.agreement_variance, before, rtol=1e-14)
         assert result.to_dict()["noise"]["bias_sd"] == [1.5, 2.0]
 
 

@@ -311,14 +311,14 @@ def _refitted(
     again = estimator.fit(fewer)
     worker = np.flatnonzero(fewer.worker_ids == answers.worker_ids[answers.worker[edge]])
     noise = scatter(again, int(worker[0]) if len(worker) else None, i)
-    return again.estimate[i], again.variance_before_gold[i], noise
+    return again.estimate[i], again.agreement_variance[i], noise
 
 
 def _reweighted(
     result: Result, i: int, value: Floats, weight: Floats, is_gold: bool
 ) -> tuple[Floats, Floats]:
     """Estimate and variance without each answer; the rest keeps its share of the precision."""
-    n, estimate, variance = len(value), result.estimate[i], result.variance_before_gold[i]
+    n, estimate, variance = len(value), result.estimate[i], result.agreement_variance[i]
     if is_gold:
         return np.tile(estimate, (n, 1)), np.zeros_like(value)
     if result.settings.get("method") == "median":
@@ -338,11 +338,11 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
     if not result.levels.size and (result.worker_weight == result.worker_weight[0]).all():
         # A method that weights all workers equally gains the same from each.
         n = float(result.task_answers[i])
-        alike = float(np.sqrt(result.variance[i].mean() * n / (n + 1.0)))
+        alike = _truth_sd(result, i, result.agreement_variance[i] * n / (n + 1.0))
         return dict.fromkeys(("typical", "best", "worst"), alike)
     order = np.argsort(result.worker_variance, kind="stable")
     chosen = {"typical": order[(len(order) - 1) // 2], "best": order[0], "worst": order[-1]}
-    variance = result.variance_before_gold[i]
+    variance = result.agreement_variance[i]
     found = {}
     for kind, u in chosen.items():
         noise = scatter(result, int(u), i)
@@ -351,8 +351,14 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
         for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
             mixture = noise.share[None], noise.variance[:, j]
             after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
-        found[kind] = result.calibration.gold_stretch * float(np.sqrt(np.mean(after)))
+        found[kind] = _truth_sd(result, i, after)
     return found
+
+
+def _truth_sd(result: Result, i: int, agreement: Floats) -> float:
+    """Sd of the truth of a task, over all coordinates, from variances of agreement (d,)."""
+    hard = result.task_difficulty[i : i + 1]
+    return float(np.sqrt(result.calibration.truth_variance(agreement[None], hard).mean()))
 
 
 def number_text(value: float, sd: float | None = None) -> str:

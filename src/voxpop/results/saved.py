@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from voxpop.arrays import Floats
 from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.tables import make_folder, matrix, open_table, replacing, write_table
 from voxpop.errors import DataError, require
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, scale_from_dict
 from voxpop.results.audit import Audit
-from voxpop.results.calibration import Calibration, GoldCheck
+from voxpop.results.calibration import Calibration, GoldCheck, agreement_of
 from voxpop.results.result import Result, Trace
 from voxpop.results.scaled import in_units, on_scale
+from voxpop.results.shared_error import SharedError
 from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
 
 _FORMATS = ("csv", "parquet")
@@ -67,8 +67,12 @@ def load(directory: str | Path) -> Result:
 
     if "calibration" not in facts:
         _move_settings(facts)
-    gold = facts["calibration"].pop("gold")
-    calibration = Calibration(**facts["calibration"], gold=gold and GoldCheck(**gold))
+    gold, shared = (facts["calibration"].pop(name, None) for name in ("gold", "shared"))
+    calibration = Calibration(
+        **facts["calibration"],
+        shared=shared and SharedError(**_tuples(shared)),
+        gold=gold and GoldCheck(**gold),
+    )
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
     biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
@@ -101,14 +105,12 @@ def load(directory: str | Path) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
-    return replace(result, _variance_before_gold=_before_gold(result)) if gold else result
-
-
-def _before_gold(result: Result) -> Floats:
-    """Variances without the stretch of gold, which was applied on the scale of the result."""
+    if calibration.of_truth == Calibration():
+        return result
+    # What makes agreement the truth was applied on the scale of the result.
     there = on_scale(result.scale, result._posterior)
-    variance = there.variance / result.calibration.gold_stretch**2
-    return in_units(result.scale, replace(there, variance=variance)).variance
+    agreed = agreement_of(there, calibration, result.task_difficulty)
+    return replace(result, _agreement=in_units(result.scale, agreed))
 
 
 def _move_settings(facts: dict[str, Any]) -> None:
@@ -145,7 +147,7 @@ def _facts(result: Result) -> dict[str, Any]:
         "settings": dict(result.settings),
         "notes": list(result.notes),
         "alike_share": result.alike_share,
-        "calibration": asdict(result.calibration),
+        "calibration": asdict(result.calibration, dict_factory=_plain),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
         **({} if result.scale == LINEAR else {"scale": _plain([*result.scale.to_dict().items()])}),
