@@ -369,7 +369,7 @@ def test_save_and_load(name: ScaleName, tmp_path: Path) -> None:
     assert back.scale == result.scale
     np.testing.assert_array_equal(back.estimate, result.estimate)
     np.testing.assert_array_equal(back.quantile, result.quantile)
-    np.testing.assert_allclose(back.agreement_variance, result.variance_before_gold, rtol=1e-6)
+    np.testing.assert_allclose(back.agreement_variance, result.agreement_variance, rtol=1e-6)
     one, other = predict_answer(result, 3, 30), predict_answer(back, 3, 30)
     np.testing.assert_allclose(other.upper, one.upper, rtol=1e-6)
     before, after = (vp.explain(answers, r, 30).weight for r in (result, back))

@@ -72,25 +72,22 @@ def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Re
 class HiddenGold:
     """Gold tasks as they were estimated when hidden, on the scale of the model.
 
-    ``agreed`` is the posterior of agreement, ``truth`` (N, d) what was hidden; ``difficulty`` is
-    empty where the model has none.
+    ``agreed`` is the posterior of agreement, ``truth`` (N, d) what was hidden.
     """
 
     agreed: Posterior
     truth: Floats
-    difficulty: Floats
 
     def learn(self, shared: SharedError) -> SharedError:
         """Learn kappa from the errors."""
-        error = self.truth - self.agreed.estimate
-        return shared.learned(error, self.agreed.variance, self.difficulty)
+        return shared.learned(self.truth - self.agreed.estimate, self.agreed.variance)
 
 
 def hide_gold(fit: Callable[[Answers], Result], answers: Answers) -> HiddenGold:
     """Hide gold tasks fold by fold, and fit again."""
     assert answers.gold is not None
     fold = gold_folds(answers)
-    parts, truths, difficulties = [], [], []
+    parts, truths = [], []
     for number in range(_FOLDS):
         hidden = fold == number
         again = fit(replace(answers, gold=np.where(hidden[:, None], np.nan, answers.gold)))
@@ -100,14 +97,12 @@ def hide_gold(fit: Callable[[Answers], Result], answers: Answers) -> HiddenGold:
         )
         truth = again.scale.turn(again.scale.forward(answers.gold), there.estimate)
         truths.append(truth[hidden])
-        difficulties.append(again.task_difficulty[hidden] if again.task_difficulty.size else [])
-    joined = Posterior.join(parts)
-    return HiddenGold(joined, np.concatenate(truths), np.concatenate(difficulties))
+    return HiddenGold(Posterior.join(parts), np.concatenate(truths))
 
 
 def check_by_gold(hidden: HiddenGold, shared: SharedError | None = None) -> GoldCheck:
     """Score the truths of hidden gold tasks."""
-    found = calibrated(hidden.agreed, Calibration(shared=shared), hidden.difficulty)
+    found = calibrated(hidden.agreed, Calibration(shared=shared))
     low, high = found.quantile[:, :, 0], found.quantile[:, :, -1]
     score = _scores(hidden.truth, found.estimate, low, high)
     n = len(score)

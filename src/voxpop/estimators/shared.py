@@ -35,7 +35,5 @@ def with_shared_error(
     task = answers.task[edges]
     residual = answers.value[edges] - result.estimate[task]
     one = typical_answer_variance(residual, result.agreement_variance[task])
-    if result.task_difficulty.size:
-        one = one / result.task_difficulty[task].mean()
     shared = replace(shared, answer_variance=tuple(one.tolist()), bounds=bounds)
     return result.calibrated(Calibration(shared=shared))

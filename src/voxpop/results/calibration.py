@@ -74,39 +74,27 @@ class Calibration:
         """What turns agreement (what more workers of the crowd would say) into the truth."""
         return replace(self, stretch=1.0)
 
-    def truth_variance(self, agreement: Floats, difficulty: Floats) -> Floats:
+    def truth_variance(self, agreement: Floats) -> Floats:
         """Variance of truths (n, d) from that of agreement."""
         shared = self.shared
-        added = 0.0 if shared is None else shared.added_variance(agreement, difficulty)
+        added = 0.0 if shared is None else shared.added_variance(agreement)
         return np.asarray(self.gold_stretch**2 * (agreement + added))
 
 
-NO_DIFFICULTY = np.empty(0)
-
-
-def calibrated(
-    posterior: Posterior,
-    calibration: Calibration,
-    difficulty: Floats = NO_DIFFICULTY,
-) -> Posterior:
-    """Apply a calibration to a posterior; what it leaves as it is stays to the bit.
-
-    ``difficulty`` of the tasks is empty where the model has none.
-    """
+def calibrated(posterior: Posterior, calibration: Calibration) -> Posterior:
+    """Apply a calibration to a posterior; what it leaves as it is stays to the bit."""
     found, shared = _stretched_by(posterior, calibration.stretch), calibration.shared
     if shared is not None:
-        found = shared.applied(found, difficulty, PROBABILITIES)
+        found = shared.applied(found, PROBABILITIES)
     return _stretched_by(found, calibration.gold_stretch)
 
 
-def agreement_of(
-    posterior: Posterior, calibration: Calibration, difficulty: Floats = NO_DIFFICULTY
-) -> Posterior:
+def agreement_of(posterior: Posterior, calibration: Calibration) -> Posterior:
     """Posterior of agreement, from that of the truth: undo what :func:`calibrated` did for it."""
     found = _stretched_by(posterior, 1.0 / calibration.gold_stretch)
     if calibration.shared is None:
         return found
-    return calibration.shared.removed(found, difficulty, PROBABILITIES)
+    return calibration.shared.removed(found, PROBABILITIES)
 
 
 def _stretched_by(posterior: Posterior, factor: float) -> Posterior:

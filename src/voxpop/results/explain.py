@@ -338,7 +338,7 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
     if not result.levels.size and (result.worker_weight == result.worker_weight[0]).all():
         # A method that weights all workers equally gains the same from each.
         n = float(result.task_answers[i])
-        alike = _truth_sd(result, i, result.agreement_variance[i] * n / (n + 1.0))
+        alike = _truth_sd(result, result.agreement_variance[i] * n / (n + 1.0))
         return dict.fromkeys(("typical", "best", "worst"), alike)
     order = np.argsort(result.worker_variance, kind="stable")
     chosen = {"typical": order[(len(order) - 1) // 2], "best": order[0], "worst": order[-1]}
@@ -351,14 +351,13 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
         for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
             mixture = noise.share[None], noise.variance[:, j]
             after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
-        found[kind] = _truth_sd(result, i, after)
+        found[kind] = _truth_sd(result, after)
     return found
 
 
-def _truth_sd(result: Result, i: int, agreement: Floats) -> float:
+def _truth_sd(result: Result, agreement: Floats) -> float:
     """Sd of the truth of a task, over all coordinates, from variances of agreement (d,)."""
-    hard = result.task_difficulty[i : i + 1]
-    return float(np.sqrt(result.calibration.truth_variance(agreement[None], hard).mean()))
+    return float(np.sqrt(result.calibration.truth_variance(agreement).mean()))
 
 
 def number_text(value: float, sd: float | None = None) -> str:

@@ -155,7 +155,7 @@ class Result:
         before = on_scale(self.scale, self._agreed)
         agreed = calibrated(before, Calibration(stretch=by.stretch))
         whole = self.calibration.then(by)
-        there = calibrated(agreed, whole.of_truth, self.task_difficulty)
+        there = calibrated(agreed, whole.of_truth)
         found, agreement = in_units(self.scale, there), in_units(self.scale, agreed)
         return replace(
             self,

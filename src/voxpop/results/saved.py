@@ -67,12 +67,7 @@ def load(directory: str | Path) -> Result:
 
     if "calibration" not in facts:
         _move_settings(facts)
-    gold, shared = (facts["calibration"].pop(name, None) for name in ("gold", "shared"))
-    calibration = Calibration(
-        **facts["calibration"],
-        shared=shared and SharedError(**_tuples(shared)),
-        gold=gold and GoldCheck(**gold),
-    )
+    calibration = _calibration(facts["calibration"])
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
     biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
@@ -105,12 +100,22 @@ def load(directory: str | Path) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
-    if calibration.of_truth == Calibration():
-        return result
-    # What makes agreement the truth was applied on the scale of the result.
-    there = on_scale(result.scale, result._posterior)
-    agreed = agreement_of(there, calibration, result.task_difficulty)
+    return result if calibration.of_truth == Calibration() else _with_agreement(result)
+
+
+def _with_agreement(result: Result) -> Result:
+    """Find agreement again, which was made the truth on the scale of the result."""
+    agreed = agreement_of(on_scale(result.scale, result._posterior), result.calibration)
     return replace(result, _agreement=in_units(result.scale, agreed))
+
+
+def _calibration(facts: dict[str, Any]) -> Calibration:
+    gold, shared = (facts.pop(name, None) for name in ("gold", "shared"))
+    return Calibration(
+        **facts,
+        shared=shared and SharedError(**_tuples(shared)),
+        gold=gold and GoldCheck(**gold),
+    )
 
 
 def _move_settings(facts: dict[str, Any]) -> None:

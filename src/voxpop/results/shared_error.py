@@ -43,7 +43,7 @@ class SharedError:
     log_sd
         Standard deviation of its logarithm; 0 where kappa was told.
     answer_variance
-        Typical variance of one answer of this crowd by coordinate, on the usual task.
+        Typical variance of one answer of this crowd by coordinate, about the truth.
     n_gold
         Hidden gold tasks that kappa was learned from; 0 for the prior.
     bounds
@@ -80,13 +80,13 @@ class SharedError:
         reach = float(np.exp(ndtri(0.5 + 0.5 * coverage) * self.log_sd))
         return self.median / reach, self.median * reach
 
-    def applied(self, found: Posterior, difficulty: Floats, probabilities: Floats) -> Posterior:
+    def applied(self, found: Posterior, probabilities: Floats) -> Posterior:
         """Add the shared error to what a posterior says of the truths (M66), (M67).
 
         The posterior's own quantiles keep their shape: the distance of each from the mean is
         stretched by as much as a Gaussian of that variance would be. What is known stays known.
         """
-        stretch, about = self._stretch(found, difficulty, probabilities)
+        stretch, about = self._stretch(found, probabilities)
         quantile = found.estimate[:, :, None] + stretch * about
         if self.bounds is not None:
             # Quantiles within the bounds stay there; others were beyond before.
@@ -94,14 +94,14 @@ class SharedError:
             quantile = np.clip(
                 quantile, np.minimum(low, found.quantile), np.maximum(high, found.quantile)
             )
-        variance = found.variance + self.added_variance(found.variance, difficulty)
+        variance = found.variance + self.added_variance(found.variance)
         return Posterior(found.estimate, variance, quantile)
 
-    def removed(self, found: Posterior, difficulty: Floats, probabilities: Floats) -> Posterior:
+    def removed(self, found: Posterior, probabilities: Floats) -> Posterior:
         """Undo :meth:`applied`; a quantile that met a bound becomes that of a Gaussian there."""
-        added = self.added_variance(found.variance, difficulty)
+        added = self.added_variance(found.variance)
         before = replace(found, variance=np.maximum(found.variance - added, 0.0))
-        stretch, about = self._stretch(before, difficulty, probabilities)
+        stretch, about = self._stretch(before, probabilities)
         centre = found.estimate[:, :, None]
         quantile = centre + about / stretch
         if self.bounds is not None:
@@ -110,14 +110,14 @@ class SharedError:
             quantile = np.where(met, np.clip(normal, *self.bounds), quantile)
         return replace(before, quantile=quantile)
 
-    def learned(self, error: Floats, variance: Floats, difficulty: Floats) -> SharedError:
+    def learned(self, error: Floats, variance: Floats) -> SharedError:
         """Learn kappa from the errors (N, d) of hidden gold tasks (M69).
 
         ``variance`` is that of agreement. The coordinates of a task may share their error, so
         together they count as one. What is returned is the log-normal with the mean and the sd of
         log kappa given the errors.
         """
-        shared = self._shared(variance, difficulty)
+        shared = self._one_answer(variance)
         log_kappa = np.log(self.median) + self.log_sd * _GRID
         score = -0.5 * _GRID**2
         for at, kappa in enumerate(np.exp(log_kappa)):
@@ -130,20 +130,17 @@ class SharedError:
         sd = float(np.sqrt(weight @ (log_kappa - mean) ** 2))
         return replace(self, median=float(np.exp(mean)), log_sd=sd, n_gold=len(error))
 
-    def added_variance(self, variance: Floats, difficulty: Floats) -> Floats:
+    def added_variance(self, variance: Floats) -> Floats:
         """Expected variance (n, d) of the shared error; 0 where the truth is known."""
-        return self.mean * self._shared(variance, difficulty)
+        return self.mean * self._one_answer(variance)
 
-    def _shared(self, variance: Floats, difficulty: Floats) -> Floats:
+    def _one_answer(self, variance: Floats) -> Floats:
         """Variance of one answer to each task (n, d); 0 where the truth is known."""
-        usual = np.where(variance > 0, np.array(self.answer_variance), 0.0)
-        return usual * difficulty[:, None] if difficulty.size else usual
+        return np.where(variance > 0, np.array(self.answer_variance), 0.0)
 
-    def _stretch(
-        self, found: Posterior, difficulty: Floats, probabilities: Floats
-    ) -> tuple[Floats, Floats]:
+    def _stretch(self, found: Posterior, probabilities: Floats) -> tuple[Floats, Floats]:
         """Factor on each quantile's distance from the mean, and these distances, (n, d, q)."""
-        own, one = found.variance, self._shared(found.variance, difficulty)
+        own, one = found.variance, self._one_answer(found.variance)
         with np.errstate(over="ignore"):
             ratio = np.divide(self.median * one, own, out=np.zeros(own.shape), where=own > 0)
         about = found.quantile - found.estimate[:, :, None]
