@@ -45,6 +45,8 @@ class Explanation:
         Distance of the answer from its prediction, in units of ``predicted_sd``.
     without
         Leave-one-out estimate; NaN for a single answer.
+    shared
+        Share of the variance that is an error which all workers may have in common.
     one_more
         Expected sd after one more answer by a typical, the best and the worst worker of the crowd.
     how
@@ -68,6 +70,7 @@ class Explanation:
     predicted_sd: Floats
     off: Floats
     without: Floats
+    shared: float
     one_more: Mapping[str, float]
     how: Mapping[str, str]
     frame_kind: str = field(default="pandas", repr=False)
@@ -121,6 +124,11 @@ class Explanation:
             word = "harder" if self.difficulty > 1 else "easier"
             lines.append(f"{word} than usual: noise variance {self.difficulty:.2g} times as large")
         after = (f"{number_text(sd)} ({kind} worker)" for kind, sd in self.one_more.items())
+        if self.shared > 0:
+            lines.append(
+                f"{self.shared:.0%} of the variance is for an error that all workers may share: "
+                "only gold or other workers reduce it"
+            )
         lines.append(f"one more answer would reduce the sd from {now} to about {', '.join(after)}")
         return [*lines, *(f"{name}: {meaning}" for name, meaning in self.how.items())]
 
@@ -141,6 +149,7 @@ class Explanation:
             "difficulty": self.difficulty,
             **vectors,
             "answers": records(self.columns()),
+            "shared_error_share": self.shared,
             "sd_after_one_more": dict(self.one_more),
             "how": dict(self.how),
             "sentences": self.sentences(),
@@ -226,6 +235,7 @@ def _explained(
         predicted_sd=sd[order],
         off=off[order],
         without=without[order],
+        shared=_shared_part(result, i),
         one_more=_one_more(result, i),
         how={"weight": weight_means, "without": meaning},
         frame_kind=answers.frame_kind,
@@ -353,6 +363,13 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
             after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
         found[kind] = _truth_sd(result, after)
     return found
+
+
+def _shared_part(result: Result, i: int) -> float:
+    """Share of the variance of a task's truth that an error of all workers has."""
+    shared, own = result.calibration.shared, result.agreement_variance[i]
+    added = 0.0 if shared is None else float(shared.added_variance(own).sum())
+    return added / (added + float(own.sum())) if added else 0.0
 
 
 def _truth_sd(result: Result, agreement: Floats) -> float:

@@ -13,8 +13,8 @@ from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration
 from voxpop.results.scaled import on_scale
 
-# Gold tasks to add: fewer say nothing about 95 %.
-_GOLD_TO_ADD = 20
+# Gold tasks that it takes: fewer say nothing about 95 %.
+_GOLD_NEEDED = 20
 # Coverage of the quantiles that a result carries, and their positions.
 _CARRIED = {0.90: (1, 2), 0.95: (0, 3)}
 # Degrees of freedom of the shapes between which is interpolated, heavy tails first.
@@ -77,6 +77,8 @@ def truth_check(calibration: Calibration) -> str:
     """Say how far intervals were checked against truths."""
     gold = calibration.gold
     if gold is None:
-        return f"about the truth only gold can tell: add {_GOLD_TO_ADD} gold tasks"
+        known = 0 if calibration.shared is None else calibration.shared.n_gold
+        more = f"{_GOLD_NEEDED - known} more" if 0 < known < _GOLD_NEEDED else str(_GOLD_NEEDED)
+        return f"about the truth only gold can tell: add {more} gold tasks"
     held = round(gold.coverage_95 * gold.n_tasks)
     return f"95 % intervals of the truth held {held} of {gold.n_tasks} hidden gold tasks"

@@ -146,21 +146,42 @@ class SharedError:
         about = found.quantile - found.estimate[:, :, None]
         return _stretches(np.minimum(ratio, _MOST), self.log_sd, probabilities), about
 
+    @property
+    def enough_answers(self) -> int:
+        """Answers per task beyond which more of the same crowd buy little: about 1 / kappa."""
+        return max(1, round(1.0 / self.median))
+
+    @property
+    def lasting_rmse(self) -> float:
+        """Root mean squared error of a coordinate that no number of answers removes."""
+        return float(np.sqrt(self.mean * np.mean(self.answer_variance)))
+
     def summary(self) -> str:
         """Say what intervals allow for."""
+        return (
+            "intervals are for the truth, and allow for an error that all workers share: its "
+            f"variance is {self._text()}"
+        )
+
+    def advice(self) -> str:
+        """Say what more answers do not buy, and what does."""
+        n = self.enough_answers
+        return (
+            f"more than about {n} answer{'s' * (n > 1)} per task of the same crowd buy little: an "
+            f"error that all workers share, of variance {self._text()}, leaves an RMSE of about "
+            f"{self.lasting_rmse:.3g}; gold tasks or other workers buy more"
+        )
+
+    def _text(self) -> str:
+        """Kappa in words, and where it comes from."""
         low, high = self.likely()
-        range_text = f"{self.median:.2g}"
-        if not self.is_told:
-            range_text += f" (90 %: {low:.2g} to {high:.2g})"
+        known = "" if self.is_told else f" (90 %: {low:.2g} to {high:.2g})"
         where = "as public crowds show it"
         if self.is_told:
             where = "as told"
         elif self.n_gold:
             where = f"learned from {self.n_gold} hidden gold tasks"
-        return (
-            "intervals are for the truth, and allow for an error that all workers share: its "
-            f"variance is {range_text} times that of one answer, {where}"
-        )
+        return f"{self.median:.2g}{known} times that of one answer, {where}"
 
 
 def _stretches(ratio: Floats, log_sd: float, probabilities: Floats) -> Floats:
