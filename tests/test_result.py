@@ -56,8 +56,11 @@ def test_intervals_nest(result: Result) -> None:
     low_90, high_90 = result.interval(0.90)
     inside = (low_95 < low_90) & (low_90 < result.estimate)
     assert (inside & (result.estimate < high_90) & (high_90 < high_95)).all()
-    with pytest.raises(ConfigError, match="coverage must be one of"):
-        result.interval(0.5)
+    low_50, high_50 = result.interval(0.5)
+    assert ((low_90 < low_50) & (high_50 < high_90)).all()
+    for coverage in (0.0, 1.0, 95):
+        with pytest.raises(ConfigError, match="coverage must be between 0 and 1"):
+            result.interval(coverage)
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
