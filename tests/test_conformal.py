@@ -131,7 +131,10 @@ def test_auto_hides_gold_by_itself() -> None:
     result = Auto().fit(answers)
     assert result.calibration.gold is not None
     assert result.calibration.gold.n_tasks == 20
-    assert result.calibration.gold_stretch > 1
+    # Hidden gold shows the error that all workers share, and its kappa is learned.
+    shared = result.calibration.shared
+    assert shared is not None
+    assert shared.n_gold == 20
     assert any("hidden in turn" in note for note in result.notes)
     # 20 open tasks, of which 95 % are expected inside: fewer than 16 once in a few hundred.
     assert covered(result, truth, answers) >= 0.8

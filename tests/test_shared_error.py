@@ -147,11 +147,11 @@ def test_no_slip_makes_a_crowd_look_noisy() -> None:
 def test_truths_are_covered_as_promised_if_kappa_is_drawn_from_its_prior() -> None:
     """40 crowds of 200 tasks, kappa drawn anew for each: 50, 80 and 95 % are expected.
 
-    What a crowd holds varies with its kappa: an sd of .21, .18 and .09 at the three was seen, so
-    .033, .028 and .014 for the mean of 40, and three of these are allowed.
+    What a crowd holds varies with its kappa: sds of .13, .13 and .08 were seen, so .020, .021 and
+    .013 for the mean of 40, of which three are allowed: one seed in 370 is outside, for each.
     """
     rng = np.random.default_rng(5)
-    levels, margin = (0.5, 0.8, 0.95), (0.10, 0.085, 0.042)
+    levels, margin = (0.5, 0.8, 0.95), (0.062, 0.065, 0.038)
     held, agreed = [], []
     for _ in range(40):
         kappa = MEDIAN * np.exp(LOG_SD * rng.normal())
@@ -167,7 +167,9 @@ def test_truths_are_covered_as_promised_if_kappa_is_drawn_from_its_prior() -> No
 
 @pytest.mark.parametrize("kappa", [0.05, 0.3, 1.5])
 def test_kappa_is_learned_from_gold(kappa: float) -> None:
-    """100 gold tasks: log kappa has a posterior sd of about .2; three of these are allowed."""
+    """100 gold tasks: over 8 seeds log kappa was off by an sd of .20 to .32, of which three are
+    allowed; its posterior had an sd of .15 to .28.
+    """
     rng = np.random.default_rng(7)
     answers, truth = crowd_with_shared_error(rng, kappa)
     gold = np.where(np.arange(len(truth))[:, None] < 100, truth, np.nan)
@@ -178,7 +180,7 @@ def test_kappa_is_learned_from_gold(kappa: float) -> None:
     assert shared is not None
     assert shared.n_gold == 100
     assert shared.log_sd < 0.5
-    assert abs(np.log(shared.median / kappa)) < 3 * max(shared.log_sd, 0.2)
+    assert abs(np.log(shared.median / kappa)) < 3 * max(shared.log_sd, 0.3)
     rest = truth[100:]
     low, high = (bound[100:] for bound in result.interval())
     # 95 of 100 expected; fewer than 88 once in a few hundred.
