@@ -339,7 +339,7 @@ def fit(estimator: Estimator, table: Answers) -> Result:
 
 def say_result(result: Result) -> None:
     """Tell what was fitted, and what the user should know about it."""
-    for line in (result.summary(), *result.notes):
+    for line in (result.summary(), *result.notes, *result.interval_notes()):
         say(line)
 
 
