@@ -23,8 +23,8 @@ _CLIP = 3.0
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 # Where the stretch is tabulated: log of shared over posterior variance; flat beyond both ends.
-_LOG_RATIO = np.linspace(-16.0, 24.0, 801)
-_HALVINGS, _MOST = 60, 1e300
+_LOG_RATIO = np.linspace(-16.0, 24.0, 401)
+_HALVINGS, _MOST = 40, 1e300
 # Grid of log kappa on which gold is heard, in sds of the prior about its median.
 _GRID = np.linspace(-6.0, 6.0, 241)
 
