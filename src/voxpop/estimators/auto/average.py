@@ -116,9 +116,8 @@ def mixed(posteriors: Sequence[Posterior], weights: Floats) -> Posterior:
     def mix(parts: Sequence[Floats]) -> Floats:
         return np.asarray(np.tensordot(weights, np.stack(parts), axes=1))
 
+    mean = mix([p.estimate for p in posteriors])
     within = mix([p.variance for p in posteriors])
-    # What all of them know stays as it is, to the bit.
-    mean = np.where(within > 0, mix([p.estimate for p in posteriors]), posteriors[0].estimate)
     between = mix([(p.estimate - mean) ** 2 for p in posteriors])
     about = mix([p.quantile - p.estimate[:, :, None] for p in posteriors])
     return stretched(Posterior(mean, within, mean[:, :, None] + about), within + between)
