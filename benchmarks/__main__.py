@@ -13,7 +13,7 @@ from benchmarks.workloads import ROOT, parse
 
 NAMES = (
     *("sweep", "peers", "residual", "degrees", "scale", "cold", "floor"),
-    *("integrate", "real", "crowds", "objects", "density", "adaptive", "teaching"),
+    *("integrate", "real", "crowds", "shared", "objects", "density", "adaptive", "teaching"),
 )
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+import voxpop as vp
 from benchmarks import everyday_crowds as crowds
 from benchmarks.crowd_rows import (
     Row,
@@ -20,8 +21,8 @@ from benchmarks.crowd_rows import (
 )
 from benchmarks.everyday_crowds import Case
 
-# How a fit is told that workers share no error. Nothing to tell while intervals know of none.
-UNSHARED: dict[str, object] = {}
+# How a fit is told that workers share no error.
+UNSHARED: dict[str, object] = {"method": vp.Auto(shared_error=0.0)}
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 

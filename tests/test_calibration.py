@@ -30,16 +30,16 @@ def test_stretches_multiply() -> None:
     np.testing.assert_allclose(wide.quantile, gaussian(3.0, 6.0).quantile)
 
 
-def test_a_result_tells_what_was_applied_and_its_variance_before_gold() -> None:
+def test_a_result_tells_what_was_applied_and_its_agreement_variance() -> None:
     answers = make_crowd(1, dimension=1).answers
     result = BI(noise=Noise(bias=True)).fit(answers)
     assert result.audit is not None
     assert result.calibration == Calibration(stretch=max(result.audit.stretch, 1.0))
-    assert result.variance_before_gold is result.variance
+    assert result.agreement_variance is result.variance
     gold = GoldCheck(20, 0.8, 1.5)
     wide = result.calibrated(Calibration(gold=gold))
     assert wide.calibration == replace(result.calibration, gold=gold)
-    assert wide.variance_before_gold is result.variance
+    assert wide.agreement_variance is result.variance
     np.testing.assert_allclose(wide.sd, 1.5 * result.sd)
 
     def predicted(result: Result) -> float:

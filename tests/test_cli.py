@@ -359,6 +359,7 @@ VALUES: dict[str, list[str]] = {
     "--method": ["median"],
     "--noise": ["tails", "--method", "bi"],
     "--scale": ["logit", "--bounds=-100,200"],
+    "--shared-error": ["0.3"],
     "--bounds": ["0,100"],
     "--variances": ["workers.csv", "--method", "strong-oracle"],
     "--threads": ["2", "--method", "bi"],
@@ -397,6 +398,9 @@ class MadePlan:
 
     def summary(self) -> str:
         return "planned"
+
+    def notes(self) -> list[str]:
+        return []
 
     def columns(self) -> dict[str, list[float]]:
         return {"cost": [1.0]}

@@ -194,7 +194,7 @@ def test_one_more_answer_does_what_was_expected() -> None:
         worker[i] = rng.choice(np.setdiff1d(np.arange(answers.n_workers), here))
         noise = scatter(result, int(worker[i]), i)
         expected[i] = expected_variance(
-            float(result.variance_before_gold[i, 0]), noise.share, noise.variance[:, 0]
+            float(result.agreement_variance[i, 0]), noise.share, noise.variance[:, 0]
         )
     noise_sd = np.sqrt(crowd.worker_variance[worker])[:, None]
     value = crowd.truth + noise_sd * rng.normal(size=crowd.truth.shape)

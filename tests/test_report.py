@@ -359,3 +359,20 @@ def test_any_answers_have_a_report(
     for estimator in (Average(), Median(), NBI()):
         held = content(write_report(answers, estimator.fit(answers), path))
         assert sum(held["tasks"]["shown"]) == len(held["answers"]["weight"]) == len(data)
+
+
+def test_known_truths_inside_their_intervals_come_first(
+    fitted: tuple[Simulation, Result],
+) -> None:
+    crowd, result = fitted
+    answers, truth = crowd.answers, crowd.truth
+    unknown = cards(result, gain_over_mean(answers, result), None)
+    assert next(iter(unknown)) == "Model"
+    assert (
+        "About the truth only gold can tell: add 20 gold tasks." in unknown["95 % intervals"].text
+    )
+    title, card = next(iter(cards(result, gain_over_mean(answers, result, truth), None).items()))
+    assert title == "95 % intervals"
+    low, high = result.interval()
+    assert card.figure == f"{100 * ((low <= truth) & (truth <= high)).mean():.1f} %"
+    assert card.unit == f"of {answers.n_tasks} known truths are inside"

@@ -56,8 +56,11 @@ def test_intervals_nest(result: Result) -> None:
     low_90, high_90 = result.interval(0.90)
     inside = (low_95 < low_90) & (low_90 < result.estimate)
     assert (inside & (result.estimate < high_90) & (high_90 < high_95)).all()
-    with pytest.raises(ConfigError, match="coverage must be one of"):
-        result.interval(0.5)
+    low_50, high_50 = result.interval(0.5)
+    assert ((low_90 < low_50) & (high_50 < high_90)).all()
+    for coverage in (0.0, 1.0, 95):
+        with pytest.raises(ConfigError, match="coverage must be between 0 and 1"):
+            result.interval(coverage)
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
@@ -88,8 +91,8 @@ def test_what_was_learned_and_applied_is_saved(tmp_path: Path) -> None:
     for result in (ours, plain.calibrated(Calibration(gold=replace(gold, stretch=None)))):
         again = Result.load(result.save(tmp_path))
         assert (again.noise, again.calibration) == (result.noise, result.calibration)
-        before = result.variance_before_gold
-        np.testing.assert_allclose(again.variance_before_gold, before, rtol=1e-14)
+        before = result.agreement_variance
+        np.testing.assert_allclose(again.agreement_variance, before, rtol=1e-14)
         assert result.to_dict()["noise"]["bias_sd"] == [1.5, 2.0]
 
 

@@ -369,7 +369,7 @@ def test_save_and_load(name: ScaleName, tmp_path: Path) -> None:
     assert back.scale == result.scale
     np.testing.assert_array_equal(back.estimate, result.estimate)
     np.testing.assert_array_equal(back.quantile, result.quantile)
-    np.testing.assert_allclose(back.variance_before_gold, result.variance_before_gold, rtol=1e-6)
+    np.testing.assert_allclose(back.agreement_variance, result.agreement_variance, rtol=1e-6)
     one, other = predict_answer(result, 3, 30), predict_answer(back, 3, 30)
     np.testing.assert_allclose(other.upper, one.upper, rtol=1e-6)
     before, after = (vp.explain(answers, r, 30).weight for r in (result, back))
@@ -442,7 +442,8 @@ def test_the_right_scale_pays(name: ScaleName, sds: tuple[float, ...], most: flo
     for seed in range(4):
         crowd = Drawn(name, seed, 150, 6, sds, 36)
         answers = crowd.answers()
-        result = vp.aggregate(answers, scale=name)
+        # Here workers share no error.
+        result = vp.Auto(shared_error=0, scale=name).fit(answers)
         simple = (vp.Average().fit(answers), vp.Median().fit(answers))
         best = min(rmse(r.estimate[:, 0] - crowd.truth) for r in simple)
         ratios.append(rmse(result.estimate[:, 0] - crowd.truth) / best)

@@ -106,6 +106,7 @@ from .results.prediction import Prediction as Prediction
 from .results.prediction import predict_answer as predict_answer
 from .results.result import Result as Result
 from .results.result import Trace as Trace
+from .results.shared_error import SharedError as SharedError
 
 __version__: str
 __all__: list[str]

@@ -66,8 +66,6 @@ def aggregate(
     result = common.fit(estimator, table)
     scored = None if true is None else score(result, true, true_variance)
     common.say_result(result)
-    if result.audit is not None:
-        common.say(result.audit.summary())
     # Files first: whoever reads the output may hang up on us.
     result.save(folder, file_format)
     written = [f"tasks.{file_format}", f"workers.{file_format}", "result.json"]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from voxpop.models.model import Model
     from voxpop.results.result import Result
 
+# Most answers from which a shared error is learned before others are asked for.
+_MOST_LEARNED = 30_000
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
@@ -90,6 +92,16 @@ def _noise(_: click.Context, __: click.Parameter, text: str | None) -> set[str] 
     return parts
 
 
+def _shared_error(_: click.Context, __: click.Parameter, text: str | None) -> float | str | None:
+    """Parse ``auto`` or a number."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"expected auto or a number like 0.25, got {text!r}") from None
+
+
 def _together(*options: Decorator) -> Decorator:
     """Combine several options into one decorator, shown in this order."""
     return lambda command: reduce(lambda made, option: option(made), options[::-1], command)
@@ -117,8 +129,16 @@ reading_options = _together(
 )
 """How to read answers: for every command that reads them. See :func:`take_answers`."""
 
+shared_error_option = click.option(
+    "--shared-error",
+    callback=_shared_error,
+    help="Variance of an error that all workers share, over that of one answer; 0: none.",
+)
+"""What intervals and plans allow for beside the noise of the workers."""
+
 crowd_options = _together(
     reading_options,
+    shared_error_option,
     click.option(
         "--support",
         callback=numbers("auto", "nbi"),
@@ -260,6 +280,21 @@ def take_crowd(
     return replace(learned, model=replace(learned.model, **prior))
 
 
+def take_shared_error(settings: dict[str, Any], answers: Answers | None) -> Any:
+    """Take out what is told of the error that all workers share, or learn it where there is gold.
+
+    Of a large crowd it is not learned, which would take as long as to aggregate it.
+    """
+    from voxpop.estimators.auto.auto import Auto
+
+    given = settings.pop("shared_error")
+    if given is not None:
+        return given
+    if answers is None or not answers.is_gold.any() or answers.n_edges > _MOST_LEARNED:
+        return "auto"
+    return Auto().fit(answers).calibration.shared or "auto"
+
+
 def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     """Make the estimator from what :func:`take_answers` leaves of :data:`estimator_options`."""
     from voxpop.estimators.on_scale import with_scale
@@ -302,7 +337,7 @@ def fit(estimator: Estimator, table: Answers) -> Result:
 
 def say_result(result: Result) -> None:
     """Tell what was fitted, and what the user should know about it."""
-    for line in (result.summary(), *result.notes):
+    for line in (result.summary(), *result.notes, *result.interval_notes()):
         say(line)
 
 

@@ -48,12 +48,15 @@ def next_command(
 
     from voxpop.collect.campaign import Rules
     from voxpop.collect.campaign.campaign import next_answers
+    from voxpop.collect.campaign.next_batch import advice
+    from voxpop.collect.planning.learn_crowd import LearnedCrowd, shared_error_of
     from voxpop.models.model import Model
     from voxpop.present.terminal import show_batch
 
     table = common.take_answers(settings)(answers)
     common.say_read(table)
     files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}
+    shared = common.take_shared_error(settings, table)
     crowd = common.take_crowd(settings, table, table.dimension)
     if isinstance(crowd, Model):
         common.say(f"noise variances as given: {', '.join(f'{s:g}' for s in crowd.support)}")
@@ -67,6 +70,8 @@ def next_command(
         rules=Rules(**settings),
     )
     common.say(batch.summary())
+    if note := advice(batch, table, shared_error_of(LearnedCrowd.of(crowd).model, shared)):
+        common.say(note)
     if output is not None:
         common.write_data(batch.columns(), output)
     else:

@@ -63,17 +63,21 @@ def plan(
     read, dimension = common.take_answers(settings), settings.pop("dimension")
     is_stated = common.stated_levels(settings["support"]) is not None
     require(is_stated == (pilot is None), "give a pilot file, or --support; one of the two")
-    crowd = common.take_crowd(settings, None if pilot is None else read(pilot), dimension)
+    table = None if pilot is None else read(pilot)
+    shared = common.take_shared_error(settings, table)
+    crowd = common.take_crowd(settings, table, dimension)
     with planning(common.console(stderr=True)) as on_option:
         found = make_plan(
             crowd,
             np.random.default_rng(seed),
             max_gold=gold_questions,
             prices=Prices(answer=price, worker=price_worker, gold=price_gold),
+            shared_error=shared,
             on_option=on_option,
             **settings,
         )
-    common.say(found.summary())
+    for line in (found.summary(), *found.notes()):
+        common.say(line)
     if output is not None:
         common.write_data(found.columns(), output)
     if plot is not None:

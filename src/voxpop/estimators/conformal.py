@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import sum_by_task
-from voxpop.results.calibration import Calibration, GoldCheck
-from voxpop.results.result import INTERVALS, Result
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.results.calibration import Calibration, GoldCheck, calibrated
+from voxpop.results.result import Result
 from voxpop.results.scaled import on_scale
+from voxpop.results.shared_error import SharedError
 
 _COVERAGE = 0.95
 # With fewer gold tasks than this the 95 % quantile of their scores, ranked among n + 1, is unknown.
@@ -34,6 +36,9 @@ def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Re
     Intervals are never narrowed: a factor below one may be chance, or gold tasks may be easier than
     the rest. With fewer than 19 gold tasks no 95 % statement is possible, and a note says so.
 
+    Where the result allows for an error that all workers share, and was not told its kappa, the
+    errors of hidden truths teach kappa first (M69), however few they are.
+
     Parameters
     ----------
     fit
@@ -44,35 +49,68 @@ def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Re
     n_gold = int(answers.is_gold.sum())
     if n_gold == 0 or n_gold == answers.n_tasks:
         return result
-    if n_gold < _FEWEST:
-        note = (
-            f"{n_gold} gold tasks are too few to check 95 % intervals by hiding them: that takes "
-            f"{_FEWEST}"
-        )
+    shared = result.calibration.shared
+    learns = shared is not None and not shared.is_told
+    note = (
+        f"{n_gold} gold tasks are too few to check 95 % intervals by hiding them: that takes "
+        f"{_FEWEST}"
+    )
+    if n_gold < _FEWEST and not learns:
         return replace(result, notes=(*result.notes, note))
-    check = check_by_gold(fit, answers)
+    hidden = hide_gold(fit, answers)
+    if shared is not None and learns:
+        shared = hidden.learn(shared)
+        result = result.calibrated(Calibration(shared=shared))
+    if n_gold < _FEWEST:
+        return replace(result, notes=(*result.notes, note))
+    check = check_by_gold(hidden, shared)
     wider = result.calibrated(Calibration(gold=check))
     return replace(wider, notes=(*result.notes, check.summary()))
 
 
-def check_by_gold(fit: Callable[[Answers], Result], answers: Answers) -> GoldCheck:
-    """Hide gold tasks fold by fold, fit again, and score their truths."""
+@dataclass(frozen=True, eq=False)
+class HiddenGold:
+    """Gold tasks as they were estimated when hidden, on the scale of the model.
+
+    ``agreed`` is the posterior of agreement, ``truth`` (N, d) what was hidden.
+    """
+
+    agreed: Posterior
+    truth: Floats
+
+    def learn(self, shared: SharedError) -> SharedError:
+        """Learn kappa from the errors."""
+        return shared.learned(self.truth - self.agreed.estimate, self.agreed.variance)
+
+
+def hide_gold(fit: Callable[[Answers], Result], answers: Answers) -> HiddenGold:
+    """Hide gold tasks fold by fold, and fit again."""
     assert answers.gold is not None
     fold = gold_folds(answers)
-    score = np.full(answers.gold.shape, np.nan)
+    parts, truths = [], []
     for number in range(FOLDS):
         hidden = fold == number
         again = fit(replace(answers, gold=np.where(hidden[:, None], np.nan, answers.gold)))
-        there = on_scale(again.scale, again._posterior)
-        low, high = (there.quantile[:, :, k] for k in INTERVALS[_COVERAGE])
+        there = on_scale(again.scale, again._agreed)
+        parts.append(
+            Posterior(there.estimate[hidden], there.variance[hidden], there.quantile[hidden])
+        )
         truth = again.scale.turn(again.scale.forward(answers.gold), there.estimate)
-        score[hidden] = _scores(truth, there.estimate, low, high)[hidden]
-    found = np.sort(score[answers.is_gold], axis=None)
-    n = int(answers.is_gold.sum())
+        truths.append(truth[hidden])
+    return HiddenGold(Posterior.join(parts), np.concatenate(truths))
+
+
+def check_by_gold(hidden: HiddenGold, shared: SharedError | None = None) -> GoldCheck:
+    """Score the truths of hidden gold tasks."""
+    found = calibrated(hidden.agreed, Calibration(shared=shared))
+    low, high = found.quantile[:, :, 0], found.quantile[:, :, -1]
+    score = _scores(hidden.truth, found.estimate, low, high)
+    n = len(score)
+    found_scores = np.sort(score, axis=None)
     # Coordinates of a task are not independent: the rank is that of a new task among n tasks.
-    rank = int(np.ceil(round(_COVERAGE * (1.0 + 1.0 / n) * len(found), 9)))
-    stretch = float(found[min(rank, len(found)) - 1])
-    coverage = float((found <= 1.0).mean())
+    rank = int(np.ceil(round(_COVERAGE * (1.0 + 1.0 / n) * len(found_scores), 9)))
+    stretch = float(found_scores[min(rank, len(found_scores)) - 1])
+    coverage = float((found_scores <= 1.0).mean())
     return GoldCheck(n, coverage, stretch if np.isfinite(stretch) else None)
 
 

@@ -58,6 +58,8 @@ def show_score(score: Score, console: Console) -> None:
     """Print the error of a result against the truth."""
     known = {name: value for name, value in score.to_dict().items() if value is not None}
     title = f"Against the truth of {known.pop('n_tasks')} tasks"
+    # What is promised of a truth comes first: whether intervals hold it.
+    known = {name: known[name] for name in ("coverage_95", "coverage_90")} | known
     show_rows(title, {name.replace("_", " "): [value] for name, value in known.items()}, console)
 
 
@@ -108,6 +110,8 @@ def show_plan(plan: Plan, console: Console) -> None:
     for name in ("error", "luck"):
         columns[name] = [Decimal(f"{error:.2g}") for error in rows[f"rmse_{name}"]]
     columns |= {"half-width 95 %": rows["half_width_95"], "average's RMSE": rows["average_rmse"]}
+    if plan.shared is not None:
+        columns["RMSE with shared error"] = rows["truth_rmse"]
     if plan.chosen is not None:
         columns[""] = ["◀" if option == plan.chosen else "" for option in plan.frontier]
     show_rows(f"What money buys: {plan.n_tasks} tasks", columns, console)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
+
+from voxpop.arrays import Floats
 from voxpop.inference.kernels.posterior import Posterior, stretched
+from voxpop.results.shared_error import SharedError
+
+# The quantiles every result carries.
+PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
 
 
 @dataclass(frozen=True)
@@ -37,11 +44,14 @@ class Calibration:
     ----------
     stretch
         Factor on all sds that left-out answers called for; never below one.
+    shared
+        The error that all workers share, which no answer can show; None where none is allowed for.
     gold
         What hiding gold tasks showed; None where that was not done.
     """
 
     stretch: float = 1.0
+    shared: SharedError | None = None
     gold: GoldCheck | None = None
 
     @property
@@ -49,15 +59,42 @@ class Calibration:
         """Factor on all sds, after everything else, that gold called for; never below one."""
         return max(1.0, (self.gold and self.gold.stretch) or 1.0)
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Lowest and highest possible truth, where a shared error may reach beyond."""
+        return None if self.shared is None else self.shared.bounds
+
     def then(self, other: Calibration) -> Calibration:
         """Add the parts of another calibration that do something."""
         parts = ((part.name, getattr(other, part.name), part.default) for part in fields(other))
         return replace(self, **{name: value for name, value, none in parts if value != none})
 
+    @property
+    def of_truth(self) -> Calibration:
+        """What turns agreement (what more workers of the crowd would say) into the truth."""
+        return replace(self, stretch=1.0)
+
+    def truth_variance(self, agreement: Floats) -> Floats:
+        """Variance of truths (n, d) from that of agreement."""
+        shared = self.shared
+        added = 0.0 if shared is None else shared.added_variance(agreement)
+        return np.asarray(self.gold_stretch**2 * (agreement + added))
+
 
 def calibrated(posterior: Posterior, calibration: Calibration) -> Posterior:
     """Apply a calibration to a posterior; what it leaves as it is stays to the bit."""
-    return _stretched_by(_stretched_by(posterior, calibration.stretch), calibration.gold_stretch)
+    found, shared = _stretched_by(posterior, calibration.stretch), calibration.shared
+    if shared is not None:
+        found = shared.applied(found, PROBABILITIES)
+    return _stretched_by(found, calibration.gold_stretch)
+
+
+def agreement_of(posterior: Posterior, calibration: Calibration) -> Posterior:
+    """Posterior of agreement, from that of the truth: undo what :func:`calibrated` did for it."""
+    found = _stretched_by(posterior, 1.0 / calibration.gold_stretch)
+    if calibration.shared is None:
+        return found
+    return calibration.shared.removed(found, PROBABILITIES)
 
 
 def _stretched_by(posterior: Posterior, factor: float) -> Posterior:

@@ -45,6 +45,8 @@ class Explanation:
         Distance of the answer from its prediction, in units of ``predicted_sd``.
     without
         Leave-one-out estimate; NaN for a single answer.
+    shared
+        Share of the variance that is an error which all workers may have in common.
     one_more
         Expected sd after one more answer by a typical, the best and the worst worker of the crowd.
     how
@@ -68,6 +70,7 @@ class Explanation:
     predicted_sd: Floats
     off: Floats
     without: Floats
+    shared: float
     one_more: Mapping[str, float]
     how: Mapping[str, str]
     frame_kind: str = field(default="pandas", repr=False)
@@ -126,6 +129,11 @@ class Explanation:
             word = "harder" if self.difficulty > 1 else "easier"
             lines.append(f"{word} than usual: noise variance {self.difficulty:.2g} times as large")
         after = (f"{number_text(sd)} ({kind} worker)" for kind, sd in self.one_more.items())
+        if self.shared > 0:
+            lines.append(
+                f"{self.shared:.0%} of the variance is for an error that all workers may share: "
+                "only gold or other workers reduce it"
+            )
         lines.append(f"one more answer would reduce the sd from {now} to about {', '.join(after)}")
         return [*lines, *(f"{name}: {meaning}" for name, meaning in self.how.items())]
 
@@ -146,6 +154,7 @@ class Explanation:
             "difficulty": self.difficulty,
             **vectors,
             "answers": records(self.columns()),
+            "shared_error_share": self.shared,
             "sd_after_one_more": dict(self.one_more),
             "how": dict(self.how),
             "sentences": self.sentences(),
@@ -231,6 +240,7 @@ def _explained(
         predicted_sd=sd[order],
         off=off[order],
         without=without[order],
+        shared=_shared_part(result, i),
         one_more=_one_more(result, i),
         how={"weight": weight_means, "without": meaning},
         frame_kind=answers.frame_kind,
@@ -316,14 +326,14 @@ def _refitted(
     again = estimator.fit(fewer)
     worker = np.flatnonzero(fewer.worker_ids == answers.worker_ids[answers.worker[edge]])
     noise = scatter(again, int(worker[0]) if len(worker) else None, i)
-    return again.estimate[i], again.variance_before_gold[i], noise
+    return again.estimate[i], again.agreement_variance[i], noise
 
 
 def _reweighted(
     result: Result, i: int, value: Floats, weight: Floats, is_gold: bool
 ) -> tuple[Floats, Floats]:
     """Estimate and variance without each answer; the rest keeps its share of the precision."""
-    n, estimate, variance = len(value), result.estimate[i], result.variance_before_gold[i]
+    n, estimate, variance = len(value), result.estimate[i], result.agreement_variance[i]
     if is_gold:
         return np.tile(estimate, (n, 1)), np.zeros_like(value)
     if result.settings.get("method") == "median":
@@ -343,11 +353,11 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
     if not result.levels.size and (result.worker_weight == result.worker_weight[0]).all():
         # A method that weights all workers equally gains the same from each.
         n = float(result.task_answers[i])
-        alike = float(np.sqrt(result.variance[i].mean() * n / (n + 1.0)))
+        alike = _truth_sd(result, result.agreement_variance[i] * n / (n + 1.0))
         return dict.fromkeys(("typical", "best", "worst"), alike)
     order = np.argsort(result.worker_variance, kind="stable")
     chosen = {"typical": order[(len(order) - 1) // 2], "best": order[0], "worst": order[-1]}
-    variance = result.variance_before_gold[i]
+    variance = result.agreement_variance[i]
     found = {}
     for kind, u in chosen.items():
         noise = scatter(result, int(u), i)
@@ -356,8 +366,20 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
         for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
             mixture = noise.share[None], noise.variance[:, j]
             after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
-        found[kind] = result.calibration.gold_stretch * float(np.sqrt(np.mean(after)))
+        found[kind] = _truth_sd(result, after)
     return found
+
+
+def _shared_part(result: Result, i: int) -> float:
+    """Share of the variance of a task's truth that an error of all workers has."""
+    shared, own = result.calibration.shared, result.agreement_variance[i]
+    added = 0.0 if shared is None else float(shared.added_variance(own).sum())
+    return added / (added + float(own.sum())) if added else 0.0
+
+
+def _truth_sd(result: Result, agreement: Floats) -> float:
+    """Sd of the truth of a task, over all coordinates, from variances of agreement (d,)."""
+    return float(np.sqrt(result.calibration.truth_variance(agreement).mean()))
 
 
 def number_text(value: float, sd: float | None = None) -> str:

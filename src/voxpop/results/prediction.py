@@ -73,8 +73,9 @@ class Scatter:
 def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """Predict what a worker would answer on a task, from the result alone.
 
-    The truth is taken as Gaussian with the result's mean and variance (before gold stretched it);
-    the worker's bias and noise are added, both with their uncertainty::
+    The truth is taken as Gaussian with the result's mean and variance of agreement, for an error
+    that all workers share is in the next answer too. The worker's bias and noise are added, both
+    with their uncertainty::
 
         a ~ Σ_k p_u(k) Σ_t tail(t) N(estimate_i + bias_u, variance_i + bias_sd_u² + v_kt delta_i)
 
@@ -91,7 +92,7 @@ def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """
     i = find_id(result.task_ids, task, "task")
     u = None if worker is None else find_id(result.worker_ids, worker, "worker")
-    there = on_scale(result.scale, replace(result._posterior, variance=result.variance_before_gold))
+    there = on_scale(result.scale, result._agreed)
     answer = predicted(there.estimate[i], there.variance[i], scatter(result, u, i))
     return in_units(answer, result.scale)
 

@@ -13,22 +13,20 @@ import numpy as np
 from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import Answers, columns_taken
 from voxpop.data.tables import frame
-from voxpop.errors import require
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, Scale
 from voxpop.results import tables
 from voxpop.results.audit import Audit
-from voxpop.results.calibration import Calibration, calibrated
+from voxpop.results.calibration import PROBABILITIES, Calibration, calibrated
+from voxpop.results.intervals import interval_at, said_of_intervals
 from voxpop.results.scaled import in_units, on_scale
 
 if TYPE_CHECKING:
     from voxpop.results.explain import Explanation
     from voxpop.results.prediction import Prediction
 
-# The quantiles every result carries, and the intervals that they bound, by position.
-PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
-INTERVALS = {0.90: (1, 2), 0.95: (0, 3)}
+__all__ = ["PROBABILITIES", "Result", "Trace"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ class Result:
     estimate
         Posterior mean of every truth, shape (n_tasks, dimension).
     variance
-        Its posterior variance, of the same shape.
+        Its posterior variance, of the same shape; what all workers may have wrong is part of it.
     quantile
         Quantiles at 2.5, 5, 95 and 97.5 %, shape (n_tasks, dimension, 4).
     worker_variance
@@ -83,8 +81,8 @@ class Result:
     audit
         How well left-out answers are predicted from the others; None where not worked out.
     calibration
-        What left-out answers and gold showed the model's posterior to miss. It is applied:
-        ``estimate``, ``variance`` and ``quantile`` are those after it.
+        What left-out answers, public crowds and gold showed the model's posterior to miss. It is
+        applied: ``estimate``, ``variance`` and ``quantile`` are those after it.
     noise
         What was learned of the noise beside the workers' levels.
     scale
@@ -124,7 +122,7 @@ class Result:
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     frame_kind: str = "pandas"
-    _variance_before_gold: Floats | None = None
+    _agreement: Posterior | None = None
 
     @property
     def sd(self) -> Floats:
@@ -132,41 +130,57 @@ class Result:
         return np.sqrt(self.variance)
 
     @property
-    def variance_before_gold(self) -> Floats:
-        """Variance of every truth as answers show it, without what only gold could show.
+    def agreement_variance(self) -> Floats:
+        """Variance of what more and more workers of the same crowd would agree on.
 
-        An error that all workers share is in the estimate and in the next answer alike.
+        An error that all workers share is in the estimate and in the next answer alike: it is part
+        of ``variance``, and not of this.
         """
-        before = self._variance_before_gold
-        return self.variance if before is None else before
+        return self._agreed.variance
 
     @property
     def _posterior(self) -> Posterior:
         return Posterior(self.estimate, self.variance, self.quantile)
 
+    @property
+    def _agreed(self) -> Posterior:
+        return self._posterior if self._agreement is None else self._agreement
+
     def calibrated(self, by: Calibration) -> Result:
         """Apply a calibration, on the scale of the model.
 
-        Each part (stretch, gold) is applied once in the making of a result.
+        The stretch is applied once in the making of a result; a shared error and gold replace those
+        that were there.
         """
-        there = on_scale(self.scale, self._posterior)
-        before_gold = calibrated(there, replace(by, gold=None))
-        found = in_units(self.scale, calibrated(before_gold, Calibration(gold=by.gold)))
-        before = in_units(self.scale, before_gold)
+        before = on_scale(self.scale, self._agreed)
+        agreed = calibrated(before, Calibration(stretch=by.stretch))
+        whole = self.calibration.then(by)
+        there = calibrated(agreed, whole.of_truth)
+        found, agreement = in_units(self.scale, there), in_units(self.scale, agreed)
         return replace(
             self,
             estimate=found.estimate,
             variance=found.variance,
             quantile=found.quantile,
-            calibration=self.calibration.then(by),
-            _variance_before_gold=before.variance if by.gold else None,
+            calibration=whole,
+            _agreement=None if there is agreed else agreement,
         )
 
     def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
-        """Return lower and upper bounds, each (n_tasks, dimension), at 90 or 95 % coverage."""
-        require(coverage in INTERVALS, f"coverage must be one of {[*INTERVALS]}, got {coverage}")
-        low, high = INTERVALS[coverage]
-        return self.quantile[:, :, low], self.quantile[:, :, high]
+        """Return lower and upper bounds of the truth, each (n_tasks, dimension).
+
+        Those of 90 and 95 % are quantiles of the posterior. For any other coverage between 0 and 1
+        a Student-t shape goes through these two (M68).
+        """
+        return interval_at(self._posterior, coverage, self.scale, self.calibration.bounds)
+
+    def agreement_interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
+        """Return bounds of what more and more workers of the same crowd would agree on.
+
+        Unlike :meth:`interval` they leave out an error that all workers share: they are for the
+        mean answer of this crowd, not for the truth.
+        """
+        return interval_at(self._agreed, coverage, self.scale, self.calibration.bounds)
 
     def explain(self, answers: Answers, task: object, estimator: Any = None) -> Explanation:
         """Say who said what of a task and with what weight; see :func:`voxpop.explain`."""
@@ -239,8 +253,11 @@ class Result:
     def all_notes(self) -> list[str]:
         """Say which columns were taken for what, and what was decided from the data."""
         taken = columns_taken(self.settings.get("columns", {}))
-        audit = [self.audit.summary()] if self.audit is not None else []
-        return [*([f"read {taken}"] if taken else []), *self.notes, *audit]
+        return [*([f"read {taken}"] if taken else []), *self.notes, *self.interval_notes()]
+
+    def interval_notes(self) -> list[str]:
+        """Say what intervals allow for, and what they were checked against."""
+        return said_of_intervals(self.audit, self.calibration, bool(self.variance.any()))
 
     def __repr__(self) -> str:
         return tables.as_text(self)

@@ -11,23 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from voxpop.arrays import Floats
 from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.tables import finite, make_folder, matrix, open_table, replacing, write_table
 from voxpop.errors import DataError, require
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, scale_from_dict
 from voxpop.results.audit import Audit
-from voxpop.results.calibration import Calibration, GoldCheck
+from voxpop.results.calibration import Calibration, GoldCheck, agreement_of
 from voxpop.results.result import Result, Trace
 from voxpop.results.scaled import in_units, on_scale
-from voxpop.results.tables import (
-    BOUNDS,
-    estimate_column,
-    level_columns,
-    records,
-    suffixes,
-)
+from voxpop.results.shared_error import SharedError
+from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
 
 _FORMATS = ("csv", "parquet")
 
@@ -73,8 +67,7 @@ def load(directory: str | Path) -> Result:
 
     if "calibration" not in facts:
         _move_settings(facts)
-    gold = facts["calibration"].pop("gold")
-    calibration = Calibration(**facts["calibration"], gold=gold and GoldCheck(**gold))
+    calibration = _calibration(facts["calibration"])
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     # Where nothing shows how far off answers are, there are no sds and no intervals.
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of], missing_ok=True) ** 2
@@ -111,14 +104,22 @@ def load(directory: str | Path) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
-    return replace(result, _variance_before_gold=_before_gold(result)) if gold else result
+    return result if calibration.of_truth == Calibration() else _with_agreement(result)
 
 
-def _before_gold(result: Result) -> Floats:
-    """Variances without the stretch of gold, which was applied on the scale of the result."""
-    there = on_scale(result.scale, result._posterior)
-    variance = there.variance / result.calibration.gold_stretch**2
-    return in_units(result.scale, replace(there, variance=variance)).variance
+def _with_agreement(result: Result) -> Result:
+    """Find agreement again, which was made the truth on the scale of the result."""
+    agreed = agreement_of(on_scale(result.scale, result._posterior), result.calibration)
+    return replace(result, _agreement=in_units(result.scale, agreed))
+
+
+def _calibration(facts: dict[str, Any]) -> Calibration:
+    gold, shared = (facts.pop(name, None) for name in ("gold", "shared"))
+    return Calibration(
+        **facts,
+        shared=shared and SharedError(**_tuples(shared)),
+        gold=gold and GoldCheck(**gold),
+    )
 
 
 def _move_settings(facts: dict[str, Any]) -> None:
@@ -155,7 +156,7 @@ def _facts(result: Result) -> dict[str, Any]:
         "settings": dict(result.settings),
         "notes": list(result.notes),
         "alike_share": result.alike_share,
-        "calibration": asdict(result.calibration),
+        "calibration": asdict(result.calibration, dict_factory=_plain),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
         **({} if result.scale == LINEAR else {"scale": _plain([*result.scale.to_dict().items()])}),

@@ -51,9 +51,7 @@ def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
         known = answers.is_gold[:, None]
         estimate = np.where(known, answers.gold, estimate)
         quantile = np.where(known[:, :, None], answers.gold[:, :, None], quantile)
-    before = found._variance_before_gold
-    if before is not None:
-        before = in_units(scale, replace(found._posterior, variance=before)).variance
+    agreed = found._agreement
     return replace(
         found,
         estimate=estimate,
@@ -62,7 +60,7 @@ def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
         audit=None if found.audit is None else _audit_in_units(answers, scale, found.audit),
         notes=(*found.notes, scale.summary()),
         scale=scale,
-        _variance_before_gold=before,
+        _agreement=None if agreed is None else in_units(scale, agreed),
     )
 
 
@@ -73,9 +71,7 @@ def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
         return answers, result
     there, centre = scale.with_centres(answers)
     posterior = on_scale(scale, result._posterior, centre)
-    before = result._variance_before_gold
-    if before is not None:
-        before = on_scale(scale, replace(result._posterior, variance=before), centre).variance
+    agreed = result._agreement
     audit = result.audit
     if audit is not None and audit.predicted.shape == answers.value.shape:
         nearby = None if centre is None else centre[answers.task]
@@ -96,7 +92,7 @@ def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
         quantile=posterior.quantile,
         audit=audit,
         scale=LINEAR,
-        _variance_before_gold=before,
+        _agreement=None if agreed is None else on_scale(scale, agreed, centre),
     )
 
 

@@ -16,9 +16,11 @@ from voxpop.collect.campaign.ledger import Ledger
 from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.campaign.selection import Candidate, Choice, ExpectedVariance, select_answers
 from voxpop.collect.tables import read_capacity, read_distinct_ids, require_distinct
+from voxpop.data.answers import Answers
 from voxpop.data.ids import id_array, plain
 from voxpop.data.tables import frame, open_table
 from voxpop.errors import DataError, require, shorten
+from voxpop.results.shared_error import SharedError
 
 Pairs = Iterable[tuple[Any, Any]]
 # Tolerance of the beliefs, as probabilities, when selecting answers.
@@ -235,6 +237,22 @@ def next_batch(
         rmse=_rmse(now[unknown]),
         rmse_after=_rmse(variance[unknown]),
     )
+
+
+def advice(batch: Batch, answers: Answers, shared: SharedError | None) -> str:
+    """Say where the answers of a batch buy little, and what buys more; else nothing.
+
+    They do for tasks that have so many answers that an error which all workers share outweighs
+    what is left of their own.
+    """
+    if shared is None or not len(batch):
+        return ""
+    size = dict(zip(answers.task_ids.tolist(), answers.task_degree.tolist(), strict=True))
+    often = sum(size.get(task, 0) >= shared.enough_answers for task in batch.task.tolist())
+    if not often:
+        return ""
+    n = shared.enough_answers
+    return f"{often} of these are for tasks with {n} answers or more: {shared.advice()}"
 
 
 def _numbered(ledger: Ledger, pairs: Pairs, what: str) -> list[tuple[int, Any]]:

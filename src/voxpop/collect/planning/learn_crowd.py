@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import ndtri, softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
@@ -16,6 +16,7 @@ from voxpop.models.model import Model
 from voxpop.models.noise.component import STEP
 from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
 from voxpop.models.theory import oracle_mse, oracle_variance, oracle_variances
+from voxpop.results.shared_error import SharedError, SharedErrorOption, typical_answer_variance
 
 # Levels of the grid are a STEP apart, as BI learns them, and reach so far past its ends: BI drops a
 # level that its own loose weights leave empty, and EM may want it back.
@@ -32,6 +33,8 @@ _FEWEST_ANSWERS = 3
 _SHARES = np.linspace(0.0, 1.0, 201)
 # Crowds drawn to see what their composition does: the sd comes within 4 %.
 _DRAWS = 400
+# Answers that stand for all of a crowd.
+_ANSWERS = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,3 +159,21 @@ def rmse_sampling_sd(
     of_workers = np.var(d * oracle_variances(model, weights, per_task, 1.0))
     of_tasks = (d * (d + 2) * oracle_variance(model, per_task, 2.0) - mean**2) / n_tasks
     return float(np.sqrt(of_workers + of_tasks) / (2.0 * mean))
+
+
+def shared_error_of(model: Model, given: SharedErrorOption | SharedError) -> SharedError | None:
+    """The error that all workers of a crowd share: as an option says, or as learned before.
+
+    The typical variance of an answer, which kappa multiplies, is that of this crowd.
+    """
+    shared = given if isinstance(given, SharedError) else SharedError.option(given)
+    if shared is None:
+        return None
+    numbers = np.maximum(1, np.round(_ANSWERS * np.array(model.weights))).astype(np.int64)
+    parts = [
+        np.sqrt(level) * ndtri((np.arange(n) + 0.5) / n)
+        for level, n in zip(model.levels.tolist(), numbers.tolist(), strict=True)
+    ]
+    residual = np.concatenate(parts)[:, None]
+    one = typical_answer_variance(residual, np.zeros_like(residual))
+    return replace(shared, answer_variance=tuple(one.tolist()))

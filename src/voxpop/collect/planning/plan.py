@@ -12,10 +12,16 @@ from typing import Any, Literal
 import numpy as np
 
 from voxpop.collect.planning.density import PredictedError, predict_error
-from voxpop.collect.planning.learn_crowd import LearnedCrowd, pilot_error, rmse_sampling_sd
+from voxpop.collect.planning.learn_crowd import (
+    LearnedCrowd,
+    pilot_error,
+    rmse_sampling_sd,
+    shared_error_of,
+)
 from voxpop.errors import ConfigError, require
 from voxpop.models.model import Model
 from voxpop.models.theory import oracle_mse
+from voxpop.results.shared_error import SharedError, SharedErrorOption
 
 Criterion = Literal["rmse", "half_width"]
 CRITERION_NAMES = {"rmse": "RMSE", "half_width": "half-width (95 %)"}
@@ -54,7 +60,8 @@ class Option:
     ``per_worker`` counts tasks; the ``gold`` questions that every worker also answers are extra,
     and paid for. ``crowd_error`` is the relative standard error of RMSE and half-width due to a
     finite pilot. ``luck`` is the relative standard deviation of the RMSE between campaigns, which
-    cannot be predicted.
+    cannot be predicted. ``shared_variance`` is that of an error that all workers share, which the
+    prediction leaves out.
     """
 
     per_task: float
@@ -66,6 +73,7 @@ class Option:
     prediction: PredictedError
     crowd_error: float = 0.0
     luck: float = 0.0
+    shared_variance: float = 0.0
 
     def accuracy(self, criterion: Criterion) -> float:
         """RMSE or half-width."""
@@ -92,6 +100,7 @@ class Option:
             "half_width_95": found.half_width,
             "average_rmse": float(np.sqrt(found.average_mse) / root),
             "oracle_rmse": float(np.sqrt(found.oracle_mse) / root),
+            "truth_rmse": float(np.sqrt(found.rmse**2 + self.shared_variance)),
         }
 
     def summary(self) -> str:
@@ -117,6 +126,9 @@ class Plan:
     chosen
         The cheapest option that reaches the target, or the most accurate one within the budget;
         None if neither was given.
+    shared
+        The error that all workers share, which no option removes: ``truth_rmse`` of the frontier
+        has it, the target and the RMSE beside it do not. None where none is allowed for.
     """
 
     model: Model
@@ -126,6 +138,7 @@ class Plan:
     chosen: Option | None
     target: float | None = None
     budget: float | None = None
+    shared: SharedError | None = None
 
     @cached_property
     def frontier(self) -> tuple[Option, ...]:
@@ -181,6 +194,10 @@ class Plan:
             reached = f"{o.cost:,.2f} spent"
         return f"{asked}: {o.summary()} ({reached})"
 
+    def notes(self) -> list[str]:
+        """Say what more answers would not buy, and what would."""
+        return [] if self.shared is None else [self.shared.advice()]
+
     def plot(self, path: str | Path) -> Path:
         """Plot the frontier to a PNG, SVG or PDF file, with the average and the oracle."""
         from voxpop.present.plots import plot_budget, save_figure
@@ -205,6 +222,7 @@ def make_plan(
     capacity: int = 20,
     max_gold: int = 0,
     prices: Prices | None = None,
+    shared_error: SharedErrorOption | SharedError = "auto",
     on_option: Callable[[Option], None] | None = None,
 ) -> Plan:
     """Find the cheapest option for a target or the best one for a budget, and the whole frontier.
@@ -224,6 +242,8 @@ def make_plan(
         Maximum number of answers per worker, including gold questions.
     max_gold
         Maximum number of gold questions per worker to consider.
+    shared_error
+        Kappa, as in :class:`voxpop.Auto`, or what a result's ``calibration.shared`` has learned.
     on_option
         Called with every option as it is evaluated, to show progress.
     """
@@ -246,6 +266,7 @@ def make_plan(
         golds=[gold for gold in _GOLD if gold <= max_gold],
         prices=prices or Prices(),
         criterion="rmse" if half_width is None else "half_width",
+        shared=shared_error_of(LearnedCrowd.of(crowd).model, shared_error),
         on_option=on_option,
     )
     return search.run(rmse if half_width is None else half_width, budget)
@@ -262,6 +283,7 @@ class _PlanSearch:
     golds: list[int]
     prices: Prices
     criterion: Criterion
+    shared: SharedError | None
     on_option: Callable[[Option], None] | None
     known: dict[tuple[int, int], Option] = field(default_factory=dict)
 
@@ -288,6 +310,7 @@ class _PlanSearch:
             chosen=chosen,
             target=target,
             budget=budget,
+            shared=self.shared,
         )
 
     def _workers(self, n_answers: int, gold: int) -> tuple[int, int]:
@@ -325,6 +348,7 @@ class _PlanSearch:
             prediction=prediction,
             crowd_error=pilot_error(self.crowd, int(per_task), self._rng(int(per_task))),
             luck=rmse_sampling_sd(model, per_task, self.n_tasks, n_workers, luck_rng),
+            shared_variance=0.0 if self.shared is None else self.shared.lasting_rmse**2,
         )
         if self.on_option is not None:
             self.on_option(option)

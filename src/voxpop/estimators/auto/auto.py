@@ -22,12 +22,14 @@ from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
+from voxpop.estimators.shared import with_shared_error
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
 from voxpop.results.diagnosis.groups import find_groups
 from voxpop.results.result import Result, Trace
+from voxpop.results.shared_error import SharedError, SharedErrorOption
 
 # Error of an integral that is good enough to compare models, and to average them.
 _ACCURACY = 1e-4
@@ -56,6 +58,10 @@ class Auto(Estimator):
         The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range
         of a logit, or one turn of a circle. On the linear scale a note says if another fits
         clearly better.
+    shared_error
+        Kappa: the variance of an error that all workers share, as a multiple of that of one
+        answer. "auto" is a prior from public crowds, from which gold learns; 0 allows for no such
+        error, and intervals are then those of agreement.
     contest_answers
         With more answers than this, times coordinates, models are compared on a part of the tasks,
         a richer model has to be worth its cost, and only the best is fitted to all answers. It
@@ -68,6 +74,7 @@ class Auto(Estimator):
 
     bounds: tuple[float, float] | None = None
     scale: ScaleName = "linear"
+    shared_error: SharedErrorOption = "auto"
     contest_answers: int = 30_000
     max_iter: int = 300
     tol: float = 1e-7
@@ -79,6 +86,7 @@ class Auto(Estimator):
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
+        SharedError.option(self.shared_error)
         self._bi(Noise(bounds=self.bounds), "auto")
 
     def _bi(self, noise: Noise, support: Support) -> BI:
@@ -164,7 +172,7 @@ class Auto(Estimator):
             data = prepare(answers, known.scale)
             whole = NoiseFit(data, best.noise, self._engine(self.accuracy), best.support)
             fitted = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
-            return fitted.result(settings, known.audit)
+            return self._shared(answers, fitted.result(settings, known.audit))
 
         result = fit(answers)
         result = replace(
@@ -184,7 +192,7 @@ class Auto(Estimator):
             result = workers.result(settings, posterior=posterior, audit=audit)
             # Each model has settled by itself: there is no iteration to tell of.
             result = replace(result, alike_share=found.alike_share, trace=Trace())
-            return result.calibrated(stretch)
+            return self._shared(fits[0].answers, result.calibrated(stretch))
 
         def again(other: Answers) -> Result:
             data = prepare(other, comparison.data.scale)
@@ -202,6 +210,9 @@ class Auto(Estimator):
         result = replace(result, notes=(found.summary(), *result.notes))
         return widen_by_gold(again, answers, result)
 
+    def _shared(self, answers: Answers, result: Result) -> Result:
+        return with_shared_error(answers, result, self.shared_error, self.bounds)
+
     def _simply(
         self,
         answers: Answers,
@@ -210,11 +221,16 @@ class Auto(Estimator):
         comparison: ModelComparison | None = None,
     ) -> Result:
         """Take the mean or the median, where there is nothing to compare or nothing is sound."""
-        result = (Median() if method == "median" else Mean()).fit(answers)
+
+        def fit(answers: Answers) -> Result:
+            return self._shared(answers, (Median() if method == "median" else Mean()).fit(answers))
+
+        result = fit(answers)
         found = Average((), np.empty(0), reason, method)
         settings = {**result.settings, **self._settings(found, comparison)}
         notes = (f"took the {method}: {reason}", *result.notes)
-        return replace(result, settings=settings, notes=notes)
+        result = replace(result, settings=settings, notes=notes)
+        return result if result.calibration.shared is None else widen_by_gold(fit, answers, result)
 
     def _settings(self, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
         """Arguments, and what was decided from the answers."""

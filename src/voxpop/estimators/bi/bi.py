@@ -19,12 +19,14 @@ from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, suppor
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
+from voxpop.estimators.shared import with_shared_error
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.result import PROBABILITIES, Result
+from voxpop.results.shared_error import SharedError, SharedErrorOption
 
 Support = Literal["auto", "nbi", "common"] | Sequence[float]
 
@@ -50,6 +52,8 @@ class BI(Estimator):
         prior or bounds of the truths (M28); none of it by default, as in the paper.
     scale
         The scale on which noise is alike, as in :func:`voxpop.aggregate`; ``support`` is on it.
+    shared_error
+        As in :class:`Auto`; 0, as in the paper, by default. Gold does not learn it here.
     prior_mean, prior_variance
         Gaussian prior of the truths: a number or vector for all tasks, or a mapping, table or
         path with one per task. Flat by default.
@@ -78,6 +82,7 @@ class BI(Estimator):
     weights: Sequence[float] | None = None
     noise: Noise = field(default_factory=Noise)
     scale: ScaleName = "linear"
+    shared_error: SharedErrorOption = 0.0
     prior_mean: object = 0.0
     prior_variance: float = np.inf
     max_iter: int = 300
@@ -93,6 +98,7 @@ class BI(Estimator):
         require(self.tol > 0, f"tol must be positive, got {self.tol}")
         require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
         check_scale(self.scale)
+        SharedError.option(self.shared_error)
         self._engine()
         require(
             self.scale == "linear" or np.isinf(self.prior_variance),
@@ -156,8 +162,10 @@ class BI(Estimator):
             units = None if isinstance(self.support, str) else np.ones(answers.dimension)
             fit = NoiseFit(prepare(answers, units), self.noise, self._engine(), self.support)
             learned = fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep)
-            return learned.result(plain_settings(self))
-        return self.fit_levels(answers, self._choose_model(answers, on_sweep), on_sweep)
+            result = learned.result(plain_settings(self))
+        else:
+            result = self.fit_levels(answers, self._choose_model(answers, on_sweep), on_sweep)
+        return with_shared_error(answers, result, self.shared_error, self.noise.bounds)
 
     def for_scale(self, scale: Scale) -> BI:
         """The estimator to fit answers on a scale with."""

@@ -14,6 +14,7 @@ from voxpop.estimators.leave_one_out import leave_one_out_means
 from voxpop.estimators.registry import ESTIMATORS
 from voxpop.results.diagnosis.flags import Diagnosis
 from voxpop.results.explain import number_text
+from voxpop.results.intervals import truth_check
 from voxpop.results.result import Result
 
 # Estimates nearer to the mean than this share of their sd count as the mean.
@@ -37,6 +38,7 @@ class Gain:
     between the two, E (m - x)² = Var x + (m - E x)². That can never favour the mean, so there is
     also a measure that can: the median ``distance`` of left-out answers from what the model
     predicts for them, and from the mean of the others; NaN where no answer can be predicted.
+    ``covered`` is the share of known truths inside their 95 % intervals; NaN without.
     """
 
     ours: float
@@ -46,6 +48,7 @@ class Gain:
     is_mean: bool
     distance: float
     distance_to_mean: float
+    covered: float = np.nan
 
 
 def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None) -> Gain:
@@ -59,6 +62,11 @@ def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None
         square = away(result.estimate, truth) ** 2, away(mean, truth) ** 2
     else:
         square = result.variance, result.variance + apart**2
+    covered = np.nan
+    if truth is not None and counted.any():
+        near = result.scale.nearest(truth, result.estimate)
+        low, high = result.interval(0.95)
+        covered = float(((low <= near) & (near <= high))[counted].mean())
     ours, of_mean = (
         float(np.sqrt(part[counted].mean())) if counted.any() else np.nan for part in square
     )
@@ -71,6 +79,7 @@ def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None
         is_mean=bool((apart <= _SAME * result.sd)[counted].all()),
         distance=distance,
         distance_to_mean=distance_to_mean,
+        covered=covered,
     )
 
 
@@ -92,13 +101,20 @@ def _left_out(answers: Answers, result: Result) -> tuple[float, float]:
 
 
 def cards(result: Result, gain: Gain, found: Diagnosis | None) -> dict[str, Card]:
-    """The four cards by their titles; ``found`` is None where workers were not tested."""
-    return {
+    """The four cards by their titles; ``found`` is None where workers were not tested.
+
+    Where truths are known, how many of them the intervals hold comes first.
+    """
+    shown = {
         "Model": _model(result),
         "Error": _error(gain),
-        "95 % intervals": _intervals(result),
+        "95 % intervals": _intervals(result, gain),
         "Workers": _workers(found),
     }
+    if np.isfinite(gain.covered):
+        first = "95 % intervals"
+        return {first: shown.pop(first), **shown}
+    return shown
 
 
 def _model(result: Result) -> Card:
@@ -134,7 +150,19 @@ def _error(gain: Gain) -> Card:
     return Card(ours, unit, f"{text}.")
 
 
-def _intervals(result: Result) -> Card:
+def _intervals(result: Result, gain: Gain) -> Card:
+    card = _audited(result)
+    checked = _sentence(truth_check(result.calibration))
+    shared = result.calibration.shared
+    allowed = "" if shared is None else f" {_sentence(shared.summary())}"
+    if np.isfinite(gain.covered):
+        unit = f"of {gain.n_tasks:,} known truths are inside"
+        text = f"{card.figure} {card.unit} their prediction intervals. {card.text}"
+        return Card(f"{100 * gain.covered:.1f} %", unit, f"{text}{allowed}")
+    return Card(card.figure, card.unit, f"{card.text} {checked}{allowed}".strip())
+
+
+def _audited(result: Result) -> Card:
     audit = result.audit
     if audit is None or not audit.n_answers:
         return Card("?", "not audited", _sentence("" if audit is None else audit.summary()))

@@ -1,0 +1,39 @@
+"""Shared: allow for an error that all workers share, once a method has found the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from voxpop.data.answers import Answers
+from voxpop.results.calibration import Calibration
+from voxpop.results.result import Result
+from voxpop.results.shared_error import SharedError, SharedErrorOption, typical_answer_variance
+
+
+def with_shared_error(
+    answers: Answers,
+    result: Result,
+    option: SharedErrorOption,
+    bounds: tuple[float, float] | None = None,
+) -> Result:
+    """Let the intervals of a result be for the truth: an error that all workers share is added.
+
+    Its variance is that of one answer, as this result finds it, times kappa: the ``option`` is
+    "auto" for the prior of kappa, or kappa itself, and 0 leaves the result as it is.
+    """
+    shared = SharedError.option(option)
+    if shared is None:
+        return result
+    # Where truths are known an answer's distance from them has the shared error in it.
+    counted = (answers.task_degree > 1)[answers.task]
+    unknown = counted & ~answers.is_gold[answers.task]
+    edges = np.flatnonzero(unknown if unknown.any() else counted)
+    if not len(edges):
+        return result
+    task = answers.task[edges]
+    residual = answers.value[edges] - result.estimate[task]
+    one = typical_answer_variance(residual, result.agreement_variance[task])
+    shared = replace(shared, answer_variance=tuple(one.tolist()), bounds=bounds)
+    return result.calibrated(Calibration(shared=shared))
