@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
+
 from voxpop.inference.kernels.posterior import Posterior, stretched
 
 
@@ -39,10 +41,14 @@ class Calibration:
         Factor on all sds that left-out answers called for; never below one.
     gold
         What hiding gold tasks showed; None where that was not done.
+    bounds
+        Range of the truths, in the users' units, that estimates and intervals are kept in; None if
+        there is none.
     """
 
     stretch: float = 1.0
     gold: GoldCheck | None = None
+    bounds: tuple[float, float] | None = None
 
     @property
     def gold_stretch(self) -> float:
@@ -56,8 +62,22 @@ class Calibration:
 
 
 def calibrated(posterior: Posterior, calibration: Calibration) -> Posterior:
-    """Apply a calibration to a posterior; what it leaves as it is stays to the bit."""
+    """Stretch a posterior as a calibration asks; what it leaves as it is stays to the bit."""
     return _stretched_by(_stretched_by(posterior, calibration.stretch), calibration.gold_stretch)
+
+
+def within(posterior: Posterior, bounds: tuple[float, float] | None) -> Posterior:
+    """Move estimates and quantiles that lie outside the bounds onto the nearer one.
+
+    No truth within the bounds is further from the estimate then, or leaves the interval.
+    """
+    if bounds is None:
+        return posterior
+    return replace(
+        posterior,
+        estimate=np.clip(posterior.estimate, *bounds),
+        quantile=np.clip(posterior.quantile, *bounds),
+    )
 
 
 def _stretched_by(posterior: Posterior, factor: float) -> Posterior:

@@ -19,7 +19,7 @@ from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, Scale
 from voxpop.results import tables
 from voxpop.results.audit import Audit
-from voxpop.results.calibration import Calibration, calibrated
+from voxpop.results.calibration import Calibration, calibrated, within
 from voxpop.results.scaled import in_units, on_scale
 
 if TYPE_CHECKING:
@@ -147,19 +147,21 @@ class Result:
     def calibrated(self, by: Calibration) -> Result:
         """Apply a calibration, on the scale of the model.
 
-        Each part (stretch, gold) is applied once in the making of a result.
+        Stretch and gold are each applied once in the making of a result, bounds after every part.
         """
+        calibration = self.calibration.then(by)
         there = on_scale(self.scale, self._posterior)
         before_gold = calibrated(there, replace(by, gold=None))
         found = in_units(self.scale, calibrated(before_gold, Calibration(gold=by.gold)))
+        found = within(found, calibration.bounds)
         before = in_units(self.scale, before_gold)
         return replace(
             self,
             estimate=found.estimate,
             variance=found.variance,
             quantile=found.quantile,
-            calibration=self.calibration.then(by),
-            _variance_before_gold=before.variance if by.gold else None,
+            calibration=calibration,
+            _variance_before_gold=before.variance if by.gold else self._variance_before_gold,
         )
 
     def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:

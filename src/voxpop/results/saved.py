@@ -68,7 +68,7 @@ def load(directory: str | Path) -> Result:
     if "calibration" not in facts:
         _move_settings(facts)
     gold = facts["calibration"].pop("gold")
-    calibration = Calibration(**facts["calibration"], gold=gold and GoldCheck(**gold))
+    calibration = Calibration(**_tuples(facts["calibration"]), gold=gold and GoldCheck(**gold))
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
     biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
@@ -145,7 +145,7 @@ def _facts(result: Result) -> dict[str, Any]:
         "settings": dict(result.settings),
         "notes": list(result.notes),
         "alike_share": result.alike_share,
-        "calibration": asdict(result.calibration),
+        "calibration": asdict(result.calibration, dict_factory=_plain),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
         **({} if result.scale == LINEAR else {"scale": _plain([*result.scale.to_dict().items()])}),

@@ -21,6 +21,7 @@ from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
+from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
@@ -88,11 +89,15 @@ class Auto(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
-        if self.scale == "linear":
-            return with_advice(self._fit(answers, on_sweep), answers)
         scale = SCALES[self.scale].of(answers, self.bounds)
-        found = fit_on_scale(lambda a: self.for_scale(scale)._fit(a, on_sweep), answers, scale)
-        return with_settings(found, plain_settings(self))
+        there = self.for_scale(scale)
+        # Those of a scale that has ends of its own are kept by it.
+        bounds = None if there.bounds is None else self.bounds
+        refuse_bounds(answers, bounds)
+        found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+        if self.scale == "linear":
+            found = with_advice(found, answers)
+        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
 
     def for_scale(self, scale: Scale) -> Auto:
         """The estimator to fit answers on a scale with."""
