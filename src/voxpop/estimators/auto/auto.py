@@ -41,12 +41,13 @@ class Auto(Estimator):
     above that of the mean or median once all workers count alike: agreement is then no sign of
     being right. The others are averaged, each with the share of resamples of tasks and workers in
     which it gives the left-out answers the highest density (M38)-(M39). Scores are bounded, so
-    that a few wild answers cannot decide.
+    that a few wild answers cannot decide. Where errors are in proportion to the value and wide, the
+    median is left unless a model tells the workers apart (M56)-(M57).
 
     Parameters
     ----------
     bounds
-        Lowest and highest value a truth can have.
+        Lowest and highest value a truth can have; estimates and intervals stay between them.
     scale
         The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range
         of a logit, or one turn of a circle. On the linear scale a note says if another fits
