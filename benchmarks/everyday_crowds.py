@@ -68,7 +68,7 @@ def _mean_by_task(draw: Draw, value: Floats, counts: np.ndarray) -> Floats:
     n_tasks = len(draw.truths)
     weight = np.bincount(draw.task, counts, n_tasks)
     total = np.bincount(draw.task, counts * value, n_tasks)
-    return np.divide(total, weight, out=np.full(n_tasks, np.nan), where=weight > 0)
+    return np.asarray(np.divide(total, weight, out=np.full(n_tasks, np.nan), where=weight > 0))
 
 
 def _levels(draw: Draw, sds: tuple[float, ...]) -> Floats:

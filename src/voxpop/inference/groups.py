@@ -206,9 +206,13 @@ class RowGroup:
         state: SweepState,
         probabilities: Floats,
         bias: WorkerBias | None,
+        bounded: bool = True,
     ) -> tuple[Posterior, Floats]:
-        """What is known of the truths, and of the classes (n, C)."""
+        """What is known of the truths, within their bounds or not, and of the classes (n, C)."""
         given = self._integrals(parameters, state, bias)
+        if not bounded:
+            anywhere = np.full(len(self.task), np.inf)
+            given = given._replace(rows=replace(given.rows, low=-anywhere, high=anywhere))
         return self._kernels.integrate_posterior(given, probabilities)
 
     def predict(

@@ -204,8 +204,9 @@ class MessagePassing:
         probabilities: Floats,
         parameters: SweepParameters | None = None,
         bias: WorkerBias | None = None,
+        bounded: bool = True,
     ) -> tuple[Posterior, Floats]:
-        """What is known of all truths, and the probabilities of each task's class (n, C)."""
+        """What is known of all truths, cut at bounds or not, and of each task's class (n, C)."""
         parameters, state = parameters or self._parameters, self._state(0.0)
         shape = (self._answers.n_tasks, self._answers.dimension)
         out = Posterior(np.empty(shape), np.empty(shape), np.empty((*shape, len(probabilities))))
@@ -215,7 +216,8 @@ class MessagePassing:
                 found = group.posterior(parameters, state, probabilities)
             else:
                 group.hear_classes(parameters.log_class, self.evidence)
-                found, said = group.posterior_and_classes(parameters, state, probabilities, bias)
+                about = (parameters, state, probabilities, bias, bounded)
+                found, said = group.posterior_and_classes(*about)
                 classes[group.task] += said / shape[1]
             put_posterior(out, group.task, group.coordinates, found, group.origin, self._unit)
         if self._answers.gold is not None:

@@ -48,21 +48,20 @@ class Calibration:
         The error that all workers share, which no answer can show; None where none is allowed for.
     gold
         What hiding gold tasks showed; None where that was not done.
+    bounds
+        Range of the truths, in the users' units, that estimates and intervals are kept in; None if
+        there is none.
     """
 
     stretch: float = 1.0
     shared: SharedError | None = None
     gold: GoldCheck | None = None
+    bounds: tuple[float, float] | None = None
 
     @property
     def gold_stretch(self) -> float:
         """Factor on all sds, after everything else, that gold called for; never below one."""
         return max(1.0, (self.gold and self.gold.stretch) or 1.0)
-
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        """Lowest and highest possible truth, where a shared error may reach beyond."""
-        return None if self.shared is None else self.shared.bounds
 
     def then(self, other: Calibration) -> Calibration:
         """Add the parts of another calibration that do something."""
@@ -82,7 +81,7 @@ class Calibration:
 
 
 def calibrated(posterior: Posterior, calibration: Calibration) -> Posterior:
-    """Apply a calibration to a posterior; what it leaves as it is stays to the bit."""
+    """Apply a calibration to a posterior but for its bounds; what it leaves stays to the bit."""
     found, shared = _stretched_by(posterior, calibration.stretch), calibration.shared
     if shared is not None:
         found = shared.applied(found, PROBABILITIES)
@@ -95,6 +94,20 @@ def agreement_of(posterior: Posterior, calibration: Calibration) -> Posterior:
     if calibration.shared is None:
         return found
     return calibration.shared.removed(found, PROBABILITIES)
+
+
+def within(posterior: Posterior, bounds: tuple[float, float] | None) -> Posterior:
+    """Move estimates and quantiles that lie outside the bounds onto the nearer one.
+
+    No truth within the bounds is further from the estimate then, or leaves the interval.
+    """
+    if bounds is None:
+        return posterior
+    return replace(
+        posterior,
+        estimate=np.clip(posterior.estimate, *bounds),
+        quantile=np.clip(posterior.quantile, *bounds),
+    )
 
 
 def _stretched_by(posterior: Posterior, factor: float) -> Posterior:

@@ -24,7 +24,7 @@ _FREEDOM = np.append(np.geomspace(1.0, 300.0, 60), 1e9)
 def interval_at(
     found: Posterior, coverage: float, scale: Scale, bounds: tuple[float, float] | None = None
 ) -> tuple[Floats, Floats]:
-    """Lower and upper bounds (n, d) that hold ``coverage`` of a posterior.
+    """Lower and upper bounds (n, d) that hold ``coverage`` of a posterior; ``bounds`` are kept.
 
     The 90 and 95 % quantiles on each side say how heavy the tail is: a Student-t distribution about
     the estimate with that ratio of the two gives the others (M68).
@@ -38,10 +38,8 @@ def interval_at(
     sides = [_reach(-about[:, :, 1], -about[:, :, 0], coverage)]
     sides.append(_reach(about[:, :, 2], about[:, :, 3], coverage))
     ends = np.stack([there.estimate - sides[0], there.estimate + sides[1]], axis=2)
-    if bounds is not None:
-        least, most = np.minimum(there.quantile[:, :, :1], bounds[0]), there.quantile[:, :, -1:]
-        ends = np.clip(ends, least, np.maximum(most, bounds[1]))
     back = ends if scale == LINEAR else scale.back_from(there.estimate, ends)
+    back = back if bounds is None else np.clip(back, *bounds)
     return back[:, :, 0], back[:, :, 1]
 
 

@@ -18,7 +18,7 @@ from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, Scale
 from voxpop.results import tables
 from voxpop.results.audit import Audit
-from voxpop.results.calibration import PROBABILITIES, Calibration, calibrated
+from voxpop.results.calibration import PROBABILITIES, Calibration, calibrated, within
 from voxpop.results.intervals import interval_at, said_of_intervals
 from voxpop.results.scaled import in_units, on_scale
 
@@ -150,13 +150,15 @@ class Result:
         """Apply a calibration, on the scale of the model.
 
         The stretch is applied once in the making of a result; a shared error and gold replace those
-        that were there.
+        that were there. Bounds are kept after every part.
         """
         before = on_scale(self.scale, self._agreed)
         agreed = calibrated(before, Calibration(stretch=by.stretch))
         whole = self.calibration.then(by)
         there = calibrated(agreed, whole.of_truth)
-        found, agreement = in_units(self.scale, there), in_units(self.scale, agreed)
+        found, agreement = (
+            within(in_units(self.scale, each), whole.bounds) for each in (there, agreed)
+        )
         return replace(
             self,
             estimate=found.estimate,

@@ -116,7 +116,7 @@ def _with_agreement(result: Result) -> Result:
 def _calibration(facts: dict[str, Any]) -> Calibration:
     gold, shared = (facts.pop(name, None) for name in ("gold", "shared"))
     return Calibration(
-        **facts,
+        **_tuples(facts),
         shared=shared and SharedError(**_tuples(shared)),
         gold=gold and GoldCheck(**gold),
     )

@@ -23,6 +23,7 @@ from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
+from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
@@ -48,12 +49,13 @@ class Auto(Estimator):
     above that of the mean or median once all workers count alike: agreement is then no sign of
     being right. The others are averaged, each with the chance that it would give left-out answers
     of other tasks and workers the highest density (M38)-(M39). Scores are bounded, so that a few
-    wild answers cannot decide.
+    wild answers cannot decide. Where errors are in proportion to the value and wide, the median is
+    left unless a model tells the workers apart (M56)-(M57).
 
     Parameters
     ----------
     bounds
-        Lowest and highest value a truth can have.
+        Lowest and highest value a truth can have; estimates and intervals stay between them.
     scale
         The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range
         of a logit, or one turn of a circle. On the linear scale a note says if another fits
@@ -102,11 +104,15 @@ class Auto(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers, with those of workers who depend on each other counted once."""
-        if self.scale == "linear":
-            return with_advice(self._fit(answers, on_sweep), answers)
         scale = SCALES[self.scale].of(answers, self.bounds)
-        found = fit_on_scale(lambda a: self.for_scale(scale)._fit(a, on_sweep), answers, scale)
-        return with_settings(found, plain_settings(self))
+        there = self.for_scale(scale)
+        # Those of a scale that has ends of its own are kept by it.
+        bounds = None if there.bounds is None else self.bounds
+        refuse_bounds(answers, bounds)
+        found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+        if self.scale == "linear":
+            found = with_advice(found, answers)
+        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
 
     def for_scale(self, scale: Scale) -> Auto:
         """The estimator to fit answers on a scale with."""

@@ -93,7 +93,10 @@ def average(comparison: ModelComparison) -> Average:
     sound = [c for c in candidates if _is_sound(comparison, c)]
     reason = f"{len(candidates)} noise models compared by leave-one-out prediction"
     if not sound:
-        return Average((), np.empty(0), f"{reason}; none is sound", _simple(comparison))
+        why = "none is sound"
+        if comparison.prefers_median:
+            why = "errors in proportion to the value are so wide that a median is safer than a mean"
+        return Average((), np.empty(0), f"{reason}; {why}", _simple(comparison))
     # What a model shows to be missing in others is missing, even if it is rejected itself.
     allowed = _near_best(comparison, candidates, sound) or _near_best(comparison, sound, sound)
     weight = _weights(comparison, allowed)
@@ -150,7 +153,9 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
 
 
 def _simple(comparison: ModelComparison) -> str:
-    """The mean, unless the median predicts better by more than a standard error."""
+    """The mean, unless the median is safer (M56) or predicts better by a standard error."""
+    if comparison.prefers_median:
+        return "median"
     gain = comparison.simple.errors["mean"] - comparison.simple.errors["median"]
     return "median" if float(gain.sum()) > comparison.standard_error(gain) else "mean"
 
@@ -162,9 +167,13 @@ def _is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
     model that predicts answers worse than mean or median do, once all workers count alike, or
     that predicts most workers worse, is rejected, however well it predicts those it trusts: they
     agree for some other reason than being right. So is one whose truths follow the answers of the
-    workers, each on a scale of his own, less well than mean or median do.
+    workers, each on a scale of his own, less well than mean or median do. Where the median is
+    safer than any mean, a model has to tell the workers apart (M57).
     """
     simple, by_worker = comparison.simple, comparison.by_worker
+    if comparison.prefers_median:
+        gain = comparison.least_error_alike - candidate.squared
+        return float(gain.sum()) > comparison.critical_value(1) * comparison.standard_error(gain)
     # No few answers decide: one in a hundred counts for no more than the others.
     worse = candidate.plain - simple.plain
     most = np.quantile(np.abs(worse), _MOST_DECIDING)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from voxpop.arrays import Codes, Floats
+from voxpop.data.sums import variance_within_tasks
 from voxpop.estimators.auto.calibration_checks import (
     MIN_ANSWERS,
     ScatterLeft,
@@ -17,6 +18,7 @@ from voxpop.estimators.auto.calibration_checks import (
     scatter_left,
 )
 from voxpop.estimators.auto.subset import Mask
+from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
@@ -150,7 +152,9 @@ class ModelComparison:
         offset = min((left.offset for left in scatter), key=np.sum)
         errors = {name: self._errors(truth).sum(axis=1) for name, truth in found.items()}
         return SimplePredictions(
-            errors, min(errors.values(), key=np.sum), ScatterLeft(line, offset)
+            errors,
+            errors["median"] if self.prefers_median else min(errors.values(), key=np.sum),
+            ScatterLeft(line, offset),
         )
 
     @cached_property
@@ -185,9 +189,40 @@ class ModelComparison:
         return self._within_reach(self.data.answers.value)
 
     def _errors(self, predicted: Floats) -> Floats:
-        """Squared error of predicting each usable answer, by coordinate, in its unit."""
-        error = (self._answers - self._within_reach(predicted)) / self.data.scale
-        return np.asarray(self._credibility * error**2)
+        """Squared error of predicting each usable answer, by coordinate, in its unit.
+
+        Where the median is the better of two unknowns, the absolute error in proportion (M56).
+        """
+        error = self._answers - self._within_reach(predicted)
+        if self.prefers_median:
+            return np.asarray(self._credibility * np.abs(error) / self._centre[self.usable])
+        return np.asarray(self._credibility * (error / self.data.scale) ** 2)
+
+    @cached_property
+    def prefers_median(self) -> bool:
+        """Whether errors are in proportion, and so wide that medians vary less than means (M56).
+
+        Answers cannot show whether the truth is the mean or the median of skewed noise. The one
+        that varies less loses less where it is the wrong one.
+        """
+        answers = self.data.answers
+        advice = suggest_scale(answers)
+        if advice is None or advice.scale != "log":
+            return False
+        variance = float(variance_within_tasks(replace(answers, value=np.log(answers.value)))[0])
+        return variance > 1.0 or np.expm1(variance) * np.exp(variance) > 0.5 * np.pi * variance
+
+    @cached_property
+    def least_error_alike(self) -> Floats:
+        """Weighted error (E,) of the best prediction with workers alike, from the median's (M57).
+
+        No estimate from answers that are alike varies by less than 2 / pi of what their median
+        does: a model with a smaller error tells the workers apart.
+        """
+        others = self.data.answers.task_degree[self.data.answers.task[self.usable]] - 1
+        least, of_median = ((1.0 + factor / others).mean() for factor in (1.0, 0.5 * np.pi))
+        median = self.weight[:, 0] * self.simple.errors["median"]
+        return np.asarray(np.sqrt(least / of_median) * median)
 
     def _scatter(self, truth: Floats) -> ScatterLeft:
         """Hold truths found without each answer against the answers."""

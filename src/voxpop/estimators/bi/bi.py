@@ -20,6 +20,7 @@ from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
+from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
@@ -153,10 +154,15 @@ class BI(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
-        if self.scale != "linear":
-            scale = SCALES[self.scale].of(answers, self.noise.bounds)
-            found = fit_on_scale(lambda a: self.for_scale(scale).fit(a, on_sweep), answers, scale)
-            return with_settings(found, plain_settings(self))
+        scale = SCALES[self.scale].of(answers, self.noise.bounds)
+        there = self.for_scale(scale)
+        # Those of a scale that has ends of its own are kept by it.
+        bounds = None if there.noise.bounds is None else self.noise.bounds
+        refuse_bounds(answers, bounds)
+        found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+
+    def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         if not self.is_plain:
             # Levels that are given are in the users' units.
             units = None if isinstance(self.support, str) else np.ones(answers.dimension)

@@ -20,7 +20,7 @@ from voxpop.inference.engine import Engine
 from voxpop.inference.groups import SweepParameters, TruthPrior, WorkerBias
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.integrate import NoiseGrid
-from voxpop.inference.kernels.posterior import Posterior, stretched
+from voxpop.inference.kernels.posterior import Posterior, reaching, stretched
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise, NoiseParameters
@@ -337,6 +337,9 @@ class NoiseFit:
         beliefs, self._parameters, bias = self._beliefs(parameters)
         about = beliefs.bias(0.0)
         found, classes = self._messages.posterior_and_classes(PROBABILITIES, given, about)
+        if self._noise.bounds is not None:
+            free, _ = self._messages.posterior_and_classes(PROBABILITIES, given, about, False)
+            found = reaching(found, free, PROBABILITIES < 0.5)
         if bias is not None:
             # All workers of a task are of one connected part: the first answer's will do.
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]

@@ -41,6 +41,18 @@ def stretched(found: Posterior, variance: Floats) -> Posterior:
     )
 
 
+def reaching(found: Posterior, free: Posterior, low: NDArray[np.bool_]) -> Posterior:
+    """Let intervals reach a bound that they would cross without it (M55).
+
+    ``found`` is cut at the bounds, ``free`` is not, and ``low`` (q,) tells which quantiles are
+    lower ends. A posterior that is cut is densest at the bound, where many truths may lie: its own
+    quantiles would leave out just these. The quantiles may lie beyond the bounds until all models
+    are mixed and stretched.
+    """
+    lower, upper = (side(found.quantile, free.quantile) for side in (np.minimum, np.maximum))
+    return Posterior(found.estimate, found.variance, np.where(low, lower, upper))
+
+
 def known(truth: Floats, n_probabilities: int) -> Posterior:
     """The truths of gold tasks, (n, d): no variance, and every quantile at the truth."""
     quantile = np.repeat(truth[:, :, None], n_probabilities, axis=2)
