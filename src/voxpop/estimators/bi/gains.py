@@ -139,15 +139,13 @@ class _GainEM:
     def sweep(self) -> None:
         """Truths, then workers, then the spreads, each given the others."""
         answers, worker = self.answers, self.answers.worker
-        follows = 1.0 - self._unrelated
-        gain = self.mean_gain
+        follows, weight = 1.0 - self._unrelated, self._student / self._noise[worker]
         square = follows * (self.gain**2 + self.gain_variance)
-        weight = self._student / self._noise[worker]
-        precision = sum_by_task(answers, square[worker] * weight) + 1.0 / self._truth_spread
-        pull = gain[worker] * (self._a - self.offset[worker])
-        pull = sum_by_task(answers, weight * (pull - (follows * self._both)[worker]))
-        self._x = (pull + self._truth_mean / self._truth_spread) / precision
-        self._v = 1.0 / precision
+        pull = self.mean_gain[worker] * (self._a - self.offset[worker])
+        self._own = square[worker] * weight, weight * (pull - (follows * self._both)[worker])
+        self._precision = sum_by_task(answers, self._own[0]) + 1.0 / self._truth_spread
+        self._pull = sum_by_task(answers, self._own[1]) + self._truth_mean / self._truth_spread
+        self._x, self._v = self._pull / self._precision, 1.0 / self._precision
         if self._gold is not None:
             known = answers.is_gold
             self._x[known], self._v[known] = self._gold[known], 0.0
@@ -181,14 +179,18 @@ class _GainEM:
 
     def _learn_workers(self) -> None:
         """Offset and gain of every worker (M70), and whether he follows the truth (M71)."""
-        self._terms = self._answer_terms()
-        sums = [sum_by_worker(self.answers, term) for term in self._terms]
+        sums = [sum_by_worker(self.answers, term) for term in self._answer_terms()]
         found = self._solve(*sums)
         self.offset, self.gain, self.offset_variance, self.gain_variance, self._both = found
         s11, s12, s22, z1, z2 = sums
-        s11 = s11 + 1.0 / self.offset_spread
-        information = np.maximum(s22 - s12**2 / s11, 1e-12)
-        estimate = (z2 - s12 * z1 / s11) / information
+        wide, tall = s11 + 1.0 / self.offset_spread, s22 + 1.0 / self.gain_spread
+        z2_prior = z2 + self._crowd_gain / self.gain_spread
+        information = np.maximum(s11 - s12**2 / tall, 1e-12 / self._usual)
+        self._offset_seen = (z1 - s12 * z2_prior / tall) / information
+        self._offset_error = 1.0 / information
+        z1_prior = z1 + self._crowd_offset / self.offset_spread
+        information = np.maximum(s22 - s12**2 / wide, 1e-12)
+        estimate = (z2 - s12 * z1_prior / wide) / information
         self._gain_seen, self._gain_error = estimate, 1.0 / information
         wide = self.gain_spread + self._gain_error
         near = _UNRELATED_SD**2 + self._gain_error
@@ -205,6 +207,16 @@ class _GainEM:
         p, x = self._student / self._noise[worker], self._x[task]
         return p, p * x, p * (x**2 + self._v[task]), p * self._a, p * self._a * x
 
+    def _told_by_others(self) -> tuple[Floats, Floats]:
+        """Mean and variance of the truth of every answer, as the other answers to the task tell."""
+        task = self.answers.task
+        precision = self._precision[task] - self._own[0]
+        x, v = (self._pull[task] - self._own[1]) / precision, 1.0 / precision
+        if self._gold is not None:
+            known = self.answers.is_gold[task]
+            x[known], v[known] = self._x[task[known]], 0.0
+        return x, v
+
     def _solve(
         self, s11: Floats, s12: Floats, s22: Floats, z1: Floats, z2: Floats
     ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
@@ -217,11 +229,24 @@ class _GainEM:
         return offset, gain, s22 / det, s11 / det, -s12 / det
 
     def without_each_answer(self) -> tuple[Floats, Floats]:
-        """Offset and gain of the worker of every answer, from his other answers (M72)."""
-        worker = self.answers.worker
-        self._terms = self._answer_terms()
-        rest = [sum_by_worker(self.answers, term)[worker] - term for term in self._terms]
-        offset, gain, *_ = self._solve(*rest)
+        """Offset and gain of the worker of every answer, from his other answers (M72).
+
+        One Newton step away from those of all answers: truths and weights have followed this
+        answer too, and would keep offset and gain where it has moved them.
+        """
+        answers, worker = self.answers, self.answers.worker
+        x, v = self._told_by_others()
+        p = 1.0 / (self._noise[worker] / self._student + self.mean_gain[worker] ** 2 * v)
+        steeper = (_FREEDOM + 1.0) / self._student - _FREEDOM
+        steep = p * np.maximum(
+            1.0 - 2.0 * p * self._noise[worker] * steeper / (_FREEDOM + 1.0), 0.0
+        )
+        own = (steep, steep * x, steep * x**2)
+        s11, s12, s22 = (sum_by_worker(answers, term)[worker] - term for term in own)
+        s11, s22 = s11 + 1.0 / self.offset_spread, s22 + 1.0 / self.gain_spread
+        offset, gain = self.offset[worker], self.gain[worker]
+        pull = p * (self._a - offset - gain * x) / (s11 * s22 - s12**2)
+        offset, gain = offset - pull * (s22 - s12 * x), gain - pull * (s11 * x - s12)
         return offset, (1.0 - self._unrelated)[worker] * gain
 
     def _centre_workers(self) -> None:
@@ -232,7 +257,7 @@ class _GainEM:
         mean = (gain_weight * self._gain_seen).sum(axis=0) / gain_weight.sum(axis=0)
         factor = self._crowd_gain / np.clip(mean, 0.2, 5.0)
         self.gain = self.gain * factor
-        off = (offset_weight * self.offset).sum(axis=0) / offset_weight.sum(axis=0)
+        off = (offset_weight * self._offset_seen).sum(axis=0) / offset_weight.sum(axis=0)
         off = off - self._crowd_offset
         self.offset = self.offset - off * self.gain / self._crowd_gain
         spread = follows * ((self.gain - self._crowd_gain) ** 2 + self.gain_variance)
@@ -246,7 +271,7 @@ class _GainEM:
         """What each worker counts in the crowd's mean gain, and in its mean offset."""
         follows = 1.0 - self._unrelated
         gain = follows / (self.gain_spread + self._gain_error)
-        return gain, follows / (self.offset_spread + self.offset_variance)
+        return gain, follows / (self.offset_spread + self._offset_error)
 
     def _gold_sums(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Precision of a common offset and a common factor of all gains, and the pull on both."""
