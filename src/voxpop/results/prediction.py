@@ -90,7 +90,8 @@ def predict_answer(result: Result, worker: object, task: object) -> Prediction:
 
         a ~ Σ_k p_u(k) Σ_t tail(t) N(estimate_i + bias_u, variance_i + bias_sd_u² + v_kt delta_i)
 
-    (with gains: centre + bias_u + gain_u (estimate_i - centre), gain_u² (variance_i + v_kt delta_i))
+    (with gains the mean is centre + bias_u + gain_u (estimate_i - centre), and variance_i and v_kt
+    count gain_u² times)
 
     and all is stretched by what left-out answers called for. Truth and worker are taken as
     independent, which is right for a task that the worker has not answered. For one that the worker

@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, sum_by_task, sum_by_worker
-from voxpop.estimators.bi.initialise import PreparedAnswers, prepare
+from voxpop.estimators.base import OnSweep
+from voxpop.estimators.bi.initialise import PreparedAnswers, prepare, starting_levels
+from voxpop.estimators.bi.noise_levels import rounding_variance
+from voxpop.inference.engine import Engine
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.models.noise.gain import Gain
+from voxpop.results.result import Result
 
 # A gain stays above this: a worker whose answers do not follow the truth is noise.
 LEAST_GAIN = 0.1
@@ -55,6 +59,14 @@ class Gains:
         value = centre + (data.answers.value - centre - self.own_offset) / self.own_gain
         return prepare(replace(data.answers, value=value), data.scale)
 
+    def levels(
+        self, freed: PreparedAnswers, given: Answers, engine: Engine, on_sweep: OnSweep | None
+    ) -> Floats:
+        """Levels to start from; none below the rounding of the given answers, which gains hide."""
+        levels = starting_levels(freed.answers, freed.scale, engine, on_sweep)[1]
+        rounding = rounding_variance(replace(given, value=given.value / freed.scale))
+        return levels[min(int((levels < rounding).sum()), len(levels) - 2) :]
+
     def predictions(self, found: Predictions) -> Predictions:
         """Predictions of the answers as they were given, from those of the freed ones (M73)."""
         centre = self.component.centre
@@ -81,6 +93,22 @@ class Gains:
             "worker_bias": self.offset,
             "worker_bias_sd": np.sqrt(self.offset_variance),
         }
+
+
+def with_noise_as_given(result: Result) -> Result:
+    """Noise of the workers in the units of their answers; that of answers freed of the gain came.
+
+    The weights stay: they say what an answer counts for the truth.
+    """
+    if not result.worker_gain.size:
+        return result
+    scale = np.array(result.noise.coordinate_scale) ** 2
+    wider = (result.worker_gain**2 * scale).mean(axis=1) / scale.mean()
+    return replace(
+        result,
+        worker_variance=result.worker_variance * wider,
+        worker_interval=result.worker_interval * wider[:, None],
+    )
 
 
 def learn_gains(answers: Answers) -> Gains:
@@ -134,7 +162,7 @@ class _GainEM:
     @property
     def mean_gain(self) -> Floats:
         """Expected gain of every worker; those who do not follow the truth have none."""
-        return (1.0 - self._unrelated) * self.gain
+        return np.asarray((1.0 - self._unrelated) * self.gain)
 
     def sweep(self) -> None:
         """Truths, then workers, then the spreads, each given the others."""
@@ -165,7 +193,8 @@ class _GainEM:
         left = self._a - offset
         square = left**2 - 2.0 * follows * gain * x * left
         square += follows * (gain**2 + self.gain_variance[worker]) * (x**2 + v)
-        return square + self.offset_variance[worker] + 2.0 * follows * self._both[worker] * x
+        square += self.offset_variance[worker] + 2.0 * follows * self._both[worker] * x
+        return np.asarray(square)
 
     def _learn_noise(self) -> None:
         answers = self.answers
@@ -262,16 +291,18 @@ class _GainEM:
         self.offset = self.offset - off * self.gain / self._crowd_gain
         spread = follows * ((self.gain - self._crowd_gain) ** 2 + self.gain_variance)
         self.gain_spread = np.clip(spread.sum(axis=0) / n, _LEAST, _MOST)
-        spread = follows * ((self.offset - self._crowd_offset) ** 2 + self.offset_variance)
-        self.offset_spread = np.maximum(spread.sum(axis=0) / n, _LEAST * self._usual)
+        spread = (self.offset - self._crowd_offset) ** 2 + self.offset_variance
+        self.offset_spread = np.maximum(spread.mean(axis=0), _LEAST * self._usual)
         if self._gold is not None:
             self._listen_to_gold()
 
     def _weights(self) -> tuple[Floats, Floats]:
-        """What each worker counts in the crowd's mean gain, and in its mean offset."""
-        follows = 1.0 - self._unrelated
-        gain = follows / (self.gain_spread + self._gain_error)
-        return gain, follows / (self.offset_spread + self._offset_error)
+        """What each worker counts in the crowd's mean gain, and in its mean offset.
+
+        One who does not follow the truth has no gain, but an offset like any other.
+        """
+        gain = (1.0 - self._unrelated) / (self.gain_spread + self._gain_error)
+        return gain, 1.0 / (self.offset_spread + self._offset_error)
 
     def _gold_sums(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Precision of a common offset and a common factor of all gains, and the pull on both."""

@@ -11,9 +11,9 @@ from scipy.special import softmax
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.base import OnSweep
-from voxpop.estimators.bi.gains import learn_gains
+from voxpop.estimators.bi.gains import learn_gains, with_noise_as_given
 from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
-from voxpop.estimators.bi.noise_levels import informative_workers, rounding_variance
+from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.plug_in import MOST_KEPT
@@ -109,15 +109,7 @@ class NoiseFitted:
         facts = self.parameters.facts(self.scale)
         noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
         result = replace(result, noise=noise, **self.columns)  # type: ignore[arg-type]
-        if result.worker_gain.size:
-            # Levels are of answers freed of the gain.
-            wider = ((result.worker_gain * self.scale) ** 2).mean(axis=1) / (self.scale**2).mean()
-            result = replace(
-                result,
-                worker_variance=result.worker_variance * wider,
-                worker_interval=result.worker_interval * wider[:, None],
-            )
-        return result.calibrated(Calibration(stretch=stretch))
+        return with_noise_as_given(result).calibrated(Calibration(stretch=stretch))
 
 
 class NoiseFit:
@@ -261,16 +253,13 @@ class NoiseFit:
         data = self._data
         if not isinstance(self._support, str):
             levels = Model(support=self._support).levels  # type: ignore[arg-type]
-        elif levels is None or self._gains is not None:
+        elif self._gains is not None:
+            levels = self._gains.levels(data, self._answers, self._engine, on_sweep)
+        elif levels is None:
             levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)[1]
-            levels = _above_rounding(
-                levels, replace(self._answers, value=self._answers.value / data.scale)
-            )
         log_weights = np.full(len(levels), -np.log(len(levels)))
         start = StartingPoint(levels, log_weights, data.task_means, data.value)
         parameters = NoiseParameters.initial(self._noise, start)
-        if self._gains is not None:
-            parameters = parameters.replace(self._gains.component)
         self._reset(parameters)
         return parameters
 
@@ -362,8 +351,9 @@ class NoiseFit:
         columns = bias.columns(scale) if bias else {}
         predicted = self._messages.predict(given, about) if audited else None
         if self._gains is not None:
+            parameters = parameters.replace(self._gains.component)
             found, columns = self._gains.posterior(found, answers.is_gold), self._gains.columns()
-            predicted = predicted and self._gains.predictions(predicted)
+            predicted = None if predicted is None else self._gains.predictions(predicted)
         difficulty = parameters[Difficulty]
         variance = parameters.answer_variance * float((scale**2).mean())
         return NoiseFitted(
@@ -373,7 +363,7 @@ class NoiseFit:
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),
             columns=difficulty.columns(classes) | columns,
-            audit=predicted and _audit(self._answers, predicted),
+            audit=None if predicted is None else _audit(self._answers, predicted),
             trace=trace,
             learning_sweeps=learning_sweeps,
             scale=scale,
@@ -406,11 +396,6 @@ class WorkerBeliefs:
         bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
         sure = np.abs(np.log(self.bias_precision / other.bias_precision))
         return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
-
-
-def _above_rounding(levels: Floats, answers: Answers) -> Floats:
-    """Levels without those below the rounding of the answers, which gains hide; two at least."""
-    return levels[min(int((levels < rounding_variance(answers)).sum()), len(levels) - 2) :]
 
 
 def _audit(answers: Answers, found: Predictions) -> Audit:
