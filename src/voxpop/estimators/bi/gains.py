@@ -31,6 +31,8 @@ _LEAST, _MOST = 1e-6, 1.0
 _PSEUDO_ANSWERS = 2.0
 # Workers whose answers do not follow the truth: sd of their gains about zero, and a pseudo-count.
 _UNRELATED_SD, _PSEUDO_UNRELATED, _PSEUDO_WORKERS = 0.05, 0.1, 10.0
+# What is further from the middle than this many times the usual distance counts less.
+_FAR = 2.0
 # How far the mean gain of a crowd may be from one, as gold can show it.
 _CROWD_SD = 0.3
 
@@ -283,7 +285,9 @@ class _GainEM:
         follows = 1.0 - self._unrelated
         n = np.maximum(follows.sum(axis=0), 1e-12)
         gain_weight, offset_weight = self._weights()
-        mean = (gain_weight * self._gain_seen).sum(axis=0) / gain_weight.sum(axis=0)
+        # One more of the mean gain: where all truths are alike nothing is seen of gains.
+        mean = (gain_weight * self._gain_seen).sum(axis=0) + self._crowd_gain
+        mean = mean / (gain_weight.sum(axis=0) + 1.0)
         factor = self._crowd_gain / np.clip(mean, 0.2, 5.0)
         self.gain = self.gain * factor
         off = (offset_weight * self._offset_seen).sum(axis=0) / offset_weight.sum(axis=0)
@@ -299,10 +303,17 @@ class _GainEM:
     def _weights(self) -> tuple[Floats, Floats]:
         """What each worker counts in the crowd's mean gain, and in its mean offset.
 
-        One who does not follow the truth has no gain, but an offset like any other.
+        One who does not follow the truth has no gain, but an offset like any other. A gain or
+        offset far from most, such as that of another unit, counts for less.
         """
-        gain = (1.0 - self._unrelated) / (self.gain_spread + self._gain_error)
-        return gain, 1.0 / (self.offset_spread + self._offset_error)
+        follows = 1.0 - self._unrelated
+        seen = np.where(follows > 0.5, self._gain_seen, self._crowd_gain)
+        gain = follows * _nearness(seen, self._gain_error)
+        offset = _nearness(self._offset_seen, self._offset_error)
+        return (
+            gain / (self.gain_spread + self._gain_error),
+            offset / (self.offset_spread + self._offset_error),
+        )
 
     def _gold_sums(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Precision of a common offset and a common factor of all gains, and the pull on both."""
@@ -337,3 +348,11 @@ class _GainEM:
         s11, s12, s22, *_ = self._gold_sums()
         det = s11 * s22 - s12**2
         return np.stack([s22 / det, s11 / det, -s12 / det])
+
+
+def _nearness(seen: Floats, error: Floats) -> Floats:
+    """What an estimate counts by its distance from the middle one: all, or less if it is far."""
+    away = np.abs(seen - np.median(seen, axis=0))
+    usual = np.median(away, axis=0) / 0.6745
+    away = away / np.sqrt(usual**2 + error)
+    return np.asarray(np.minimum(1.0, _FAR / np.maximum(away, 1e-12)) ** 2)

@@ -12,13 +12,6 @@ from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.gains import learn_gains, with_noise_as_given
-from voxpop.estimators.bi.beliefs import (
-    WorkerBeliefs,
-    bias_sums,
-    certain_level,
-    common_likelihood,
-    relative_level,
-)
 from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
@@ -55,6 +48,8 @@ _LARGE_TOL, _LARGE_ACCURACY = 5e-3, 1e-5
 # A task is recomputed only if a worker's belief moved by more than this share of the tolerance.
 _STALE = 0.3
 _LARGE_LEARNING, _SHARE_STEPS = 5, 5
+# Log odds against a level that no message about a single answer can outweigh.
+_IMPOSSIBLE = -1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +188,7 @@ class NoiseFit:
             before = parameters
             beliefs, parameters, _ = self._beliefs(parameters)
             if self._common:
-                best = parameters[Levels].moved_to_best(common_likelihood(self._messages))
+                best = parameters[Levels].moved_to_best(self._common_likelihood())
                 parameters = parameters.replace(best)
             parameters = self._learn_from_workers(parameters, beliefs)
             given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
@@ -298,8 +293,8 @@ class NoiseFit:
             parameters = parameters.replace(levels)
         evidence = WorkerEvidence(
             levels.variance,
-            relative_level(levels, posterior),
-            *(sums[informative] for sums in bias_sums(self._messages, parameters)),
+            _relative_level(levels, posterior),
+            *(sums[informative] for sums in self._bias_sums(parameters)),
         )
         return parameters.learn_from_workers(evidence)
 
@@ -310,19 +305,28 @@ class NoiseFit:
         levels, bias = parameters[Levels], parameters[Bias]
         messages = self._messages
         if self._common:
-            messages.log_weights = certain_level(common_likelihood(self._messages))
+            messages.log_weights = _certain_level(self._common_likelihood())
             log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
             messages.log_weights = levels.log_weights
             log_level = messages.sums * messages.quantum + levels.log_weights
-        precision, pull = bias_sums(self._messages, parameters)
+        precision, pull = self._bias_sums(parameters)
         if not bias.is_on:
             return WorkerBeliefs(log_level, pull, precision), parameters, None
-        relative = relative_level(levels, softmax(log_level, axis=1))
+        relative = _relative_level(levels, softmax(log_level, axis=1))
         found = bias.posterior(precision, pull, relative, self._part, self._anchored)
         messages.recentre(found.shift)
         parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
         return WorkerBeliefs(log_level, found.mean, found.precision), parameters, found
+
+    def _bias_sums(self, parameters: NoiseParameters) -> tuple[Floats, Floats]:
+        """Precision, and precision times mean, of all messages about each bias; empty without."""
+        none = np.empty((self._data.answers.n_workers, 0))
+        return self._messages.bias_sums() if parameters[Bias].is_on else (none, none)
+
+    def _common_likelihood(self) -> Floats:
+        """Log likelihood of all answers under each level."""
+        return np.asarray(self._messages.sums.sum(axis=0) * self._messages.quantum)
 
     def _fitted(
         self,
@@ -367,6 +371,33 @@ class NoiseFit:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class WorkerBeliefs:
+    """What is believed of the workers: log levels (m, K), mean and precision of the bias (m, d).
+
+    Without bias the last two are empty.
+    """
+
+    log_level: Floats
+    bias_mean: Floats
+    bias_precision: Floats
+
+    def bias(self, damping: float) -> WorkerBias | None:
+        """The biases as tasks hear of them, and the damping of what tasks answer."""
+        if not self.bias_mean.size:
+            return None
+        return WorkerBias(self.bias_mean, self.bias_precision, damping)
+
+    def distance(self, other: WorkerBeliefs) -> Floats:
+        """How far each worker's are from others: in probability, and in sds of the bias (m,)."""
+        found = np.abs(softmax(self.log_level, axis=1) - softmax(other.log_level, axis=1))
+        if not self.bias_mean.size:
+            return np.asarray(found.max(axis=1))
+        bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
+        sure = np.abs(np.log(self.bias_precision / other.bias_precision))
+        return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
+
+
 def _audit(answers: Answers, found: Predictions) -> Audit:
     """Hold every answer against its prediction from the others."""
     return Audit.of(
@@ -391,3 +422,22 @@ def _sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepPara
         TruthPrior(truths.mean, truths.variance, truths.weight),
         accuracy,
     )
+
+
+def _certain_level(likelihood: Floats) -> Floats:
+    """Log weights (K,) that hold the likeliest level for certain, after the first messages.
+
+    A belief would differ from answer to answer, by what the answer itself says of it; and one
+    answer to a task of great size can say more than all others together.
+    """
+    certain = np.zeros_like(likelihood)
+    if likelihood.any():
+        certain[:] = _IMPOSSIBLE
+        certain[np.argmax(likelihood)] = 0.0
+    return certain
+
+
+def _relative_level(levels: Levels, posterior: Floats) -> Floats:
+    """Each worker's expected log level, less the average."""
+    log_level = posterior @ np.log(levels.variance)
+    return np.asarray(log_level - np.sort(log_level).mean())
