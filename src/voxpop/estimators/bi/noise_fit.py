@@ -188,7 +188,7 @@ class NoiseFit:
             before = parameters
             beliefs, parameters, _ = self._beliefs(parameters)
             if self._common:
-                best = parameters[Levels].moved_to_best(self._common_likelihood())
+                best = parameters[Levels].moved_to_best(_common_likelihood(self._messages))
                 parameters = parameters.replace(best)
             parameters = self._learn_from_workers(parameters, beliefs)
             given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
@@ -294,7 +294,7 @@ class NoiseFit:
         evidence = WorkerEvidence(
             levels.variance,
             _relative_level(levels, posterior),
-            *(sums[informative] for sums in self._bias_sums(parameters)),
+            *(sums[informative] for sums in _bias_sums(self._messages, parameters)),
         )
         return parameters.learn_from_workers(evidence)
 
@@ -305,12 +305,12 @@ class NoiseFit:
         levels, bias = parameters[Levels], parameters[Bias]
         messages = self._messages
         if self._common:
-            messages.log_weights = _certain_level(self._common_likelihood())
+            messages.log_weights = _certain_level(_common_likelihood(self._messages))
             log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
             messages.log_weights = levels.log_weights
             log_level = messages.sums * messages.quantum + levels.log_weights
-        precision, pull = self._bias_sums(parameters)
+        precision, pull = _bias_sums(self._messages, parameters)
         if not bias.is_on:
             return WorkerBeliefs(log_level, pull, precision), parameters, None
         relative = _relative_level(levels, softmax(log_level, axis=1))
@@ -318,15 +318,6 @@ class NoiseFit:
         messages.recentre(found.shift)
         parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
         return WorkerBeliefs(log_level, found.mean, found.precision), parameters, found
-
-    def _bias_sums(self, parameters: NoiseParameters) -> tuple[Floats, Floats]:
-        """Precision, and precision times mean, of all messages about each bias; empty without."""
-        none = np.empty((self._data.answers.n_workers, 0))
-        return self._messages.bias_sums() if parameters[Bias].is_on else (none, none)
-
-    def _common_likelihood(self) -> Floats:
-        """Log likelihood of all answers under each level."""
-        return np.asarray(self._messages.sums.sum(axis=0) * self._messages.quantum)
 
     def _fitted(
         self,
@@ -396,6 +387,17 @@ class WorkerBeliefs:
         bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
         sure = np.abs(np.log(self.bias_precision / other.bias_precision))
         return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
+
+
+def _bias_sums(messages: MessagePassing, parameters: NoiseParameters) -> tuple[Floats, Floats]:
+    """Precision, and precision times mean, of all messages about each bias; empty without."""
+    none = np.empty((len(messages.sums), 0))
+    return messages.bias_sums() if parameters[Bias].is_on else (none, none)
+
+
+def _common_likelihood(messages: MessagePassing) -> Floats:
+    """Log likelihood of all answers under each level."""
+    return np.asarray(messages.sums.sum(axis=0) * messages.quantum)
 
 
 def _audit(answers: Answers, found: Predictions) -> Audit:
