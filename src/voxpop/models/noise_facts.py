@@ -19,6 +19,11 @@ class NoiseFacts:
         Standard deviation of the biases of workers of middle noise, by coordinate.
     bias_exponent
         Power of a worker's noise variance that the variance of the bias grows with.
+    gain_sd
+        Standard deviation of the workers' gains about their mean, by coordinate.
+    gain_centre
+        Value, by coordinate, at which a worker's bias is how far off he is: with gains an answer is
+        centre + bias + gain (truth - centre).
     difficulty_shares
         Share of the tasks in each class of difficulty, easiest first.
     coordinate_scale
@@ -29,5 +34,7 @@ class NoiseFacts:
     slip_share: float | None = None
     bias_sd: tuple[float, ...] = ()
     bias_exponent: float | None = None
+    gain_sd: tuple[float, ...] = ()
+    gain_centre: tuple[float, ...] = ()
     difficulty_shares: tuple[float, ...] = ()
     coordinate_scale: tuple[float, ...] = ()

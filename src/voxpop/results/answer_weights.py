@@ -96,13 +96,20 @@ def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
     doubt, bias = np.zeros((len(edges), d)), np.zeros((len(edges), d))
     if result.worker_bias.size:
         doubt, bias = result.worker_bias_sd[worker] ** 2, result.worker_bias[worker]
+    value = answers.value[edges] - bias
+    if result.worker_gain.size:
+        # Levels are of answers freed of the gain.
+        centre, gain = np.array(result.noise.gain_centre), result.worker_gain[worker]
+        away = result.estimate[task] - centre
+        doubt = (doubt + (result.worker_gain_sd[worker] * away) ** 2) / gain**2
+        value = centre + (value - centre) / gain
     factor = hard[:, None] * coordinate_factor(result)
     share = result.worker_posterior / result.worker_posterior.sum(axis=1, keepdims=True)
     known = share / level[:, 0]
     kept = known > _NEGLIGIBLE * known.sum(axis=1, keepdims=True)
     # The truth is believed to be within this, in the units of a noise that is not stretched.
     sd = np.sqrt(result.agreement_variance[task]) / result.calibration.stretch
-    residual = answers.value[edges] - bias - result.estimate[task]
+    residual = value - result.estimate[task]
     found = np.zeros((len(edges), d))
     # Pairs of an answer and a level that its worker may have.
     row, k = np.nonzero(kept[worker])

@@ -35,8 +35,8 @@ class Explanation:
     ----------
     estimate, sd, lower, upper
         The estimate with its sd and 95 % interval, as in the result.
-    noise_sd, bias
-        Each worker's noise and bias; bias is NaN for methods that do not estimate it.
+    noise_sd, bias, gain
+        Each worker's noise, bias and gain; NaN for methods that do not estimate them.
     weight
         Share of the answer in the estimate. The weights sum to one, or are all zero for gold.
     predicted, predicted_sd
@@ -65,6 +65,7 @@ class Explanation:
     value: Floats
     noise_sd: Floats
     bias: Floats
+    gain: Floats
     weight: Floats
     predicted: Floats
     predicted_sd: Floats
@@ -86,9 +87,9 @@ class Explanation:
         columns: dict[str, Any] = {"worker": self.worker}
         columns |= {f"answer{s}": self.value[:, j] for j, s in enumerate(of)}
         columns |= {"weight": self.weight, "noise_sd": self.noise_sd}
-        for name in ("bias", "predicted", "predicted_sd", "off", "without"):
+        for name in ("bias", "gain", "predicted", "predicted_sd", "off", "without"):
             array = getattr(self, name)
-            if name != "bias" or np.isfinite(array).any():
+            if name not in ("bias", "gain") or np.isfinite(array).any():
                 columns |= {name + s: array[:, j] for j, s in enumerate(of)}
         return columns
 
@@ -183,8 +184,8 @@ def explain(
     The weight of an answer is its share of the expected precision. The precision of an answer is
     1 / variance, averaged over the worker's noise levels and, with heavy tails, over the
     probability that the answer is an outlier; the variance includes the uncertainty of the worker's
-    bias. The weighted mean of the bias-corrected answers is the estimate, apart from the prior and
-    the skewness of the posterior. Methods without noise levels report their own weights.
+    bias. The weighted mean of the answers, freed of bias and gain, is the estimate, apart from the
+    prior and the skewness of the posterior. Methods without noise levels report their own weights.
 
     The leave-one-out estimate comes from the cavity messages of the fit, with the noise model
     learned from all answers. If the result has none, ``estimator`` is refitted without each answer
@@ -221,7 +222,9 @@ def _explained(
         off = np.where(value == foreseen, 0.0, (value - foreseen) / sd)
     order = np.argsort(-weight, kind="stable")
     low, high = result.interval(0.95)
-    bias = result.worker_bias[who] if result.worker_bias.size else np.full(value.shape, np.nan)
+    unknown = np.full(value.shape, np.nan)
+    bias = result.worker_bias[who] if result.worker_bias.size else unknown
+    gain = result.worker_gain[who] if result.worker_gain.size else unknown
     return Explanation(
         task=result.task_ids.tolist()[i],
         value_names=result.value_names,
@@ -235,6 +238,7 @@ def _explained(
         value=value[order],
         noise_sd=np.sqrt(result.worker_variance[who])[order],
         bias=bias[order],
+        gain=gain[order],
         weight=(0.0 * weight if is_gold else weight)[order],
         predicted=foreseen[order],
         predicted_sd=sd[order],
@@ -301,8 +305,8 @@ def _left_out(
     if estimator is None:
         meaning = "reweighted mean of the other answers"
         noise = [scatter(result, int(u), i) for u in answers.worker[edges]]
-        bias = np.stack([each.bias for each in noise])
-        truth, variance = _reweighted(result, i, value - bias, weight, bool(answers.is_gold[i]))
+        freed = np.stack([each.freed(answer) for each, answer in zip(noise, value, strict=True)])
+        truth, variance = _reweighted(result, i, freed, weight, bool(answers.is_gold[i]))
         cases = [*zip(truth, variance, noise, strict=True)]
     else:
         meaning = "refit without the answer"
@@ -355,7 +359,8 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
         n = float(result.task_answers[i])
         alike = _truth_sd(result, result.agreement_variance[i] * n / (n + 1.0))
         return dict.fromkeys(("typical", "best", "worst"), alike)
-    order = np.argsort(result.worker_variance, kind="stable")
+    gain = (result.worker_gain**2).mean(axis=1) if result.worker_gain.size else 1.0
+    order = np.argsort(result.worker_variance / gain, kind="stable")
     chosen = {"typical": order[(len(order) - 1) // 2], "best": order[0], "worst": order[-1]}
     variance = result.agreement_variance[i]
     found = {}
@@ -364,7 +369,7 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
         after = np.zeros(len(variance))
         # Nothing remains uncertain where it was not before, or the next answer is exact.
         for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
-            mixture = noise.share[None], noise.variance[:, j]
+            mixture = noise.share[None], noise.variance[:, j] / noise.gain[j] ** 2
             after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
         found[kind] = _truth_sd(result, after)
     return found

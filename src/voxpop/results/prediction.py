@@ -61,13 +61,25 @@ class Prediction:
 class Scatter:
     """How answers scatter about a truth: Gaussians of ``share`` (C,) and ``variance`` (C, d).
 
-    ``bias`` (d,) is their centre. Components are ordered by level, then by tail step; each
+    An answer is centre + ``bias`` + ``gain`` (truth - centre) plus noise, all (d,); ``gain_doubt``
+    (d,) is the variance of the gain. Components are ordered by level, then by tail step; each
     variance includes that of the bias.
     """
 
     bias: Floats
     share: Floats
     variance: Floats
+    centre: Floats
+    gain: Floats
+    gain_doubt: Floats
+
+    def answer(self, truth: Floats) -> Floats:
+        """The answer expected if this is the truth."""
+        return np.asarray(self.centre + self.bias + self.gain * (truth - self.centre))
+
+    def freed(self, answer: Floats) -> Floats:
+        """The answer as it would be without bias and with a gain of one."""
+        return np.asarray(self.centre + (answer - self.centre - self.bias) / self.gain)
 
 
 def predict_answer(result: Result, worker: object, task: object) -> Prediction:
@@ -78,6 +90,9 @@ def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     with their uncertainty::
 
         a ~ Σ_k p_u(k) Σ_t tail(t) N(estimate_i + bias_u, variance_i + bias_sd_u² + v_kt delta_i)
+
+    (with gains the mean is centre + bias_u + gain_u (estimate_i - centre), and variance_i and v_kt
+    count gain_u² times)
 
     and all is stretched by what left-out answers called for. Truth and worker are taken as
     independent, which is right for a task that the worker has not answered. For one that the worker
@@ -110,8 +125,9 @@ def in_units(answer: Prediction, scale: Scale) -> Prediction:
 
 def predicted(centre: Floats, variance: Floats, noise: Scatter) -> Prediction:
     """Add noise to a Gaussian truth with this centre and variance (d,)."""
-    total = noise.variance + variance
-    mean = centre + noise.bias
+    doubt = noise.gain_doubt * (centre - noise.centre) ** 2
+    total = noise.variance + noise.gain**2 * variance + doubt
+    mean = noise.answer(centre)
     bounds = np.array([mean, mean])
     bounds[:, np.isnan(total).any(axis=0)] = np.nan
     for j in np.flatnonzero(total.max(axis=0) > 0):
@@ -148,10 +164,19 @@ def scatter(result: Result, worker: int | None, task: int) -> Scatter:
         bias, doubt = result.worker_bias[worker], result.worker_bias_sd[worker]
     elif worker is None and result.noise.bias_sd:
         doubt = np.array(result.noise.bias_sd)
+    centre, gain, gain_doubt = np.zeros(d), np.ones(d), np.zeros(d)
+    if result.worker_gain.size:
+        centre, gain_doubt = np.array(result.noise.gain_centre), np.array(result.noise.gain_sd)
+        if worker is not None:
+            gain, gain_doubt = result.worker_gain[worker], result.worker_gain_sd[worker]
+    stretch = result.calibration.stretch**2
     return Scatter(
         bias=bias,
         share=np.outer(weight, shares).ravel() / weight.sum(),
-        variance=result.calibration.stretch**2 * (per_coordinate + doubt**2),
+        variance=stretch * (per_coordinate * gain**2 + doubt**2),
+        centre=centre,
+        gain=gain,
+        gain_doubt=stretch * gain_doubt**2,
     )
 
 

@@ -73,6 +73,10 @@ class Result:
     worker_bias, worker_bias_sd
         How far each worker is off on average, and the sd of that, shape (n_workers, dimension);
         empty for methods without worker bias.
+    worker_gain, worker_gain_sd
+        How much each worker's answers move if the truth moves by one, and the sd of that, of the
+        same shape; empty for methods without gains. ``worker_bias`` is then at
+        ``noise.gain_centre``, and ``levels`` are of answers divided by the worker's gain.
     task_difficulty
         Noise variance on each task as a multiple of the usual, shape (n_tasks,): the ambiguity of
         the task beside the noise of its workers; empty for methods without task difficulty.
@@ -112,6 +116,8 @@ class Result:
     worker_posterior: Floats = field(default_factory=lambda: np.empty((0, 0)))
     worker_bias: Floats = field(default_factory=lambda: np.empty((0, 0)))
     worker_bias_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_gain: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_gain_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
     task_difficulty: Floats = field(default_factory=lambda: np.empty(0))
     alike_share: float = 0.0
     audit: Audit | None = None

@@ -37,6 +37,7 @@ def save(result: Result, directory: str | Path, format: str) -> Path:
         "format": format,
         "id_kinds": {"task": id_kind(result.task_ids), "worker": id_kind(result.worker_ids)},
         "has_bias": bool(result.worker_bias.size),
+        "has_gain": bool(result.worker_gain.size),
         "has_difficulty": bool(result.task_difficulty.size),
         **_facts(result),
     }
@@ -71,7 +72,9 @@ def load(directory: str | Path) -> Result:
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     # Where nothing shows how far off answers are, there are no sds and no intervals.
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of], missing_ok=True) ** 2
-    biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
+    biased, gains, hard, audit = (
+        facts.get(name) for name in ("has_bias", "has_gain", "has_difficulty", "audit")
+    )
     result = Result(
         task_ids=restore_ids(tasks.ids("task")[1], facts["id_kinds"]["task"]),
         worker_ids=restore_ids(workers.ids("worker")[1], facts["id_kinds"]["worker"]),
@@ -94,6 +97,8 @@ def load(directory: str | Path) -> Result:
         worker_posterior=matrix(workers, posterior) if posterior else none,
         worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
         worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
+        worker_gain=matrix(workers, [f"gain{s}" for s in of]) if gains else none,
+        worker_gain_sd=matrix(workers, [f"gain_sd{s}" for s in of]) if gains else none,
         task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
         alike_share=facts.get("alike_share", 0.0),
         audit=audit and Audit.from_dict(audit),

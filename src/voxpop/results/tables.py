@@ -34,7 +34,7 @@ def task_columns(result: Result) -> dict[str, Any]:
 
 
 def worker_columns(result: Result) -> dict[str, Any]:
-    """Columns of the workers: worker, number of answers, variance, weight, bias, level shares."""
+    """Columns of the workers: id, number of answers, variance, weight, bias, gain, level shares."""
     columns: dict[str, Any] = {
         "worker": result.worker_ids,
         "n_answers": result.worker_answers,
@@ -47,6 +47,10 @@ def worker_columns(result: Result) -> dict[str, Any]:
         for j, of in enumerate(suffixes(result.value_names)):
             columns[f"bias{of}"] = result.worker_bias[:, j]
             columns[f"bias_sd{of}"] = result.worker_bias_sd[:, j]
+    if result.worker_gain.size:
+        for j, of in enumerate(suffixes(result.value_names)):
+            columns[f"gain{of}"] = result.worker_gain[:, j]
+            columns[f"gain_sd{of}"] = result.worker_gain_sd[:, j]
     return columns | dict(zip(level_columns(result.levels), result.worker_posterior.T, strict=True))
 
 

@@ -97,8 +97,10 @@ def average(comparison: ModelComparison) -> Average:
         if comparison.prefers_median:
             why = "errors in proportion to the value are so wide that a median is safer than a mean"
         return Average((), np.empty(0), f"{reason}; {why}", _simple(comparison))
-    # What a model shows to be missing in others is missing, even if it is rejected itself.
-    allowed = _near_best(comparison, candidates, sound) or _near_best(comparison, sound, sound)
+    # What a model shows to be missing in others is missing, even if it is rejected itself. Not so
+    # with gains: on a scale of his own every worker is predicted better, by any truths.
+    shown = [c for c in candidates if c in sound or not c.noise.gain]
+    allowed = _near_best(comparison, shown, sound) or _near_best(comparison, sound, sound)
     weight = _weights(comparison, allowed)
     kept = np.flatnonzero(weight >= min(_LEAST_WEIGHT, weight.max()))
     # A large crowd has room for one model only, which is then fitted to all of it.

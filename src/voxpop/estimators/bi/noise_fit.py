@@ -11,6 +11,7 @@ from scipy.special import softmax
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.base import OnSweep
+from voxpop.estimators.bi.gains import learn_gains, with_noise_as_given
 from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
@@ -108,7 +109,7 @@ class NoiseFitted:
         facts = self.parameters.facts(self.scale)
         noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
         result = replace(result, noise=noise, **self.columns)  # type: ignore[arg-type]
-        return result.calibrated(Calibration(stretch=stretch))
+        return with_noise_as_given(result).calibrated(Calibration(stretch=stretch))
 
 
 class NoiseFit:
@@ -126,6 +127,9 @@ class NoiseFit:
 
         Workers with ``min_answers`` are learned from (:func:`informative_workers`).
         """
+        self._answers, self._gains = data.answers, learn_gains(data.answers) if noise.gain else None
+        if self._gains is not None:
+            data, noise = self._gains.freed(data), replace(noise, bias=False)
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
         self._informative = informative_workers(data.answers, min_answers)
         self._on_grid, self._common = support == "auto", support == "common"
@@ -184,7 +188,7 @@ class NoiseFit:
             before = parameters
             beliefs, parameters, _ = self._beliefs(parameters)
             if self._common:
-                best = parameters[Levels].moved_to_best(self._common_likelihood())
+                best = parameters[Levels].moved_to_best(_common_likelihood(self._messages))
                 parameters = parameters.replace(best)
             parameters = self._learn_from_workers(parameters, beliefs)
             given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
@@ -249,6 +253,8 @@ class NoiseFit:
         data = self._data
         if not isinstance(self._support, str):
             levels = Model(support=self._support).levels  # type: ignore[arg-type]
+        elif self._gains is not None:
+            levels = self._gains.levels(data, self._answers, self._engine, on_sweep)
         elif levels is None:
             levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)[1]
         log_weights = np.full(len(levels), -np.log(len(levels)))
@@ -288,7 +294,7 @@ class NoiseFit:
         evidence = WorkerEvidence(
             levels.variance,
             _relative_level(levels, posterior),
-            *(sums[informative] for sums in self._bias_sums(parameters)),
+            *(sums[informative] for sums in _bias_sums(self._messages, parameters)),
         )
         return parameters.learn_from_workers(evidence)
 
@@ -299,12 +305,12 @@ class NoiseFit:
         levels, bias = parameters[Levels], parameters[Bias]
         messages = self._messages
         if self._common:
-            messages.log_weights = _certain_level(self._common_likelihood())
+            messages.log_weights = _certain_level(_common_likelihood(self._messages))
             log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
             messages.log_weights = levels.log_weights
             log_level = messages.sums * messages.quantum + levels.log_weights
-        precision, pull = self._bias_sums(parameters)
+        precision, pull = _bias_sums(self._messages, parameters)
         if not bias.is_on:
             return WorkerBeliefs(log_level, pull, precision), parameters, None
         relative = _relative_level(levels, softmax(log_level, axis=1))
@@ -312,15 +318,6 @@ class NoiseFit:
         messages.recentre(found.shift)
         parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
         return WorkerBeliefs(log_level, found.mean, found.precision), parameters, found
-
-    def _bias_sums(self, parameters: NoiseParameters) -> tuple[Floats, Floats]:
-        """Precision, and precision times mean, of all messages about each bias; empty without."""
-        none = np.empty((self._data.answers.n_workers, 0))
-        return self._messages.bias_sums() if parameters[Bias].is_on else (none, none)
-
-    def _common_likelihood(self) -> Floats:
-        """Log likelihood of all answers under each level."""
-        return np.asarray(self._messages.sums.sum(axis=0) * self._messages.quantum)
 
     def _fitted(
         self,
@@ -345,16 +342,22 @@ class NoiseFit:
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
             shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
             found = stretched(found, found.variance + shift)
+        columns = bias.columns(scale) if bias else {}
+        predicted = self._messages.predict(given, about) if audited else None
+        if self._gains is not None:
+            parameters = parameters.replace(self._gains.component)
+            found, columns = self._gains.posterior(found, answers.is_gold), self._gains.columns()
+            predicted = None if predicted is None else self._gains.predictions(predicted)
         difficulty = parameters[Difficulty]
         variance = parameters.answer_variance * float((scale**2).mean())
         return NoiseFitted(
-            answers=answers,
+            answers=self._answers,
             posterior=found,
             level_posterior=softmax(beliefs.log_level, axis=1),
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),
-            columns=difficulty.columns(classes) | (bias.columns(scale) if bias else {}),
-            audit=_audit(answers, self._messages.predict(given, about)) if audited else None,
+            columns=difficulty.columns(classes) | columns,
+            audit=None if predicted is None else _audit(self._answers, predicted),
             trace=trace,
             learning_sweeps=learning_sweeps,
             scale=scale,
@@ -387,6 +390,17 @@ class WorkerBeliefs:
         bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
         sure = np.abs(np.log(self.bias_precision / other.bias_precision))
         return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
+
+
+def _bias_sums(messages: MessagePassing, parameters: NoiseParameters) -> tuple[Floats, Floats]:
+    """Precision, and precision times mean, of all messages about each bias; empty without."""
+    none = np.empty((len(messages.sums), 0))
+    return messages.bias_sums() if parameters[Bias].is_on else (none, none)
+
+
+def _common_likelihood(messages: MessagePassing) -> Floats:
+    """Log likelihood of all answers under each level."""
+    return np.asarray(messages.sums.sum(axis=0) * messages.quantum)
 
 
 def _audit(answers: Answers, found: Predictions) -> Audit:

@@ -164,7 +164,7 @@ def level_bounds(answers: Answers, min_answers: int = 1) -> tuple[float, float]:
     nearest = float(positive.min()) if len(positive) else scale
     # A median of few answers is noisy itself, so the best workers may be far better than they
     # look against it; but nobody is better than the rounding of the answers.
-    low = max(min(nearest, scale) * 1e-3, _rounding(answers), high * 1e-36)
+    low = max(min(nearest, scale) * 1e-3, rounding_variance(answers), high * 1e-36)
     return low, max(high, low * STEP)
 
 
@@ -174,7 +174,7 @@ def _scale(answers: Answers) -> float:
     return scale or max(float(np.spacing(np.abs(answers.value).max())) ** 2, 1e-200)
 
 
-def _rounding(answers: Answers) -> float:
+def rounding_variance(answers: Answers) -> float:
     """Variance of the rounding error of answers given on a scale of steps, such as 1 to 10.
 
     Where most answers share their value with another, the steps are the gaps between values that

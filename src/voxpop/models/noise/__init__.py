@@ -14,6 +14,7 @@ from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.bounds import Bounds
 from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
 from voxpop.models.noise.difficulty import Difficulty
+from voxpop.models.noise.gain import Gain
 from voxpop.models.noise.levels import Levels
 from voxpop.models.noise.slips import Slips
 from voxpop.models.noise.tails import Tails, tail_shares, tail_steps, tail_variance
@@ -39,6 +40,7 @@ class Noise:
     tails: float | Literal["learn"] = _option(Tails)
     slips: bool = _option(Slips)
     bias: bool = _option(Bias)
+    gain: bool = _option(Gain)
     difficulty: bool = _option(Difficulty)
     truths: Literal["flat", "learn"] = _option(Truths)
     bounds: tuple[float, float] | None = _option(Bounds)
