@@ -94,7 +94,7 @@ def test_slips_do_not_decide(n_slips: int, size: float) -> None:
     """However wild: the error is that without slips, within a tenth (BI alone: up to 1e6 times)."""
     answers, truth, without = with_slips(7, n_slips, size)
     assert rmse(fit(answers).estimate, truth) < 1.1 * rmse(without, truth)
-    low, high = fit(answers).interval(0.95)
+    low, high = fit(answers).agreement_interval(0.95)
     assert 0.88 < ((low <= truth) & (truth <= high)).mean() < 1.0
 
 
@@ -182,9 +182,17 @@ def reticent(seed: int) -> tuple[Answers, Floats]:
 @pytest.mark.slow
 @compiled
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kind", [straight_liners, mostly_zeros, copies, reticent])
+@pytest.mark.parametrize("kind", [straight_liners, mostly_zeros, copies])
 def test_odd_crowds_do_no_harm(kind, seed: int) -> None:  # type: ignore[no-untyped-def]
     assert against_the_better(*kind(seed)) <= 1.03
+
+
+@pytest.mark.slow
+@compiled
+@pytest.mark.parametrize("seed", range(2))
+def test_a_crowd_of_two_scales_does_little_harm(seed: int) -> None:
+    """Half say a tenth of what they see: no answer shows which half is right, gains go between."""
+    assert against_the_better(*reticent(seed)) <= 1.1
 
 
 @pytest.mark.slow
@@ -238,21 +246,14 @@ def test_the_choice_is_told() -> None:
     assert 0.9 < result.audit.coverage_95 < 1.0
 
 
-def test_the_papers_noise_is_found_with_levels_learned_once() -> None:
+def test_the_papers_noise_is_found() -> None:
     rng = np.random.default_rng(3)
     model = Model(support=(1.0, 100.0))
     answers = simulate(model, assign_regular(100, 5, 10, rng), rng).answers
-    learning: list[int] = []
-
-    def on_sweep(stage: str, number: int, *_: float) -> None:
-        if stage == "learning noise levels":
-            learning.append(number)
-
-    result, plain = Auto().fit(answers, on_sweep), BI().fit(answers)
+    result, plain = Auto().fit(answers), BI().fit(answers)
     assert "workers differ in noise" in result.settings["chosen"]
     assert sum(result.settings["averaged"].values()) == pytest.approx(1.0, abs=0.01)
     assert (np.abs(result.estimate - plain.estimate) / plain.sd).max() < 0.5
-    assert len(learning) == plain.settings["learning_sweeps"]
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def test_the_estimate_of_a_gold_task_is_its_truth(kind: str) -> None:
     assert (result.variance[1::3] > 0).all()
 
 
-@pytest.mark.parametrize("method", ESTIMATORS)
+@pytest.mark.parametrize("method", sorted(set(ESTIMATORS) - {"judges"}))  # they need more gold
 def test_fit_predict_is_crowd_kits(method: str) -> None:
     df = pd.DataFrame(
         {

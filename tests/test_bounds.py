@@ -91,7 +91,8 @@ def test_bounds_are_kept_by_intervals_that_gold_stretches(method: Make) -> None:
     )
     fit = method(bounds).fit
     result = vp.widen_by_gold(fit, shifted, fit(shifted))
-    assert result.calibration.gold_stretch > 1
+    # Auto allows for an error that all workers share; the others are stretched.
+    assert result.calibration.shared or result.calibration.gold_stretch > 1
     assert result.calibration.bounds == bounds
     assert_kept(result, *bounds)
     np.testing.assert_allclose(result.estimate[:25, 0], truth[:25])
