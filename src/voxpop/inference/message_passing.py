@@ -223,6 +223,30 @@ class MessagePassing:
             put_gold(out, known, self._answers.gold[known])
         return out, classes
 
+    def hidden_gold(
+        self, probabilities: Floats, parameters: SweepParameters, bias: WorkerBias | None
+    ) -> Posterior:
+        """What would be known of each gold task if its truth were not, in the answers' own units.
+
+        Its workers are heard without the message that the truth itself sent them; all else that is
+        known stays, the other truths included. Rows follow the gold tasks.
+        """
+        answers, state = self._answers, self._state(0.0)
+        gold = np.flatnonzero(answers.is_gold)
+        row = np.zeros(answers.n_tasks, dtype=np.intp)
+        row[gold] = np.arange(len(gold))
+        shape = (len(gold), answers.dimension)
+        out = Posterior(np.empty(shape), np.empty(shape), np.empty((*shape, len(probabilities))))
+        for group in self._groups:
+            if not answers.is_gold[group.task[0]]:
+                continue
+            assert isinstance(group, RowGroup)
+            group.hear_classes(parameters.log_class, self.evidence)
+            part = group.hidden()
+            found, _ = part.posterior_and_classes(parameters, state, probabilities, bias)
+            put_posterior(out, row[part.task], part.coordinates, found, part.origin, self._unit)
+        return out
+
     def predict(self, parameters: SweepParameters, bias: WorkerBias | None) -> Predictions:
         """Predict every answer (E, d) from the others, in the answers' own units."""
         state = self._state(0.0)

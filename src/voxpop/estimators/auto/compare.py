@@ -273,9 +273,10 @@ def fit_model(
     levels: Floats,
     min_answers: int = 1,
     on_sweep: OnSweep | None = None,
+    by_gold: bool = False,
 ) -> tuple[NoiseFit, NoiseFitted]:
     """Fit a noise model from some levels on, as exactly as a comparison needs it."""
-    fit = NoiseFit(data, noise, engine, support, min_answers)
+    fit = NoiseFit(data, noise, engine, support, min_answers, by_gold)
     return fit, fit.fit(_TOL, _SWEEPS, engine.accuracy, on_sweep, levels=levels, warn=False)
 
 

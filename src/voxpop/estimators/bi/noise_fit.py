@@ -39,6 +39,8 @@ from voxpop.results.result import PROBABILITIES, Result, Trace
 # and stop when they change by less than this.
 _LEARNING_SWEEPS, _LEARNING_ACCURACY, _SETTLED = 40, 1e-4, 5e-3
 _FIRST_SWEEPS = 4
+# Sweeps of the gold tasks alone, before any other task sends a message.
+_GOLD_SWEEPS = 3
 # Messages about biases push the answers of a task back and forth; half a step at a time settles.
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
@@ -57,7 +59,8 @@ class NoiseFitted:
 
     ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
     and on average over the coordinates. ``columns`` are what components say of tasks and workers,
-    by their field of :class:`Result`.
+    by their field of :class:`Result`. ``hidden`` is what would be known of each gold task without
+    its truth.
     """
 
     answers: Answers
@@ -71,6 +74,7 @@ class NoiseFitted:
     learning_sweeps: int
     scale: Floats
     on_grid: bool
+    hidden: Posterior
 
     def result(
         self,
@@ -121,14 +125,17 @@ class NoiseFit:
         engine: Engine,
         support: object,
         min_answers: int = 1,
+        by_gold: bool = False,
     ) -> None:
         """Take ``support`` as :class:`BI` does: "auto", "common", or levels of equal weight.
 
-        Workers with ``min_answers`` are learned from (:func:`informative_workers`).
+        Workers with ``min_answers`` are learned from (:func:`informative_workers`). ``by_gold``
+        takes what is known of workers from gold tasks alone: no other task sends a message.
         """
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
         self._informative = informative_workers(data.answers, min_answers)
         self._on_grid, self._common = support == "auto", support == "common"
+        self._sending = data.answers.is_gold if by_gold else None
         self._part, self._anchored = data.part, data.anchored
         if noise.truths == "learn":
             # Truths of one distribution tie all parts of the crowd together.
@@ -152,9 +159,8 @@ class NoiseFit:
         ``levels`` are those to start from, if :func:`starting_levels` was asked before. Called
         again, it goes on from where it stopped.
         """
-        parameters = self._learn(
-            self._parameters or self._start(levels, on_sweep), max_iter, on_sweep
-        )
+        parameters = self._parameters or self._hear_gold(self._start(levels, on_sweep))
+        parameters = self._learn(parameters, max_iter, on_sweep)
         accuracy = max(accuracy, _FINEST_ACCURACY)
 
         def settle(damping: float) -> float:
@@ -162,7 +168,9 @@ class NoiseFit:
             beliefs, parameters, _ = self._beliefs(parameters)
             given = _sweep_parameters(parameters, accuracy)
             bias = beliefs.bias(max(damping, _BIAS_DAMPING))
-            return self._messages.sweep(damping, parameters=given, bias=bias)[0]
+            return self._messages.sweep(
+                damping, parameters=given, bias=bias, tasks=self._sending
+            )[0]
 
         trace = iterate_until(
             settle,
@@ -173,6 +181,19 @@ class NoiseFit:
             warn=warn,
         )
         return self._fitted(parameters, trace, self._n_learned, accuracy)
+
+    def _hear_gold(self, parameters: NoiseParameters) -> NoiseParameters:
+        """Let gold tasks send their messages first, so that workers are trusted as these show.
+
+        Messages may settle in more than one way, where many workers share an error: as those agree,
+        or as the truths say.
+        """
+        is_gold = self._data.answers.is_gold
+        for _ in range(_GOLD_SWEEPS if is_gold.any() else 0):
+            beliefs, parameters, _ = self._beliefs(parameters)
+            given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
+            self._messages.sweep(parameters=given, bias=beliefs.bias(0.0), tasks=is_gold)
+        return parameters
 
     def _learn(
         self, parameters: NoiseParameters, max_iter: int, on_sweep: OnSweep | None
@@ -189,7 +210,9 @@ class NoiseFit:
             parameters = self._learn_from_workers(parameters, beliefs)
             given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
             bias = beliefs.bias(_BIAS_DAMPING)
-            _, counts = self._messages.sweep(damping, parameters=given, bias=bias, is_counted=True)
+            _, counts = self._messages.sweep(
+                damping, parameters=given, bias=bias, tasks=self._sending, is_counted=True
+            )
             assert counts is not None
             parameters = parameters.learn_from_counts(counts)
             self._n_learned += 1
@@ -356,6 +379,7 @@ class NoiseFit:
             learning_sweeps=learning_sweeps,
             scale=scale,
             on_grid=self._on_grid,
+            hidden=self._messages.hidden_gold(PROBABILITIES, given, about),
         )
 
 
