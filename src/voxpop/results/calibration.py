@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from voxpop.inference.kernels.posterior import Posterior, stretched
+from voxpop.results.gold_map import GoldMap
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,14 @@ class Calibration:
     ----------
     stretch
         Factor on all sds that left-out answers called for; never below one.
+    gold_map
+        The map from estimates to truths that gold tasks showed; None where there were too few.
     gold
         What hiding gold tasks showed; None where that was not done.
     """
 
     stretch: float = 1.0
+    gold_map: GoldMap | None = None
     gold: GoldCheck | None = None
 
     @property
@@ -57,7 +61,10 @@ class Calibration:
 
 def calibrated(posterior: Posterior, calibration: Calibration) -> Posterior:
     """Apply a calibration to a posterior; what it leaves as it is stays to the bit."""
-    return _stretched_by(_stretched_by(posterior, calibration.stretch), calibration.gold_stretch)
+    found = _stretched_by(posterior, calibration.stretch)
+    if calibration.gold_map is not None:
+        found = calibration.gold_map.apply(found)
+    return _stretched_by(found, calibration.gold_stretch)
 
 
 def _stretched_by(posterior: Posterior, factor: float) -> Posterior:

@@ -73,7 +73,8 @@ class Scatter:
 def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """Predict what a worker would answer on a task, from the result alone.
 
-    The truth is taken as Gaussian with the result's mean and variance (before gold stretched it);
+    The truth is taken as Gaussian with the result's mean and variance, before gold mapped and
+    stretched them: an answer follows what answers show, the truth what gold does;
     the worker's bias and noise are added, both with their uncertainty::
 
         a ~ Σ_k p_u(k) Σ_t tail(t) N(estimate_i + bias_u, variance_i + bias_sd_u² + v_kt delta_i)
@@ -91,7 +92,12 @@ def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """
     i = find_id(result.task_ids, task, "task")
     u = None if worker is None else find_id(result.worker_ids, worker, "worker")
-    there = on_scale(result.scale, replace(result._posterior, variance=result.variance_before_gold))
+    before = replace(
+        result._posterior,
+        estimate=result.estimate_before_gold,
+        variance=result.variance_before_gold,
+    )
+    there = on_scale(result.scale, before)
     answer = predicted(there.estimate[i], there.variance[i], scatter(result, u, i))
     return in_units(answer, result.scale)
 

@@ -125,6 +125,7 @@ class Result:
     notes: tuple[str, ...] = ()
     frame_kind: str = "pandas"
     _variance_before_gold: Floats | None = None
+    _estimate_before_gold: Floats | None = None
 
     @property
     def sd(self) -> Floats:
@@ -141,25 +142,39 @@ class Result:
         return self.variance if before is None else before
 
     @property
+    def estimate_before_gold(self) -> Floats:
+        """Estimate of every truth as answers show it, without the map that gold showed.
+
+        The next answer follows it.
+        """
+        before = self._estimate_before_gold
+        return self.estimate if before is None else before
+
+    @property
     def _posterior(self) -> Posterior:
         return Posterior(self.estimate, self.variance, self.quantile)
 
     def calibrated(self, by: Calibration) -> Result:
         """Apply a calibration, on the scale of the model.
 
-        Each part (stretch, gold) is applied once in the making of a result.
+        Each part (stretch, gold map, gold) is applied once in the making of a result.
         """
         there = on_scale(self.scale, self._posterior)
-        before_gold = calibrated(there, replace(by, gold=None))
-        found = in_units(self.scale, calibrated(before_gold, Calibration(gold=by.gold)))
+        by_gold = Calibration(gold_map=by.gold_map, gold=by.gold)
+        before_gold = calibrated(there, replace(by, gold_map=None, gold=None))
+        found = in_units(self.scale, calibrated(before_gold, by_gold))
         before = in_units(self.scale, before_gold)
+        kept = self._estimate_before_gold, self._variance_before_gold
+        if by_gold != Calibration() and kept[1] is None:
+            kept = before.estimate if by.gold_map else None, before.variance
         return replace(
             self,
             estimate=found.estimate,
             variance=found.variance,
             quantile=found.quantile,
             calibration=self.calibration.then(by),
-            _variance_before_gold=before.variance if by.gold else None,
+            _estimate_before_gold=kept[0],
+            _variance_before_gold=kept[1],
         )
 
     def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:

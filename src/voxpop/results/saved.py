@@ -19,6 +19,7 @@ from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, scale_from_dict
 from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck
+from voxpop.results.gold_map import GoldMap
 from voxpop.results.result import Result, Trace
 from voxpop.results.scaled import in_units, on_scale
 from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
@@ -67,8 +68,12 @@ def load(directory: str | Path) -> Result:
 
     if "calibration" not in facts:
         _move_settings(facts)
-    gold = facts["calibration"].pop("gold")
-    calibration = Calibration(**facts["calibration"], gold=gold and GoldCheck(**gold))
+    gold, mapped = (facts["calibration"].pop(name, None) for name in ("gold", "gold_map"))
+    calibration = Calibration(
+        **facts["calibration"],
+        gold=gold and GoldCheck(**gold),
+        gold_map=mapped and GoldMap.from_dict(mapped),
+    )
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of]) ** 2
     biased, hard, audit = (facts.get(name) for name in ("has_bias", "has_difficulty", "audit"))
@@ -101,6 +106,9 @@ def load(directory: str | Path) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
+    if "before_gold" in facts:
+        before = {f"_{name}_before_gold": np.array(v) for name, v in facts["before_gold"].items()}
+        return replace(result, **before)  # type: ignore[arg-type]
     return replace(result, _variance_before_gold=_before_gold(result)) if gold else result
 
 
@@ -148,8 +156,17 @@ def _facts(result: Result) -> dict[str, Any]:
         "calibration": asdict(result.calibration),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
+        **({} if result.calibration.gold_map is None else {"before_gold": _moments(result)}),
         **({} if result.scale == LINEAR else {"scale": _plain([*result.scale.to_dict().items()])}),
         "versions": versions(),
+    }
+
+
+def _moments(result: Result) -> dict[str, Any]:
+    """Estimates and variances as answers show them, which a map does not tell."""
+    return {
+        "estimate": result.estimate_before_gold.tolist(),
+        "variance": result.variance_before_gold.tolist(),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,9 +51,7 @@ def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
         known = answers.is_gold[:, None]
         estimate = np.where(known, answers.gold, estimate)
         quantile = np.where(known[:, :, None], answers.gold[:, :, None], quantile)
-    before = found._variance_before_gold
-    if before is not None:
-        before = in_units(scale, replace(found._posterior, variance=before)).variance
+    before = in_units(scale, _before_gold(found))
     return replace(
         found,
         estimate=estimate,
@@ -62,7 +60,7 @@ def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
         audit=None if found.audit is None else _audit_in_units(answers, scale, found.audit),
         notes=(*found.notes, scale.summary()),
         scale=scale,
-        _variance_before_gold=before,
+        **_as_before(found, before),
     )
 
 
@@ -73,9 +71,7 @@ def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
         return answers, result
     there, centre = scale.with_centres(answers)
     posterior = on_scale(scale, result._posterior, centre)
-    before = result._variance_before_gold
-    if before is not None:
-        before = on_scale(scale, replace(result._posterior, variance=before), centre).variance
+    before = on_scale(scale, _before_gold(result), centre)
     audit = result.audit
     if audit is not None and audit.predicted.shape == answers.value.shape:
         nearby = None if centre is None else centre[answers.task]
@@ -96,8 +92,23 @@ def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
         quantile=posterior.quantile,
         audit=audit,
         scale=LINEAR,
-        _variance_before_gold=before,
+        **_as_before(result, before),
     )
+
+
+def _before_gold(result: Result) -> Posterior:
+    """Estimates and variances as answers show them."""
+    return replace(
+        result._posterior,
+        estimate=result.estimate_before_gold,
+        variance=result.variance_before_gold,
+    )
+
+
+def _as_before(result: Result, found: Posterior) -> dict[str, Any]:
+    """The same as fields of a result, where gold has changed them."""
+    fields = {"_estimate_before_gold": found.estimate, "_variance_before_gold": found.variance}
+    return {name: part for name, part in fields.items() if getattr(result, name) is not None}
 
 
 def _audit_in_units(answers: Answers, scale: Scale, audit: Audit) -> Audit:

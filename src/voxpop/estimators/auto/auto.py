@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.auto.average import Average, average, mixed
 from voxpop.estimators.auto.compare import Candidate, ModelComparison, fit_model
+from voxpop.estimators.auto.gold_checks import judges
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import with_advice
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
@@ -20,6 +22,7 @@ from voxpop.estimators.bi.bi import BI, Support
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
+from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
@@ -131,6 +134,10 @@ class Auto(Estimator):
         richer = [flat.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):
             comparison.enter(noise, "auto")
+        if judges(answers) and not is_part:
+            # Where most workers share an error, only gold shows who does not.
+            for noise in (flat, flat.learning("bias", "truths")):
+                comparison.enter(noise, "auto", by_gold=True)
         return comparison
 
     def _fit_whole(
@@ -149,7 +156,8 @@ class Auto(Estimator):
             data = prepare(answers, known.scale)
             whole = NoiseFit(data, best.noise, self._engine(self.accuracy), best.support)
             fitted = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
-            return fitted.result(settings, known.audit)
+            result = fitted.result(settings, known.audit)
+            return self._mapped(result, answers, fitted.hidden.estimate)
 
         result = fit(answers)
         result = replace(
@@ -164,10 +172,12 @@ class Auto(Estimator):
         audit = found.mixed_audit(comparison)
         stretch = Calibration(stretch=max(audit.stretch, 1.0))
 
-        def combine(fits: Sequence[NoiseFitted], workers: NoiseFitted) -> Result:
+        def combine(answers: Answers, fits: Sequence[NoiseFitted], workers: NoiseFitted) -> Result:
             posterior = mixed([fit.posterior for fit in fits], found.weights)
+            hidden = mixed([fit.hidden for fit in fits], found.weights)
             result = workers.result(settings, posterior=posterior, audit=audit)
-            return replace(result.calibrated(stretch), alike_share=found.alike_share)
+            result = replace(result.calibrated(stretch), alike_share=found.alike_share)
+            return self._mapped(result, answers, hidden.estimate)
 
         def again(other: Answers) -> Result:
             data = prepare(other, comparison.data.scale)
@@ -175,13 +185,16 @@ class Auto(Estimator):
 
             def fit(candidate: Candidate) -> NoiseFitted:
                 return fit_model(
-                    data, candidate.noise, candidate.support, comparison.engine, levels
+                    data,
+                    *(candidate.noise, candidate.support, comparison.engine, levels),
+                    by_gold=candidate.by_gold,
                 )[1]
 
             fits = [fit(candidate) for candidate in found.candidates]
-            return combine(fits, fits[0])
+            return combine(other, fits, fits[0])
 
-        result = combine([candidate.fitted for candidate in found.candidates], workers.fitted)
+        fits = [candidate.fitted for candidate in found.candidates]
+        result = combine(answers, fits, workers.fitted)
         result = replace(result, notes=(found.summary(), *result.notes))
         return widen_by_gold(again, answers, result)
 
@@ -193,11 +206,28 @@ class Auto(Estimator):
         comparison: ModelComparison | None = None,
     ) -> Result:
         """Take the mean or the median, where there is nothing to compare or nothing is sound."""
-        result = (Median() if method == "median" else Mean()).fit(answers)
+        estimator = Median() if method == "median" else Mean()
+        hidden = estimator.fit(replace(answers, gold=None)).estimate
+
+        def fit(answers: Answers) -> Result:
+            return self._mapped(estimator.fit(answers), answers, hidden[answers.is_gold])
+
+        result = fit(answers)
         found = Average((), np.empty(0), reason, method)
         settings = {**result.settings, **self._settings(found, comparison)}
         notes = (f"took the {method}: {reason}", *result.notes)
-        return replace(result, settings=settings, notes=notes)
+        result = replace(result, settings=settings, notes=notes)
+        return widen_by_gold(fit, answers, result) if judges(answers) else result
+
+    def _mapped(self, result: Result, answers: Answers, hidden: Floats) -> Result:
+        """Map estimates as gold tasks show, given what their estimates would be without gold."""
+        if answers.gold is None:
+            return result
+        gold_map = learn_map(hidden, answers.gold[answers.is_gold], self.bounds)
+        if gold_map is None:
+            return result
+        result = result.calibrated(Calibration(gold_map=gold_map))
+        return replace(result, notes=(*result.notes, gold_map.summary(answers.value_names)))
 
     def _settings(self, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
         """Arguments, and what was decided from the answers."""

@@ -168,9 +168,9 @@ class NoiseFit:
             beliefs, parameters, _ = self._beliefs(parameters)
             given = _sweep_parameters(parameters, accuracy)
             bias = beliefs.bias(max(damping, _BIAS_DAMPING))
-            return self._messages.sweep(
-                damping, parameters=given, bias=bias, tasks=self._sending
-            )[0]
+            return self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)[
+                0
+            ]
 
         trace = iterate_until(
             settle,
