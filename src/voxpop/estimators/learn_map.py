@@ -119,7 +119,7 @@ def _within_reach(off: Floats) -> Floats:
     middle = float(np.median(off))
     usual = float(np.median(np.abs(off - middle)))
     reach = _REACH * usual / 0.6745
-    return np.clip(off, middle - reach, middle + reach) if usual > 0 else off
+    return off if usual == 0 else np.asarray(np.clip(off, middle - reach, middle + reach))
 
 
 def _bend(estimate: Floats, truth: Floats, line: _Line) -> tuple[Floats, Floats, float]:

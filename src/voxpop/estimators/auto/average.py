@@ -226,14 +226,16 @@ def _without_agreement(sound: list[Candidate]) -> list[Candidate]:
 def _near_best_on_gold(sound: list[Candidate]) -> list[Candidate]:
     """Those that estimate hidden truths not significantly worse than the best for these."""
     best = min(sound, key=gold_error)
-    critical = _critical_on_gold(best, len(sound) - 1)
+    critical = _critical_on_gold(best)
     return [c for c in sound if standard_errors_worse(c.gold, best.gold) <= critical]
 
 
-def _critical_on_gold(candidate: Candidate, n_comparisons: int = 1) -> float:
-    """Student's t at which the chance of any wrong rejection by gold, of so many, is 5 %."""
-    freedom = max(len(candidate.gold) - 1, 1)
-    return float(stdtrit(freedom, 1.0 - SIGNIFICANCE / max(n_comparisons, 1)))
+def _critical_on_gold(candidate: Candidate) -> float:
+    """Student's t at which the chance that gold rejects a model wrongly is 5 %.
+
+    Of each: a model that is rejected wrongly leaves one that is as good on gold.
+    """
+    return float(stdtrit(max(len(candidate.gold) - 1, 1), 1.0 - SIGNIFICANCE))
 
 
 def squared_error(candidate: Candidate) -> float:

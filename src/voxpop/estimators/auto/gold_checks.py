@@ -9,9 +9,9 @@ from voxpop.data.answers import Answers
 from voxpop.estimators.auto.calibration_checks import error_of_sum
 from voxpop.estimators.learn_map import FEWEST_GOLD, left_out_errors
 
-# Left-out answers stand in for truths: with gold they count as much as so many gold tasks would,
-# and less by so much the more there are.
-_ANSWERS_WORTH = 10
+# Left-out answers stand in for truths where there are none. With n gold tasks they count by a share
+# of this over this plus n.
+_ANSWERS_WORTH = 1.0
 
 
 def judges(answers: Answers) -> bool:
