@@ -109,7 +109,7 @@ def _line(estimate: Floats, truth: Floats) -> _Line:
 def _weights(square: Floats, n: int) -> Floats:
     """Weights of forms by the Gaussian likelihood of left-out truths, (mean square)**(-n / 2)."""
     if square[0] == 0:
-        return np.eye(len(square))[0]
+        return np.asarray(np.arange(len(square)) == 0, dtype=np.float64)
     least = np.finfo(np.float64).eps * square.max()
     return np.asarray(softmax(-0.5 * n * np.log(np.maximum(square, least))))
 
@@ -119,7 +119,8 @@ def _within_reach(off: Floats) -> Floats:
     middle = float(np.median(off))
     usual = float(np.median(np.abs(off - middle)))
     reach = _REACH * usual / 0.6745
-    return off if usual == 0 else np.asarray(np.clip(off, middle - reach, middle + reach))
+    inside: Floats = np.clip(off, middle - reach, middle + reach)
+    return inside if usual > 0 else off
 
 
 def _bend(estimate: Floats, truth: Floats, line: _Line) -> tuple[Floats, Floats, float]:

@@ -11,7 +11,7 @@ from voxpop.estimators.learn_map import FEWEST_GOLD, left_out_errors
 
 # Left-out answers stand in for truths where there are none. With n gold tasks they count by a share
 # of this over this plus n.
-_ANSWERS_WORTH = 1.0
+_ANSWERS_WORTH = 0.5
 
 
 def judges(answers: Answers) -> bool:
