@@ -204,13 +204,14 @@ class MessagePassing:
         probabilities: Floats,
         parameters: SweepParameters | None = None,
         bias: WorkerBias | None = None,
+        hidden: bool = False,
     ) -> tuple[Posterior, Floats]:
-        """What is known of all truths, and the probabilities of each task's class (n, C)."""
+        """What is known of all truths, or of gold ``hidden``, and of each task's class (n, C)."""
         parameters, state = parameters or self._parameters, self._state(0.0)
         shape = (self._answers.n_tasks, self._answers.dimension)
         out = Posterior(np.empty(shape), np.empty(shape), np.empty((*shape, len(probabilities))))
         classes = np.zeros((shape[0], len(parameters.log_class)))
-        for group in self._groups:
+        for group in _hidden_gold(self._groups, self._answers) if hidden else self._groups:
             if isinstance(group, Group):
                 found = group.posterior(parameters, state, probabilities)
             else:
@@ -218,34 +219,9 @@ class MessagePassing:
                 found, said = group.posterior_and_classes(parameters, state, probabilities, bias)
                 classes[group.task] += said / shape[1]
             put_posterior(out, group.task, group.coordinates, found, group.origin, self._unit)
-        if self._answers.gold is not None:
-            known = self._answers.is_gold
-            put_gold(out, known, self._answers.gold[known])
+        if self._answers.gold is not None and not hidden:
+            put_gold(out, self._answers.is_gold, self._answers.gold[self._answers.is_gold])
         return out, classes
-
-    def hidden_gold(
-        self, probabilities: Floats, parameters: SweepParameters, bias: WorkerBias | None
-    ) -> Posterior:
-        """What would be known of each gold task if its truth were not, in the answers' own units.
-
-        Its workers are heard without the message that the truth itself sent them; all else that is
-        known stays, the other truths included. Rows follow the gold tasks.
-        """
-        answers, state = self._answers, self._state(0.0)
-        gold = np.flatnonzero(answers.is_gold)
-        row = np.zeros(answers.n_tasks, dtype=np.intp)
-        row[gold] = np.arange(len(gold))
-        shape = (len(gold), answers.dimension)
-        out = Posterior(np.empty(shape), np.empty(shape), np.empty((*shape, len(probabilities))))
-        for group in self._groups:
-            if not answers.is_gold[group.task[0]]:
-                continue
-            assert isinstance(group, RowGroup)
-            group.hear_classes(parameters.log_class, self.evidence)
-            part = group.hidden()
-            found, _ = part.posterior_and_classes(parameters, state, probabilities, bias)
-            put_posterior(out, row[part.task], part.coordinates, found, part.origin, self._unit)
-        return out
 
     def predict(self, parameters: SweepParameters, bias: WorkerBias | None) -> Predictions:
         """Predict every answer (E, d) from the others, in the answers' own units."""
@@ -379,6 +355,15 @@ class _Counter:
             pull[:, 0],
             precision[:, 0],
         )
+
+
+def _hidden_gold(groups: list[Group | RowGroup], answers: Answers) -> list[Group | RowGroup]:
+    """The groups of gold tasks as if no truth were known.
+
+    The workers of a task are heard without its own message: so it does not speak for itself.
+    """
+    known = [group for group in groups if answers.is_gold[group.task[0]]]
+    return [group.hidden() if isinstance(group, RowGroup) else group for group in known]
 
 
 def _all_groups(

@@ -11,13 +11,20 @@ from scipy.special import softmax
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.base import OnSweep
+from voxpop.estimators.bi.beliefs import (
+    WorkerBeliefs,
+    bias_sums,
+    certain_level,
+    common_likelihood,
+    relative_level,
+)
 from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
-from voxpop.inference.groups import SweepParameters, TruthPrior, WorkerBias
+from voxpop.inference.groups import SweepParameters, TruthPrior
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior, stretched
@@ -49,8 +56,6 @@ _LARGE_TOL, _LARGE_ACCURACY = 5e-3, 1e-5
 # A task is recomputed only if a worker's belief moved by more than this share of the tolerance.
 _STALE = 0.3
 _LARGE_LEARNING, _SHARE_STEPS = 5, 5
-# Log odds against a level that no message about a single answer can outweigh.
-_IMPOSSIBLE = -1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +134,8 @@ class NoiseFit:
     ) -> None:
         """Take ``support`` as :class:`BI` does: "auto", "common", or levels of equal weight.
 
-        Workers with ``min_answers`` are learned from (:func:`informative_workers`). ``by_gold``
-        takes what is known of workers from gold tasks alone: no other task sends a message.
+        Workers with ``min_answers`` are learned from (:func:`informative_workers`), ``by_gold``
+        from gold tasks alone: no other task sends a message.
         """
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
         self._informative = informative_workers(data.answers, min_answers)
@@ -168,25 +173,17 @@ class NoiseFit:
             beliefs, parameters, _ = self._beliefs(parameters)
             given = _sweep_parameters(parameters, accuracy)
             bias = beliefs.bias(max(damping, _BIAS_DAMPING))
-            return self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)[
-                0
-            ]
+            sent = self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)
+            return sent[0]
 
-        trace = iterate_until(
-            settle,
-            tol=max(tol, _FINEST_TOL),
-            max_iter=max_iter,
-            what="BI",
-            on_sweep=on_sweep,
-            warn=warn,
-        )
+        tol = max(tol, _FINEST_TOL)
+        trace = iterate_until(settle, tol, max_iter, "BI", on_sweep, warn=warn)
         return self._fitted(parameters, trace, self._n_learned, accuracy)
 
     def _hear_gold(self, parameters: NoiseParameters) -> NoiseParameters:
-        """Let gold tasks send their messages first, so that workers are trusted as these show.
+        """Let gold tasks send their messages first.
 
-        Messages may settle in more than one way, where many workers share an error: as those agree,
-        or as the truths say.
+        Where many workers share an error, messages settle as those agree, or as the truths say.
         """
         is_gold = self._data.answers.is_gold
         for _ in range(_GOLD_SWEEPS if is_gold.any() else 0):
@@ -205,7 +202,7 @@ class NoiseFit:
             before = parameters
             beliefs, parameters, _ = self._beliefs(parameters)
             if self._common:
-                best = parameters[Levels].moved_to_best(self._common_likelihood())
+                best = parameters[Levels].moved_to_best(common_likelihood(self._messages))
                 parameters = parameters.replace(best)
             parameters = self._learn_from_workers(parameters, beliefs)
             given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
@@ -310,8 +307,8 @@ class NoiseFit:
             parameters = parameters.replace(levels)
         evidence = WorkerEvidence(
             levels.variance,
-            _relative_level(levels, posterior),
-            *(sums[informative] for sums in self._bias_sums(parameters)),
+            relative_level(levels, posterior),
+            *(sums[informative] for sums in bias_sums(self._messages, parameters)),
         )
         return parameters.learn_from_workers(evidence)
 
@@ -322,28 +319,19 @@ class NoiseFit:
         levels, bias = parameters[Levels], parameters[Bias]
         messages = self._messages
         if self._common:
-            messages.log_weights = _certain_level(self._common_likelihood())
+            messages.log_weights = certain_level(common_likelihood(self._messages))
             log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
             messages.log_weights = levels.log_weights
             log_level = messages.sums * messages.quantum + levels.log_weights
-        precision, pull = self._bias_sums(parameters)
+        precision, pull = bias_sums(self._messages, parameters)
         if not bias.is_on:
             return WorkerBeliefs(log_level, pull, precision), parameters, None
-        relative = _relative_level(levels, softmax(log_level, axis=1))
+        relative = relative_level(levels, softmax(log_level, axis=1))
         found = bias.posterior(precision, pull, relative, self._part, self._anchored)
         messages.recentre(found.shift)
         parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
         return WorkerBeliefs(log_level, found.mean, found.precision), parameters, found
-
-    def _bias_sums(self, parameters: NoiseParameters) -> tuple[Floats, Floats]:
-        """Precision, and precision times mean, of all messages about each bias; empty without."""
-        none = np.empty((self._data.answers.n_workers, 0))
-        return self._messages.bias_sums() if parameters[Bias].is_on else (none, none)
-
-    def _common_likelihood(self) -> Floats:
-        """Log likelihood of all answers under each level."""
-        return np.asarray(self._messages.sums.sum(axis=0) * self._messages.quantum)
 
     def _fitted(
         self,
@@ -360,6 +348,7 @@ class NoiseFit:
         beliefs, self._parameters, bias = self._beliefs(parameters)
         about = beliefs.bias(0.0)
         found, classes = self._messages.posterior_and_classes(PROBABILITIES, given, about)
+        hidden, _ = self._messages.posterior_and_classes(PROBABILITIES, given, about, hidden=True)
         if bias is not None:
             # All workers of a task are of one connected part: the first answer's will do.
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
@@ -379,35 +368,8 @@ class NoiseFit:
             learning_sweeps=learning_sweeps,
             scale=scale,
             on_grid=self._on_grid,
-            hidden=self._messages.hidden_gold(PROBABILITIES, given, about),
+            hidden=hidden.rows(answers.is_gold),
         )
-
-
-@dataclass(frozen=True, eq=False)
-class WorkerBeliefs:
-    """What is believed of the workers: log levels (m, K), mean and precision of the bias (m, d).
-
-    Without bias the last two are empty.
-    """
-
-    log_level: Floats
-    bias_mean: Floats
-    bias_precision: Floats
-
-    def bias(self, damping: float) -> WorkerBias | None:
-        """The biases as tasks hear of them, and the damping of what tasks answer."""
-        if not self.bias_mean.size:
-            return None
-        return WorkerBias(self.bias_mean, self.bias_precision, damping)
-
-    def distance(self, other: WorkerBeliefs) -> Floats:
-        """How far each worker's are from others: in probability, and in sds of the bias (m,)."""
-        found = np.abs(softmax(self.log_level, axis=1) - softmax(other.log_level, axis=1))
-        if not self.bias_mean.size:
-            return np.asarray(found.max(axis=1))
-        bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
-        sure = np.abs(np.log(self.bias_precision / other.bias_precision))
-        return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
 
 
 def _audit(answers: Answers, found: Predictions) -> Audit:
@@ -434,22 +396,3 @@ def _sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepPara
         TruthPrior(truths.mean, truths.variance, truths.weight),
         accuracy,
     )
-
-
-def _certain_level(likelihood: Floats) -> Floats:
-    """Log weights (K,) that hold the likeliest level for certain, after the first messages.
-
-    A belief would differ from answer to answer, by what the answer itself says of it; and one
-    answer to a task of great size can say more than all others together.
-    """
-    certain = np.zeros_like(likelihood)
-    if likelihood.any():
-        certain[:] = _IMPOSSIBLE
-        certain[np.argmax(likelihood)] = 0.0
-    return certain
-
-
-def _relative_level(levels: Levels, posterior: Floats) -> Floats:
-    """Each worker's expected log level, less the average."""
-    log_level = posterior @ np.log(levels.variance)
-    return np.asarray(log_level - np.sort(log_level).mean())
