@@ -124,7 +124,9 @@ def mixed(posteriors: Sequence[Posterior], weights: Floats) -> Posterior:
     def mix(parts: Sequence[Floats]) -> Floats:
         return np.asarray(np.tensordot(weights, np.stack(parts), axes=1))
 
-    mean = mix([p.estimate for p in posteriors])
+    mean, first = mix([p.estimate for p in posteriors]), posteriors[0].estimate
+    # What all agree on, such as a known truth, is not to be rounded.
+    mean = np.where(np.all([p.estimate == first for p in posteriors], axis=0), first, mean)
     within = mix([p.variance for p in posteriors])
     between = mix([(p.estimate - mean) ** 2 for p in posteriors])
     about = mix([p.quantile - p.estimate[:, :, None] for p in posteriors])
@@ -146,7 +148,9 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
     rng = np.random.default_rng(0)
     parts = comparison.by_owner(score)
     if gold.size:
-        parts.append(gold_scores(gold, comparison.data.answers.dimension))
+        found = gold_scores(gold, comparison.data.answers.dimension)
+        # In an order that does not depend on names or rows.
+        parts.append(found[np.lexsort(found.T)])
         total = total + parts[-1].sum(axis=0)
     resampled = np.tile(total, (_N_RESAMPLES, 1))
     for sums in parts:
