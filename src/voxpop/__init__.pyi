@@ -100,6 +100,7 @@ from .results.diagnosis import diagnose as diagnose
 from .results.diagnosis import effect_of_removing as effect_of_removing
 from .results.explain import Explanation as Explanation
 from .results.explain import explain as explain
+from .results.gold_map import GoldMap as GoldMap
 from .results.metrics import Score as Score
 from .results.metrics import score as score
 from .results.prediction import Prediction as Prediction

@@ -72,7 +72,8 @@ def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Re
 class HiddenGold:
     """Gold tasks as they were estimated when hidden, on the scale of the model.
 
-    ``agreed`` is the posterior of agreement, ``truth`` (N, d) what was hidden.
+    ``agreed`` is the posterior of agreement, mapped as the other gold tasks show; ``truth`` (N, d)
+    is what was hidden.
     """
 
     agreed: Posterior
@@ -92,6 +93,7 @@ def hide_gold(fit: Callable[[Answers], Result], answers: Answers) -> HiddenGold:
         hidden = fold == number
         again = fit(replace(answers, gold=np.where(hidden[:, None], np.nan, answers.gold)))
         there = on_scale(again.scale, again._agreed)
+        there = calibrated(there, Calibration(gold_map=again.calibration.gold_map))
         parts.append(
             Posterior(there.estimate[hidden], there.variance[hidden], there.quantile[hidden])
         )

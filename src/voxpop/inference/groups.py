@@ -163,6 +163,12 @@ class RowGroup:
             part.bias_precision, part.bias_pull = self.bias_precision[rows], self.bias_pull[rows]
         return part
 
+    def hidden(self) -> RowGroup:
+        """The same rows, with the same messages, as if no truth were known."""
+        part = copy(self)
+        part._known = np.full_like(self._known, np.nan)
+        return part
+
     def put_back(self, rows: NDArray[np.intp], part: RowGroup) -> None:
         """Take over the messages of some rows."""
         self.message[rows] = part.message

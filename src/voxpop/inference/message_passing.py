@@ -204,14 +204,19 @@ class MessagePassing:
         probabilities: Floats,
         parameters: SweepParameters | None = None,
         bias: WorkerBias | None = None,
+        *,
         bounded: bool = True,
+        hidden: bool = False,
     ) -> tuple[Posterior, Floats]:
-        """What is known of all truths, cut at bounds or not, and of each task's class (n, C)."""
+        """What is known of all truths, and of each task's class (n, C).
+
+        Truths are cut at bounds unless they are not to be ``bounded``, and gold may be ``hidden``.
+        """
         parameters, state = parameters or self._parameters, self._state(0.0)
         shape = (self._answers.n_tasks, self._answers.dimension)
         out = Posterior(np.empty(shape), np.empty(shape), np.empty((*shape, len(probabilities))))
         classes = np.zeros((shape[0], len(parameters.log_class)))
-        for group in self._groups:
+        for group in _hidden_gold(self._groups, self._answers) if hidden else self._groups:
             if isinstance(group, Group):
                 found = group.posterior(parameters, state, probabilities)
             else:
@@ -220,9 +225,8 @@ class MessagePassing:
                 found, said = group.posterior_and_classes(*about)
                 classes[group.task] += said / shape[1]
             put_posterior(out, group.task, group.coordinates, found, group.origin, self._unit)
-        if self._answers.gold is not None:
-            known = self._answers.is_gold
-            put_gold(out, known, self._answers.gold[known])
+        if self._answers.gold is not None and not hidden:
+            put_gold(out, self._answers.is_gold, self._answers.gold[self._answers.is_gold])
         return out, classes
 
     def predict(self, parameters: SweepParameters, bias: WorkerBias | None) -> Predictions:
@@ -357,6 +361,15 @@ class _Counter:
             pull[:, 0],
             precision[:, 0],
         )
+
+
+def _hidden_gold(groups: list[Group | RowGroup], answers: Answers) -> list[Group | RowGroup]:
+    """The groups of gold tasks as if no truth were known.
+
+    The workers of a task are heard without its own message: so it does not speak for itself.
+    """
+    known = [group for group in groups if answers.is_gold[group.task[0]]]
+    return [group.hidden() if isinstance(group, RowGroup) else group for group in known]
 
 
 def _all_groups(

@@ -109,7 +109,7 @@ def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
     kept = known > _NEGLIGIBLE * known.sum(axis=1, keepdims=True)
     # The truth is believed to be within this, in the units of a noise that is not stretched.
     sd = np.sqrt(result.agreement_variance[task]) / result.calibration.stretch
-    residual = value - result.estimate[task]
+    residual = value - result.estimate_before_gold[task]
     found = np.zeros((len(edges), d))
     # Pairs of an answer and a level that its worker may have.
     row, k = np.nonzero(kept[worker])

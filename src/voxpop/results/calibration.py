@@ -8,6 +8,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.inference.kernels.posterior import Posterior, stretched
+from voxpop.results.gold_map import GoldMap
 from voxpop.results.shared_error import SharedError
 
 # The quantiles every result carries.
@@ -44,6 +45,8 @@ class Calibration:
     ----------
     stretch
         Factor on all sds that left-out answers called for; never below one.
+    gold_map
+        The map from estimates to truths that gold tasks showed; None where there were too few.
     shared
         The error that all workers share, which no answer can show; None where none is allowed for.
     gold
@@ -54,6 +57,7 @@ class Calibration:
     """
 
     stretch: float = 1.0
+    gold_map: GoldMap | None = None
     shared: SharedError | None = None
     gold: GoldCheck | None = None
     bounds: tuple[float, float] | None = None
@@ -83,13 +87,18 @@ class Calibration:
 def calibrated(posterior: Posterior, calibration: Calibration) -> Posterior:
     """Apply a calibration to a posterior but for its bounds; what it leaves stays to the bit."""
     found, shared = _stretched_by(posterior, calibration.stretch), calibration.shared
+    if calibration.gold_map is not None:
+        found = calibration.gold_map.apply(found)
     if shared is not None:
         found = shared.applied(found, PROBABILITIES)
     return _stretched_by(found, calibration.gold_stretch)
 
 
 def agreement_of(posterior: Posterior, calibration: Calibration) -> Posterior:
-    """Posterior of agreement, from that of the truth: undo what :func:`calibrated` did for it."""
+    """Posterior of agreement, from that of the truth: undo what :func:`calibrated` did for it.
+
+    The map of gold cannot be undone; a result that has one keeps its agreement.
+    """
     found = _stretched_by(posterior, 1.0 / calibration.gold_stretch)
     if calibration.shared is None:
         return found

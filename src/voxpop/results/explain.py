@@ -218,6 +218,10 @@ def _explained(
     weight, weight_means = answer_weights(answers, result, np.array([i]))
     value, who = answers.value[edges], answers.worker[edges]
     without, foreseen, sd, meaning = _left_out(answers, result, i, edges, weight, estimator)
+    gold_map = result.calibration.gold_map
+    if gold_map is not None and not is_gold:
+        # Answers follow the model, the truth follows the map.
+        without = gold_map.estimates(without)
     with np.errstate(divide="ignore", invalid="ignore"):
         off = np.where(value == foreseen, 0.0, (value - foreseen) / sd)
     order = np.argsort(-weight, kind="stable")
@@ -330,14 +334,15 @@ def _refitted(
     again = estimator.fit(fewer)
     worker = np.flatnonzero(fewer.worker_ids == answers.worker_ids[answers.worker[edge]])
     noise = scatter(again, int(worker[0]) if len(worker) else None, i)
-    return again.estimate[i], again.agreement_variance[i], noise
+    return again.estimate_before_gold[i], again.agreement_variance[i], noise
 
 
 def _reweighted(
     result: Result, i: int, value: Floats, weight: Floats, is_gold: bool
 ) -> tuple[Floats, Floats]:
     """Estimate and variance without each answer; the rest keeps its share of the precision."""
-    n, estimate, variance = len(value), result.estimate[i], result.agreement_variance[i]
+    n, estimate = len(value), result.estimate_before_gold[i]
+    variance = result.agreement_variance[i]
     if is_gold:
         return np.tile(estimate, (n, 1)), np.zeros_like(value)
     if result.settings.get("method") == "median":
@@ -371,6 +376,9 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
         for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
             mixture = noise.share[None], noise.variance[:, j] / noise.gain[j] ** 2
             after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
+        if result.calibration.gold_map is not None and variance.any():
+            centre = result.estimate_before_gold[[i]]
+            after = result.calibration.gold_map.variances(centre, after[None])[0]
         found[kind] = _truth_sd(result, after)
     return found
 

@@ -85,9 +85,9 @@ class Scatter:
 def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """Predict what a worker would answer on a task, from the result alone.
 
-    The truth is taken as Gaussian with the result's mean and variance of agreement, for an error
-    that all workers share is in the next answer too. The worker's bias and noise are added, both
-    with their uncertainty::
+    The truth is taken as Gaussian with the mean and variance of agreement: an error that all
+    workers share, and what only gold shows, is in the next answer too. The worker's bias and noise
+    are added, both with their uncertainty::
 
         a ~ Σ_k p_u(k) Σ_t tail(t) N(estimate_i + bias_u, variance_i + bias_sd_u² + v_kt delta_i)
 

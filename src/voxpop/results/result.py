@@ -145,6 +145,14 @@ class Result:
         return self._agreed.variance
 
     @property
+    def estimate_before_gold(self) -> Floats:
+        """Estimate of every truth as answers show it, without the map that gold showed.
+
+        The next answer follows it.
+        """
+        return self._agreed.estimate
+
+    @property
     def _posterior(self) -> Posterior:
         return Posterior(self.estimate, self.variance, self.quantile)
 

@@ -14,10 +14,12 @@ import numpy as np
 from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.tables import finite, make_folder, matrix, open_table, replacing, write_table
 from voxpop.errors import DataError, require
+from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, scale_from_dict
 from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck, agreement_of
+from voxpop.results.gold_map import GoldMap
 from voxpop.results.result import Result, Trace
 from voxpop.results.scaled import in_units, on_scale
 from voxpop.results.shared_error import SharedError
@@ -109,6 +111,9 @@ def load(directory: str | Path) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
+    if "agreement" in facts:
+        agreed = Posterior(**{name: np.array(part) for name, part in facts["agreement"].items()})
+        return replace(result, _agreement=agreed)
     return result if calibration.of_truth == Calibration() else _with_agreement(result)
 
 
@@ -119,9 +124,10 @@ def _with_agreement(result: Result) -> Result:
 
 
 def _calibration(facts: dict[str, Any]) -> Calibration:
-    gold, shared = (facts.pop(name, None) for name in ("gold", "shared"))
+    gold, shared, mapped = (facts.pop(name, None) for name in ("gold", "shared", "gold_map"))
     return Calibration(
         **_tuples(facts),
+        gold_map=mapped and GoldMap.from_dict(mapped),
         shared=shared and SharedError(**_tuples(shared)),
         gold=gold and GoldCheck(**gold),
     )
@@ -164,9 +170,17 @@ def _facts(result: Result) -> dict[str, Any]:
         "calibration": asdict(result.calibration, dict_factory=_plain),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
+        **({} if result.calibration.gold_map is None else {"agreement": _agreement(result)}),
         **({} if result.scale == LINEAR else {"scale": _plain([*result.scale.to_dict().items()])}),
         "versions": versions(),
     }
+
+
+def _agreement(result: Result) -> dict[str, Any]:
+    """Posterior of agreement, which cannot be told from that of the truth behind a map."""
+    agreed = result._agreed
+    parts = {"estimate": agreed.estimate, "variance": agreed.variance, "quantile": agreed.quantile}
+    return {name: part.tolist() for name, part in parts.items()}
 
 
 def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:

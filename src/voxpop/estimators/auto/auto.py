@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.auto.average import Average, average, mixed
 from voxpop.estimators.auto.compare import Candidate, ModelComparison, fit_model
+from voxpop.estimators.auto.gold_checks import judges
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import with_advice
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
@@ -20,6 +22,7 @@ from voxpop.estimators.bi.bi import BI, Support
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
+from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
@@ -160,6 +163,10 @@ class Auto(Estimator):
         richer = [flat.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):
             comparison.enter(noise, "auto")
+        if judges(answers) and not is_part:
+            # Where most workers share an error, only gold shows who does not.
+            for noise in (flat, flat.learning("bias", "truths")):
+                comparison.enter(noise, "auto", by_gold=True)
         return comparison
 
     def _fit_whole(
@@ -178,7 +185,8 @@ class Auto(Estimator):
             data = prepare(answers, known.scale)
             whole = NoiseFit(data, best.noise, self._engine(self.accuracy), best.support)
             fitted = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
-            return self._shared(answers, fitted.result(settings, known.audit))
+            result = self._shared(answers, fitted.result(settings, known.audit))
+            return self._mapped(result, answers, fitted.hidden.estimate)
 
         result = fit(answers)
         result = replace(
@@ -193,12 +201,14 @@ class Auto(Estimator):
         audit = found.mixed_audit(comparison)
         stretch = Calibration(stretch=max(audit.stretch, 1.0))
 
-        def combine(fits: Sequence[NoiseFitted], workers: NoiseFitted) -> Result:
+        def combine(answers: Answers, fits: Sequence[NoiseFitted], workers: NoiseFitted) -> Result:
             posterior = mixed([fit.posterior for fit in fits], found.weights)
+            hidden = mixed([fit.hidden for fit in fits], found.weights)
             result = workers.result(settings, posterior=posterior, audit=audit)
             # Each model has settled by itself: there is no iteration to tell of.
             result = replace(result, alike_share=found.alike_share, trace=Trace())
-            return self._shared(fits[0].answers, result.calibrated(stretch))
+            result = self._shared(answers, result.calibrated(stretch))
+            return self._mapped(result, answers, hidden.estimate)
 
         def again(other: Answers) -> Result:
             data = prepare(other, comparison.data.scale)
@@ -206,13 +216,16 @@ class Auto(Estimator):
 
             def fit(candidate: Candidate) -> NoiseFitted:
                 return fit_model(
-                    data, candidate.noise, candidate.support, comparison.engine, levels
+                    data,
+                    *(candidate.noise, candidate.support, comparison.engine, levels),
+                    by_gold=candidate.by_gold,
                 )[1]
 
             fits = [fit(candidate) for candidate in found.candidates]
-            return combine(fits, fits[0])
+            return combine(other, fits, fits[0])
 
-        result = combine([candidate.fitted for candidate in found.candidates], workers.fitted)
+        fits = [candidate.fitted for candidate in found.candidates]
+        result = combine(answers, fits, workers.fitted)
         result = replace(result, notes=(found.summary(), *result.notes))
         return widen_by_gold(again, answers, result)
 
@@ -227,16 +240,29 @@ class Auto(Estimator):
         comparison: ModelComparison | None = None,
     ) -> Result:
         """Take the mean or the median, where there is nothing to compare or nothing is sound."""
+        estimator = Median() if method == "median" else Mean()
+        hidden = estimator.fit(replace(answers, gold=None)).estimate
 
         def fit(answers: Answers) -> Result:
-            return self._shared(answers, (Median() if method == "median" else Mean()).fit(answers))
+            result = self._shared(answers, estimator.fit(answers))
+            return self._mapped(result, answers, hidden[answers.is_gold])
 
         result = fit(answers)
         found = Average((), np.empty(0), reason, method)
         settings = {**result.settings, **self._settings(found, comparison)}
         notes = (f"took the {method}: {reason}", *result.notes)
         result = replace(result, settings=settings, notes=notes)
-        return result if result.calibration.shared is None else widen_by_gold(fit, answers, result)
+        return widen_by_gold(fit, answers, result)
+
+    def _mapped(self, result: Result, answers: Answers, hidden: Floats) -> Result:
+        """Map estimates as gold tasks show, given what their estimates would be without gold."""
+        if answers.gold is None:
+            return result
+        gold_map = learn_map(hidden, answers.gold[answers.is_gold], self.bounds)
+        if gold_map is None:
+            return result
+        result = result.calibrated(Calibration(gold_map=gold_map))
+        return replace(result, notes=(*result.notes, gold_map.summary(answers.value_names)))
 
     def _settings(self, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
         """Arguments, and what was decided from the answers."""

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import softmax, stdtrit
 
 from voxpop.arrays import Floats
 from voxpop.estimators.auto.calibration_checks import no_worse, significantly_better
 from voxpop.estimators.auto.compare import SIGNIFICANCE, Candidate, ModelComparison
+from voxpop.estimators.auto.gold_checks import (
+    gold_scores,
+    share_of_answers,
+    standard_errors_worse,
+)
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.results.audit import Audit
 
@@ -87,11 +92,13 @@ def average(comparison: ModelComparison) -> Average:
     A weight is the chance that the model would predict best on other tasks and workers like these:
     models that chance cannot tell apart share their weight, and the result changes little if a few
     answers do. Where no model is sound the mean is left, or the median if it predicts clearly
-    better.
+    better. Gold tasks hidden in turn take part in all of it, the more of them the more (M64).
     """
     candidates = comparison.candidates
-    sound = [c for c in candidates if _is_sound(comparison, c)]
+    sound = _without_agreement([c for c in candidates if _is_sound(comparison, c)])
     reason = f"{len(candidates)} noise models compared by leave-one-out prediction"
+    if n_gold := len(candidates[0].gold):
+        reason += f" and on {n_gold} gold tasks hidden in turn"
     if not sound:
         why = "none is sound"
         if comparison.prefers_median:
@@ -141,11 +148,16 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
     worker go together, and answers to a task.
     """
     score = np.stack([c.log_density for c in candidates], axis=1)
-    score = score - score.max(axis=1, keepdims=True)
+    gold = np.stack([c.gold for c in candidates], axis=1)
+    score = share_of_answers(len(gold)) * (score - score.max(axis=1, keepdims=True))
     cost = _COST + _WORTH_NATS * len(score) * comparison.is_part
     total = score.sum(axis=0) - cost * np.array([c.complexity for c in candidates])
+    parts = comparison.by_owner(score)
+    if gold.size:
+        parts.append(gold_scores(gold, comparison.data.answers.dimension))
+        total = total + parts[-1].sum(axis=0)
     covariance = np.zeros((len(candidates), len(candidates)))
-    for sums in comparison.by_owner(score):
+    for sums in parts:
         apart = sums - sums.mean(axis=0)
         covariance += apart.T @ apart
     size, direction = np.linalg.eigh(covariance)
@@ -171,8 +183,14 @@ def _is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
     agree for some other reason than being right. So is one whose truths follow the answers of the
     workers, each on a scale of his own, less well than mean or median do. Where the median is
     safer than any mean, a model has to tell the workers apart (M57).
+
+    Where hidden truths are estimated significantly better than by mean and median, or worse, that
+    decides: they say who is right among workers who agree.
     """
     simple, by_worker = comparison.simple, comparison.by_worker
+    on_gold = standard_errors_worse(candidate.gold, simple.gold)
+    if abs(on_gold) > _critical_on_gold(candidate):
+        return on_gold < 0
     if comparison.prefers_median:
         gain = comparison.least_error_alike - candidate.squared
         return float(gain.sum()) > comparison.critical_value(1) * comparison.standard_error(gain)
@@ -191,15 +209,60 @@ def _is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
 def _near_best(
     comparison: ModelComparison, entered: list[Candidate], sound: list[Candidate]
 ) -> list[Candidate]:
-    """Those sound candidates that predict not significantly worse than the best one entered."""
+    """Those sound candidates that predict not significantly worse than the best one entered.
+
+    Nor may hidden truths be estimated significantly worse than by the best model for these. Those
+    that are better there, by more than a standard error, need not predict answers best.
+    """
+    if entered[0].gold.size:
+        sound = _near_best_on_gold(sound)
+        entered = [c for c in entered if c in sound] or sound
     best = min(entered, key=squared_error)
     critical = comparison.critical_value(len(comparison.candidates) - 1)
     most = (1.0 + _WORTH_ERROR * comparison.is_part) * squared_error(best)
     return [
-        c for c in sound if comparison.errors_worse(c, best) <= critical or squared_error(c) < most
+        c
+        for c in sound
+        if comparison.errors_worse(c, best) <= critical
+        or squared_error(c) < most
+        or standard_errors_worse(c.gold, best.gold) < -1.0
     ]
+
+
+def _without_agreement(sound: list[Candidate]) -> list[Candidate]:
+    """Leave out models that know workers by gold alone, unless gold shows that agreement misleads.
+
+    That is so if the best of them is significantly better on hidden truths than all others.
+    """
+    others = [c for c in sound if not c.by_gold]
+    alone = [c for c in sound if c.by_gold]
+    if not (alone and others):
+        return sound
+    best, other = (min(group, key=gold_error) for group in (alone, others))
+    worse = standard_errors_worse(other.gold, best.gold)
+    return sound if worse > _critical_on_gold(best) else others
+
+
+def _near_best_on_gold(sound: list[Candidate]) -> list[Candidate]:
+    """Those that estimate hidden truths not significantly worse than the best for these."""
+    best = min(sound, key=gold_error)
+    critical = _critical_on_gold(best)
+    return [c for c in sound if standard_errors_worse(c.gold, best.gold) <= critical]
+
+
+def _critical_on_gold(candidate: Candidate) -> float:
+    """Student's t at which the chance that gold rejects a model wrongly is 5 %.
+
+    Of each: a model that is rejected wrongly leaves one that is as good on gold.
+    """
+    return float(stdtrit(max(len(candidate.gold) - 1, 1), 1.0 - SIGNIFICANCE))
 
 
 def squared_error(candidate: Candidate) -> float:
     """Weighted squared error of all predictions."""
     return float(candidate.squared.sum())
+
+
+def gold_error(candidate: Candidate) -> float:
+    """Squared error on all gold tasks, each hidden."""
+    return float(candidate.gold.sum())

@@ -10,13 +10,14 @@ import numpy as np
 from scipy.special import stdtrit
 
 from voxpop.arrays import Codes, Floats
-from voxpop.data.sums import variance_within_tasks
+from voxpop.data.sums import medians, variance_within_tasks, weighted_means
 from voxpop.estimators.auto.calibration_checks import (
     MIN_ANSWERS,
     ScatterLeft,
     error_of_sum,
     scatter_left,
 )
+from voxpop.estimators.auto.gold_checks import gold_errors
 from voxpop.estimators.auto.subset import Mask
 from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import OnSweep
@@ -54,7 +55,9 @@ class Candidate:
 
     ``squared`` (E,) is the weighted squared error of predicting each answer, ``plain`` (E,) that
     without weights, ``log_density`` (E,) that of the prediction; over all coordinates. All are
-    bounded. ``scatter`` is what the truths leave unexplained of each worker's answers.
+    bounded. ``scatter`` is what the truths leave unexplained of each worker's answers, ``gold``
+    (g,) the squared error of each gold task hidden. ``by_gold`` models know workers from gold
+    tasks alone.
     """
 
     name: str
@@ -67,6 +70,8 @@ class Candidate:
     plain: Floats
     scatter: ScatterLeft
     log_density: Floats
+    gold: Floats
+    by_gold: bool = False
 
     @property
     def complexity(self) -> int:
@@ -78,12 +83,14 @@ class Candidate:
 class SimplePredictions:
     """Errors of the mean and median of the other answers as predictions, and those of the better.
 
-    ``errors`` (E,) of each and ``plain`` (E,) are as :attr:`Candidate.plain`, ``scatter`` as there.
+    ``errors`` (E,) of each and ``plain`` (E,) are as :attr:`Candidate.plain`, ``scatter`` and
+    ``gold`` as there.
     """
 
     errors: dict[str, Floats]
     plain: Floats
     scatter: ScatterLeft
+    gold: Floats
 
 
 @dataclass(eq=False)
@@ -103,12 +110,15 @@ class ModelComparison:
     candidates: list[Candidate] = field(default_factory=list)
     weight: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
-    def enter(self, noise: Noise, support: Support) -> None:
+    def enter(self, noise: Noise, support: Support, *, by_gold: bool = False) -> None:
         """Fit a noise model and score it, unless it has been."""
-        if any(c.noise == noise and c.support == support for c in self.candidates):
+        what = noise, support, by_gold
+        if any((c.noise, c.support, c.by_gold) == what for c in self.candidates):
             return
         fit, found = fit_model(
-            self.data, noise, support, self.engine, self.start[1], self._min_answers, self.on_sweep
+            self.data,
+            *(noise, support, self.engine, self.start[1], self._min_answers, self.on_sweep),
+            by_gold,
         )
         audit = found.audit
         assert audit is not None
@@ -119,7 +129,7 @@ class ModelComparison:
             self.weight = weight[self.data.answers.worker, None][self.usable]
         error = self._errors(audit.predicted)
         candidate = Candidate(
-            name=describe(noise, support),
+            name=describe(noise, support, by_gold),
             noise=noise,
             support=support,
             fit=fit,
@@ -129,6 +139,8 @@ class ModelComparison:
             plain=error.sum(axis=1),
             scatter=self._scatter(audit.truth),
             log_density=self._bounded(audit.log_density),
+            gold=gold_errors(self.data.answers, found.hidden.estimate, self.data.scale),
+            by_gold=by_gold,
         )
         self.candidates.append(candidate)
 
@@ -151,10 +163,15 @@ class ModelComparison:
         line = min((left.line for left in scatter), key=np.sum)
         offset = min((left.offset for left in scatter), key=np.sum)
         errors = {name: self._errors(truth).sum(axis=1) for name, truth in found.items()}
+        answers = self.data.answers
+        middles = (weighted_means(answers, np.ones(answers.n_edges)), medians(answers))
+        hidden = [middle[answers.is_gold] for middle in middles]
+        gold = [gold_errors(answers, estimate, self.data.scale) for estimate in hidden]
         return SimplePredictions(
             errors,
             errors["median"] if self.prefers_median else min(errors.values(), key=np.sum),
             ScatterLeft(line, offset),
+            min(gold, key=np.sum),
         )
 
     @cached_property
@@ -299,6 +316,7 @@ class ModelComparison:
                 "to_mean_or_median": float(c.plain.sum() / (simple.plain.sum() or 1.0)),
                 "scatter_left": float(c.scatter.line.sum() / (simple.scatter.line.sum() or 1.0)),
                 "coverage_95": c.audit.coverage_95,
+                **({"gold_error": float(np.sqrt(c.gold.mean()))} if c.gold.size else {}),
             }
             for c in self.candidates
         ]
@@ -312,13 +330,15 @@ def fit_model(
     levels: Floats,
     min_answers: int = 1,
     on_sweep: OnSweep | None = None,
+    by_gold: bool = False,
 ) -> tuple[NoiseFit, NoiseFitted]:
     """Fit a noise model from some levels on, as exactly as a comparison needs it."""
-    fit = NoiseFit(data, noise, engine, support, min_answers)
+    fit = NoiseFit(data, noise, engine, support, min_answers, by_gold)
     return fit, fit.fit(_TOL, _SWEEPS, engine.accuracy, on_sweep, levels=levels, warn=False)
 
 
-def describe(noise: Noise, support: Support) -> str:
+def describe(noise: Noise, support: Support, by_gold: bool = False) -> str:
     """Name a noise model in words fit for a sentence."""
     levels = "workers alike" if support == "common" else "workers differ in noise"
+    levels += " as gold alone shows" if by_gold else ""
     return ", ".join([levels, *(component.words for component in noise.learned)])

@@ -11,6 +11,13 @@ from scipy.special import softmax
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.base import OnSweep
+from voxpop.estimators.bi.beliefs import (
+    WorkerBeliefs,
+    bias_sums,
+    certain_level,
+    common_likelihood,
+    relative_level,
+)
 from voxpop.estimators.bi.gains import learn_gains, with_noise_as_given
 from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
 from voxpop.estimators.bi.noise_levels import informative_workers
@@ -18,7 +25,7 @@ from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
-from voxpop.inference.groups import SweepParameters, TruthPrior, WorkerBias
+from voxpop.inference.groups import SweepParameters, TruthPrior
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior, reaching, stretched
@@ -40,6 +47,8 @@ from voxpop.results.result import PROBABILITIES, Result, Trace
 # and stop when they change by less than this.
 _LEARNING_SWEEPS, _LEARNING_ACCURACY, _SETTLED = 40, 1e-4, 5e-3
 _FIRST_SWEEPS = 4
+# Sweeps of the gold tasks alone, before any other task sends a message.
+_GOLD_SWEEPS = 3
 # Messages about biases push the answers of a task back and forth; half a step at a time settles.
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
@@ -48,8 +57,6 @@ _LARGE_TOL, _LARGE_ACCURACY = 5e-3, 1e-5
 # A task is recomputed only if a worker's belief moved by more than this share of the tolerance.
 _STALE = 0.3
 _LARGE_LEARNING, _SHARE_STEPS = 5, 5
-# Log odds against a level that no message about a single answer can outweigh.
-_IMPOSSIBLE = -1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +65,8 @@ class NoiseFitted:
 
     ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
     and on average over the coordinates. ``columns`` are what components say of tasks and workers,
-    by their field of :class:`Result`.
+    by their field of :class:`Result`. ``hidden`` is what would be known of each gold task without
+    its truth.
     """
 
     answers: Answers
@@ -72,6 +80,7 @@ class NoiseFitted:
     learning_sweeps: int
     scale: Floats
     on_grid: bool
+    hidden: Posterior
 
     def result(
         self,
@@ -122,10 +131,12 @@ class NoiseFit:
         engine: Engine,
         support: object,
         min_answers: int = 1,
+        by_gold: bool = False,
     ) -> None:
         """Take ``support`` as :class:`BI` does: "auto", "common", or levels of equal weight.
 
-        Workers with ``min_answers`` are learned from (:func:`informative_workers`).
+        Workers with ``min_answers`` are learned from (:func:`informative_workers`), ``by_gold``
+        from gold tasks alone: no other task sends a message.
         """
         self._answers, self._gains = data.answers, learn_gains(data.answers) if noise.gain else None
         if self._gains is not None:
@@ -133,6 +144,7 @@ class NoiseFit:
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
         self._informative = informative_workers(data.answers, min_answers)
         self._on_grid, self._common = support == "auto", support == "common"
+        self._sending = data.answers.is_gold if by_gold else None
         self._part, self._anchored = data.part, data.anchored
         if noise.truths == "learn":
             # Truths of one distribution tie all parts of the crowd together.
@@ -156,9 +168,8 @@ class NoiseFit:
         ``levels`` are those to start from, if :func:`starting_levels` was asked before. Called
         again, it goes on from where it stopped.
         """
-        parameters = self._learn(
-            self._parameters or self._start(levels, on_sweep), max_iter, on_sweep
-        )
+        parameters = self._parameters or self._hear_gold(self._start(levels, on_sweep))
+        parameters = self._learn(parameters, max_iter, on_sweep)
         accuracy = max(accuracy, _FINEST_ACCURACY)
 
         def settle(damping: float) -> float:
@@ -166,17 +177,24 @@ class NoiseFit:
             beliefs, parameters, _ = self._beliefs(parameters)
             given = _sweep_parameters(parameters, accuracy)
             bias = beliefs.bias(max(damping, _BIAS_DAMPING))
-            return self._messages.sweep(damping, parameters=given, bias=bias)[0]
+            sent = self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)
+            return sent[0]
 
-        trace = iterate_until(
-            settle,
-            tol=max(tol, _FINEST_TOL),
-            max_iter=max_iter,
-            what="BI",
-            on_sweep=on_sweep,
-            warn=warn,
-        )
+        tol = max(tol, _FINEST_TOL)
+        trace = iterate_until(settle, tol, max_iter, "BI", on_sweep, warn=warn)
         return self._fitted(parameters, trace, self._n_learned, accuracy)
+
+    def _hear_gold(self, parameters: NoiseParameters) -> NoiseParameters:
+        """Let gold tasks send their messages first.
+
+        Where many workers share an error, messages settle as those agree, or as the truths say.
+        """
+        is_gold = self._data.answers.is_gold
+        for _ in range(_GOLD_SWEEPS if is_gold.any() else 0):
+            beliefs, parameters, _ = self._beliefs(parameters)
+            given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
+            self._messages.sweep(parameters=given, bias=beliefs.bias(0.0), tasks=is_gold)
+        return parameters
 
     def _learn(
         self, parameters: NoiseParameters, max_iter: int, on_sweep: OnSweep | None
@@ -188,12 +206,14 @@ class NoiseFit:
             before = parameters
             beliefs, parameters, _ = self._beliefs(parameters)
             if self._common:
-                best = parameters[Levels].moved_to_best(_common_likelihood(self._messages))
+                best = parameters[Levels].moved_to_best(common_likelihood(self._messages))
                 parameters = parameters.replace(best)
             parameters = self._learn_from_workers(parameters, beliefs)
             given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
             bias = beliefs.bias(_BIAS_DAMPING)
-            _, counts = self._messages.sweep(damping, parameters=given, bias=bias, is_counted=True)
+            _, counts = self._messages.sweep(
+                damping, parameters=given, bias=bias, tasks=self._sending, is_counted=True
+            )
             assert counts is not None
             parameters = parameters.learn_from_counts(counts)
             self._n_learned += 1
@@ -293,8 +313,8 @@ class NoiseFit:
             parameters = parameters.replace(levels)
         evidence = WorkerEvidence(
             levels.variance,
-            _relative_level(levels, posterior),
-            *(sums[informative] for sums in _bias_sums(self._messages, parameters)),
+            relative_level(levels, posterior),
+            *(sums[informative] for sums in bias_sums(self._messages, parameters)),
         )
         return parameters.learn_from_workers(evidence)
 
@@ -305,15 +325,15 @@ class NoiseFit:
         levels, bias = parameters[Levels], parameters[Bias]
         messages = self._messages
         if self._common:
-            messages.log_weights = _certain_level(_common_likelihood(self._messages))
+            messages.log_weights = certain_level(common_likelihood(self._messages))
             log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
             messages.log_weights = levels.log_weights
             log_level = messages.sums * messages.quantum + levels.log_weights
-        precision, pull = _bias_sums(self._messages, parameters)
+        precision, pull = bias_sums(self._messages, parameters)
         if not bias.is_on:
             return WorkerBeliefs(log_level, pull, precision), parameters, None
-        relative = _relative_level(levels, softmax(log_level, axis=1))
+        relative = relative_level(levels, softmax(log_level, axis=1))
         found = bias.posterior(precision, pull, relative, self._part, self._anchored)
         messages.recentre(found.shift)
         parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
@@ -335,8 +355,11 @@ class NoiseFit:
         about = beliefs.bias(0.0)
         found, classes = self._messages.posterior_and_classes(PROBABILITIES, given, about)
         if self._noise.bounds is not None:
-            free, _ = self._messages.posterior_and_classes(PROBABILITIES, given, about, False)
+            free, _ = self._messages.posterior_and_classes(
+                PROBABILITIES, given, about, bounded=False
+            )
             found = reaching(found, free, PROBABILITIES < 0.5)
+        hidden, _ = self._messages.posterior_and_classes(PROBABILITIES, given, about, hidden=True)
         if bias is not None:
             # All workers of a task are of one connected part: the first answer's will do.
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
@@ -362,45 +385,8 @@ class NoiseFit:
             learning_sweeps=learning_sweeps,
             scale=scale,
             on_grid=self._on_grid,
+            hidden=hidden.rows(answers.is_gold),
         )
-
-
-@dataclass(frozen=True, eq=False)
-class WorkerBeliefs:
-    """What is believed of the workers: log levels (m, K), mean and precision of the bias (m, d).
-
-    Without bias the last two are empty.
-    """
-
-    log_level: Floats
-    bias_mean: Floats
-    bias_precision: Floats
-
-    def bias(self, damping: float) -> WorkerBias | None:
-        """The biases as tasks hear of them, and the damping of what tasks answer."""
-        if not self.bias_mean.size:
-            return None
-        return WorkerBias(self.bias_mean, self.bias_precision, damping)
-
-    def distance(self, other: WorkerBeliefs) -> Floats:
-        """How far each worker's are from others: in probability, and in sds of the bias (m,)."""
-        found = np.abs(softmax(self.log_level, axis=1) - softmax(other.log_level, axis=1))
-        if not self.bias_mean.size:
-            return np.asarray(found.max(axis=1))
-        bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
-        sure = np.abs(np.log(self.bias_precision / other.bias_precision))
-        return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
-
-
-def _bias_sums(messages: MessagePassing, parameters: NoiseParameters) -> tuple[Floats, Floats]:
-    """Precision, and precision times mean, of all messages about each bias; empty without."""
-    none = np.empty((len(messages.sums), 0))
-    return messages.bias_sums() if parameters[Bias].is_on else (none, none)
-
-
-def _common_likelihood(messages: MessagePassing) -> Floats:
-    """Log likelihood of all answers under each level."""
-    return np.asarray(messages.sums.sum(axis=0) * messages.quantum)
 
 
 def _audit(answers: Answers, found: Predictions) -> Audit:
@@ -427,22 +413,3 @@ def _sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepPara
         TruthPrior(truths.mean, truths.variance, truths.weight),
         accuracy,
     )
-
-
-def _certain_level(likelihood: Floats) -> Floats:
-    """Log weights (K,) that hold the likeliest level for certain, after the first messages.
-
-    A belief would differ from answer to answer, by what the answer itself says of it; and one
-    answer to a task of great size can say more than all others together.
-    """
-    certain = np.zeros_like(likelihood)
-    if likelihood.any():
-        certain[:] = _IMPOSSIBLE
-        certain[np.argmax(likelihood)] = 0.0
-    return certain
-
-
-def _relative_level(levels: Levels, posterior: Floats) -> Floats:
-    """Each worker's expected log level, less the average."""
-    log_level = posterior @ np.log(levels.variance)
-    return np.asarray(log_level - np.sort(log_level).mean())

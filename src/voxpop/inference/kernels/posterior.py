@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,10 @@ class Posterior:
     estimate: Floats
     variance: Floats
     quantile: Floats
+
+    def rows(self, chosen: NDArray[Any]) -> Posterior:
+        """Those of some tasks."""
+        return Posterior(self.estimate[chosen], self.variance[chosen], self.quantile[chosen])
 
     @classmethod
     def join(cls, parts: Sequence[Posterior]) -> Posterior:
