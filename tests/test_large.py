@@ -88,8 +88,7 @@ def test_all_tasks_speaking_one_by_one_say_what_they_say_together() -> None:
     messages = []
     for cuts in (1, 3):
         fit = NoiseFit(data, Noise(), ENGINE, "auto")
-        fit._reset(learned)
-        passing = fit._messages
+        fit._messages = passing = noise_fit._flat_messages(data, Noise(), ENGINE, learned)
         fit._beliefs(learned)
         changes, sums = [], passing.sums
         for cut in range(cuts):

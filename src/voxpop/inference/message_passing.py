@@ -9,6 +9,7 @@ cluster fit behind the kernel set without touching an estimator.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -118,12 +119,10 @@ class MessagePassing:
     @property
     def used(self) -> dict[str, int]:
         """How many tasks each kernel handles."""
-        used: dict[str, int] = {}
+        used: Counter[str] = Counter()
         for group in self._groups:
-            if group.slot == 0:
-                name = _name(group)
-                used[name] = used.get(name, 0) + len(group.task)
-        return used
+            used[_name(group)] += len(group.task) * (group.slot == 0)
+        return dict(used)
 
     def sweep(
         self,
@@ -208,10 +207,7 @@ class MessagePassing:
         bounded: bool = True,
         hidden: bool = False,
     ) -> tuple[Posterior, Floats]:
-        """What is known of all truths, and of each task's class (n, C).
-
-        Truths are cut at bounds unless they are not to be ``bounded``, and gold may be ``hidden``.
-        """
+        """What is known of truths, cut if ``bounded``, or of gold ``hidden``, and of classes."""
         parameters, state = parameters or self._parameters, self._state(0.0)
         shape = (self._answers.n_tasks, self._answers.dimension)
         out = Posterior(np.empty(shape), np.empty(shape), np.empty((*shape, len(probabilities))))
@@ -221,7 +217,7 @@ class MessagePassing:
                 found = group.posterior(parameters, state, probabilities)
             else:
                 group.hear_classes(parameters.log_class, self.evidence)
-                about = (parameters, state, probabilities, bias, bounded)
+                about = parameters, state, probabilities, bias, bounded
                 found, said = group.posterior_and_classes(*about)
                 classes[group.task] += said / shape[1]
             put_posterior(out, group.task, group.coordinates, found, group.origin, self._unit)

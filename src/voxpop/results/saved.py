@@ -111,14 +111,16 @@ def load(directory: str | Path) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
-    if "agreement" in facts:
-        agreed = Posterior(**{name: np.array(part) for name, part in facts["agreement"].items()})
-        return replace(result, _agreement=agreed)
-    return result if calibration.of_truth == Calibration() else _with_agreement(result)
+    return _with_agreement(result, facts.get("agreement"))
 
 
-def _with_agreement(result: Result) -> Result:
+def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
     """Find agreement again, which was made the truth on the scale of the result."""
+    if saved is not None:
+        agreed = Posterior(**{name: np.array(part) for name, part in saved.items()})
+        return replace(result, _agreement=agreed)
+    if result.calibration.of_truth == Calibration():
+        return result
     agreed = agreement_of(on_scale(result.scale, result._posterior), result.calibration)
     return replace(result, _agreement=in_units(result.scale, agreed))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -236,7 +237,7 @@ class NoiseFit:
         answers, tol = self._data.answers, max(tol, _LARGE_TOL)
         common = int(known.level_posterior[0].argmax()) if self._common else None
         message, parameters = initial_messages(self._data, known.parameters, common, on_sweep)
-        self._reset(parameters)
+        self._messages = _flat_messages(self._data, self._noise, self._engine, parameters)
         self._messages.resume(message, 1.0)
         accuracy = max(self._engine.accuracy, _LARGE_ACCURACY)
         moved, before, n_sweeps = np.zeros(answers.n_workers), None, 0
@@ -280,24 +281,8 @@ class NoiseFit:
         log_weights = np.full(len(levels), -np.log(len(levels)))
         start = StartingPoint(levels, log_weights, data.task_means, data.value)
         parameters = NoiseParameters.initial(self._noise, start)
-        self._reset(parameters)
+        self._messages = _flat_messages(data, self._noise, self._engine, parameters)
         return parameters
-
-    def _reset(self, parameters: NoiseParameters) -> None:
-        """Lay out all messages, flat."""
-        data, bounds = self._data, Bounds.interval(self._noise.bounds)
-        self._messages = MessagePassing(
-            data.answers,
-            Model(support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension),
-            data.scale,
-            "integrate",
-            _LEARNING_ACCURACY,
-            self._engine.kernels(),
-            learned=True,
-            n_classes=len(parameters[Difficulty].steps),
-            bounds=np.outer(bounds, np.ones(data.answers.dimension)),
-            has_bias=parameters[Bias].is_on,
-        )
 
     def _learn_from_workers(
         self, parameters: NoiseParameters, beliefs: WorkerBeliefs, n_steps: int = 1
@@ -353,13 +338,10 @@ class NoiseFit:
         # Beliefs may move the zero of the biases, and the prior with it: a later fit goes on there.
         beliefs, self._parameters, bias = self._beliefs(parameters)
         about = beliefs.bias(0.0)
-        found, classes = self._messages.posterior_and_classes(PROBABILITIES, given, about)
+        posterior = partial(self._messages.posterior_and_classes, PROBABILITIES, given, about)
+        (found, classes), (hidden, _) = posterior(), posterior(hidden=True)
         if self._noise.bounds is not None:
-            free, _ = self._messages.posterior_and_classes(
-                PROBABILITIES, given, about, bounded=False
-            )
-            found = reaching(found, free, PROBABILITIES < 0.5)
-        hidden, _ = self._messages.posterior_and_classes(PROBABILITIES, given, about, hidden=True)
+            found = reaching(found, posterior(bounded=False)[0], PROBABILITIES < 0.5)
         if bias is not None:
             # All workers of a task are of one connected part: the first answer's will do.
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
@@ -387,6 +369,25 @@ class NoiseFit:
             on_grid=self._on_grid,
             hidden=hidden.rows(answers.is_gold),
         )
+
+
+def _flat_messages(
+    data: PreparedAnswers, noise: Noise, engine: Engine, parameters: NoiseParameters
+) -> MessagePassing:
+    """Lay out all messages, flat."""
+    answers, bounds = data.answers, Bounds.interval(noise.bounds)
+    return MessagePassing(
+        answers,
+        Model(support=parameters[Levels].variance.tolist(), dimension=answers.dimension),
+        data.scale,
+        "integrate",
+        _LEARNING_ACCURACY,
+        engine.kernels(),
+        learned=True,
+        n_classes=len(parameters[Difficulty].steps),
+        bounds=np.outer(bounds, np.ones(answers.dimension)),
+        has_bias=parameters[Bias].is_on,
+    )
 
 
 def _audit(answers: Answers, found: Predictions) -> Audit:
