@@ -11,6 +11,7 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.auto.average import Average, average, mixed
+from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import Candidate, ModelComparison, fit_model
 from voxpop.estimators.auto.gold_checks import judges
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
@@ -161,8 +162,11 @@ class Auto(Estimator):
             if component.compared_alike:
                 comparison.enter(flat.learning(component.name), "common")
         richer = [flat.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
+        slopes = (answers.worker_degree >= MIN_ANSWERS).any()
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):
-            comparison.enter(noise, "auto")
+            # From a handful of answers no gain of a worker can be told.
+            if slopes or not noise.gain:
+                comparison.enter(noise, "auto")
         if judges(answers) and not is_part:
             # Where most workers share an error, only gold shows who does not.
             for noise in (flat, flat.learning("bias", "truths")):

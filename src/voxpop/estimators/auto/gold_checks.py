@@ -22,8 +22,8 @@ def judges(answers: Answers) -> bool:
 def gold_errors(answers: Answers, hidden: Floats, scale: Floats) -> Floats:
     """Squared error (g,) of the gold tasks from hidden estimates (g, d), over all coordinates.
 
-    Each estimate is mapped as the other gold tasks show, it left out (M61): what a map will put
-    right is no reason to reject a model. Empty with too little gold.
+    Each estimate is mapped as the other gold tasks show. These left-out errors (M61) do not count
+    what a map will put right: that is no reason to reject a model. Empty with too little gold.
     """
     if answers.gold is None or not judges(answers):
         return np.empty(0)

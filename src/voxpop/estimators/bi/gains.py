@@ -332,7 +332,7 @@ class _GainEM:
 
     def _listen_to_gold(self) -> None:
         s11, s12, s22, z1, z2 = self._gold_sums()
-        det = s11 * s22 - s12**2
+        det = _determinant(s11, s12, s22)
         shift, factor = (s22 * z1 - s12 * z2) / det, (s11 * z2 - s12 * z1) / det
         factor = np.clip(factor, 0.5, 2.0)
         self.offset, self.gain = self.offset + shift, self.gain * factor
@@ -346,7 +346,7 @@ class _GainEM:
             zero = np.zeros(self.gain.shape[1])
             return np.stack([1.0 / offset.sum(axis=0), 1.0 / gain.sum(axis=0), zero])
         s11, s12, s22, *_ = self._gold_sums()
-        det = s11 * s22 - s12**2
+        det = _determinant(s11, s12, s22)
         return np.stack([s22 / det, s11 / det, -s12 / det])
 
 
@@ -356,3 +356,8 @@ def _nearness(seen: Floats, error: Floats) -> Floats:
     usual = np.median(away, axis=0) / 0.6745
     away = away / np.sqrt(usual**2 + error)
     return np.asarray(np.minimum(1.0, _FAR / np.maximum(away, 1e-12)) ** 2)
+
+
+def _determinant(s11: Floats, s12: Floats, s22: Floats) -> Floats:
+    """Of a 2 x 2 matrix of sums, above rounding where gold is too little to tell the two apart."""
+    return np.asarray(np.maximum(s11 * s22 - s12**2, 1e-9 * s11 * s22))
