@@ -36,10 +36,10 @@ def applied(found: Posterior, **given: float) -> Posterior:
 def crowd_with_shared_error(
     rng: np.random.Generator, kappa: float, n_tasks: int = 200, per_task: int = 6
 ) -> tuple[vp.Answers, Floats]:
-    """Workers of noise 1 to 4, and an error for each task of kappa times one answer's variance."""
+    """Workers of noise 1 to 4; tasks are off by kappa times the variance of a trusted answer."""
     noise = rng.choice([1.0, 2.0, 4.0], 40)
     truth = rng.normal(0, 5, (n_tasks, 1))
-    off = rng.normal(0, np.sqrt(kappa * (noise**2).mean()), n_tasks)
+    off = rng.normal(0, np.sqrt(kappa / (1 / noise**2).mean()), n_tasks)
     task = np.repeat(np.arange(n_tasks), per_task)
     worker = np.concatenate([rng.permutation(40)[:per_task] for _ in range(n_tasks)])
     value = truth[task, 0] + off[task] + noise[worker] * rng.normal(size=len(task))
@@ -119,9 +119,10 @@ def test_none_is_todays_interval_and_agreement_is_it_too() -> None:
 def test_shifts_and_units_do_not_matter(shift: float, unit: float) -> None:
     rng = np.random.default_rng(1)
     residual, variance = rng.normal(size=(100, 2)), rng.lognormal(size=(100, 2))
-    one = typical_answer_variance(residual, variance)
+    one = typical_answer_variance(residual, variance, np.ones(100))
     np.testing.assert_allclose(
-        typical_answer_variance(unit * residual, unit**2 * variance), unit**2 * one
+        typical_answer_variance(unit * residual, unit**2 * variance, np.ones(100)),
+        unit**2 * one,
     )
     known = gaussian(variance)
     moved = Posterior(known.estimate + shift, unit**2 * variance, shift + unit * known.quantile)
@@ -136,10 +137,10 @@ def test_shifts_and_units_do_not_matter(shift: float, unit: float) -> None:
 def test_no_slip_makes_a_crowd_look_noisy() -> None:
     rng = np.random.default_rng(2)
     residual = rng.normal(size=(1000, 1))
-    plain = typical_answer_variance(residual, np.zeros_like(residual))
+    plain = typical_answer_variance(residual, np.zeros_like(residual), np.ones(1000))
     assert plain[0] == pytest.approx(1.0, abs=0.15)
     residual[:50] = 1e9
-    wild = typical_answer_variance(residual, np.zeros_like(residual))
+    wild = typical_answer_variance(residual, np.zeros_like(residual), np.ones(1000))
     assert wild[0] < 2.0 * plain[0]
 
 
@@ -251,7 +252,7 @@ def test_plans_and_batches_say_what_more_answers_do_not_buy() -> None:
     plan = vp.make_plan(model, rng, n_tasks=50, budget=400.0)
     assert plan.shared is not None
     assert plan.shared.answer_variance[0] == pytest.approx(4.0, rel=0.05)
-    assert plan.notes()[0].startswith("more than about 4 answers per task of the same crowd buy")
+    assert plan.notes()[0].startswith("more than about 3 answers per task of the same crowd buy")
     rows = plan.columns()
     lasting = np.sqrt(np.square(rows["truth_rmse"]) - np.square(rows["rmse"]))
     np.testing.assert_allclose(lasting, plan.shared.lasting_rmse)

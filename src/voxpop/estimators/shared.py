@@ -34,6 +34,8 @@ def with_shared_error(
         return result
     task = answers.task[edges]
     residual = answers.value[edges] - result.estimate[task]
-    one = typical_answer_variance(residual, result.agreement_variance[task])
+    trusted, alike = result.worker_weight[answers.worker], result.alike_share
+    weight = (1.0 - alike) * trusted / trusted.mean() + alike
+    one = typical_answer_variance(residual, result.agreement_variance[task], weight[edges])
     shared = replace(shared, answer_variance=tuple(one.tolist()), bounds=bounds)
     return result.calibrated(Calibration(shared=shared))

@@ -16,7 +16,7 @@ from voxpop.inference.kernels.posterior import Posterior
 SharedErrorOption = float | Literal["auto"]
 
 # Prior of kappa: median, and sd of its logarithm. By ``python -m benchmarks.shared``.
-MEDIAN, LOG_SD = 0.23, 0.83
+MEDIAN, LOG_SD = 0.35, 0.80
 # Residuals count up to this many times their upper quartile: no slip makes a crowd look noisy.
 _CLIP = 3.0
 # Gauss-Hermite nodes of log kappa, over which Gaussians of the truth are mixed.
@@ -218,13 +218,14 @@ def _log_excess(log_sd: float, probability: float) -> Floats:
     return np.asarray(0.5 * (low + high) - np.log(z) - 0.5 * np.log1p(np.exp(_LOG_RATIO)))
 
 
-def typical_answer_variance(residual: Floats, variance: Floats) -> Floats:
+def typical_answer_variance(residual: Floats, variance: Floats, weight: Floats) -> Floats:
     """Squared distance of an answer from the truth (d,), as a posterior expects it (M65).
 
     ``residual`` (E, d) are answers less estimates, ``variance`` (E, d) those of their tasks. Both
-    count up to a multiple of the upper quartile of the residuals.
+    count up to a multiple of the upper quartile of the residuals, each answer by its ``weight``
+    (E,): the noise of workers whom an estimate does not trust is not in it.
     """
     size = np.abs(residual)
     most = _CLIP * np.quantile(size, 0.75, axis=0)
     square = np.minimum(size, most) ** 2 + np.minimum(variance, most**2)
-    return np.asarray(square.mean(axis=0))
+    return np.asarray(weight @ square / weight.sum())

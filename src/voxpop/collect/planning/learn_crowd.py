@@ -175,5 +175,6 @@ def shared_error_of(model: Model, given: SharedErrorOption | SharedError) -> Sha
         for level, n in zip(model.levels.tolist(), numbers.tolist(), strict=True)
     ]
     residual = np.concatenate(parts)[:, None]
-    one = typical_answer_variance(residual, np.zeros_like(residual))
+    weight = np.repeat(1.0 / model.levels, numbers)
+    one = typical_answer_variance(residual, np.zeros_like(residual), weight)
     return replace(shared, answer_variance=tuple(one.tolist()))
