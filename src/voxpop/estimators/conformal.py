@@ -94,9 +94,7 @@ def hide_gold(fit: Callable[[Answers], Result], answers: Answers) -> HiddenGold:
         again = fit(replace(answers, gold=np.where(hidden[:, None], np.nan, answers.gold)))
         there = on_scale(again.scale, again._agreed)
         there = calibrated(there, Calibration(gold_map=again.calibration.gold_map))
-        parts.append(
-            Posterior(there.estimate[hidden], there.variance[hidden], there.quantile[hidden])
-        )
+        parts.append(there.rows(hidden))
         truth = again.scale.turn(again.scale.forward(answers.gold), there.estimate)
         truths.append(truth[hidden])
     return HiddenGold(Posterior.join(parts), np.concatenate(truths))

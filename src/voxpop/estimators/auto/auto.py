@@ -10,6 +10,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.sums import medians, weighted_means
 from voxpop.estimators.auto.average import Average, average, mixed
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import Candidate, ModelComparison, fit_model
@@ -19,7 +20,7 @@ from voxpop.estimators.auto.suggest_scale import with_advice
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
-from voxpop.estimators.bi.bi import BI, Support
+from voxpop.estimators.bi.bi import BI
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
@@ -93,12 +94,8 @@ class Auto(Estimator):
     def __post_init__(self) -> None:
         check_scale(self.scale)
         SharedError.option(self.shared_error)
-        self._bi(Noise(bounds=self.bounds), "auto")
-
-    def _bi(self, noise: Noise, support: Support) -> BI:
-        return BI(
-            support=support,
-            noise=noise,
+        BI(
+            noise=Noise(bounds=self.bounds),
             max_iter=self.max_iter,
             tol=self.tol,
             accuracy=self.accuracy,
@@ -244,8 +241,10 @@ class Auto(Estimator):
         comparison: ModelComparison | None = None,
     ) -> Result:
         """Take the mean or the median, where there is nothing to compare or nothing is sound."""
-        estimator = Median() if method == "median" else Mean()
-        hidden = estimator.fit(replace(answers, gold=None)).estimate
+        is_median = method == "median"
+        estimator = Median() if is_median else Mean()
+        # What the estimates of gold tasks would be without their truths.
+        hidden = medians(answers) if is_median else weighted_means(answers)
 
         def fit(answers: Answers) -> Result:
             result = self._shared(answers, estimator.fit(answers))

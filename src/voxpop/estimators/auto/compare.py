@@ -164,7 +164,7 @@ class ModelComparison:
         offset = min((left.offset for left in scatter), key=np.sum)
         errors = {name: self._errors(truth).sum(axis=1) for name, truth in found.items()}
         answers = self.data.answers
-        middles = (weighted_means(answers, np.ones(answers.n_edges)), medians(answers))
+        middles = (weighted_means(answers), medians(answers))
         hidden = [middle[answers.is_gold] for middle in middles]
         gold = [gold_errors(answers, estimate, self.data.scale) for estimate in hidden]
         return SimplePredictions(

@@ -121,7 +121,7 @@ def _tasks(
         "sd": _rounded(result.sd[tasks], digits),
         "lower": _rounded(low[tasks], digits),
         "upper": _rounded(high[tasks], digits),
-        "mean": _rounded(weighted_means(answers, np.ones(answers.n_edges))[tasks], digits),
+        "mean": _rounded(weighted_means(answers)[tasks], digits),
         "n": answers.task_degree[tasks].tolist(),
         "shown": shown.per_task.tolist(),
         "gold": np.flatnonzero(answers.is_gold[tasks]).tolist(),

@@ -53,7 +53,7 @@ class Gain:
 
 def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None) -> Gain:
     """Compare estimates with plain means; against ``truth`` (n_tasks, d), NaN where unknown."""
-    mean = weighted_means(answers, np.ones(answers.n_edges))
+    mean = weighted_means(answers)
     apart = np.abs(result.scale.difference(mean, result.estimate))
     counted = ~answers.is_gold
     if truth is not None:
