@@ -81,7 +81,7 @@ def plots(answers: vp.Answers, result: vp.Result) -> None:
     one, two, three = figure.subplots(1, 3)
     vp.plot_pit(result, one)
     vp.plot_coverage(result, two)
-    vp.plot_convergence(result, three)
+    vp.plot_convergence(vp.BI().fit(answers), three)
     save(figure, "plot_checks.png")
     drawn = boxes()
     found = vp.aggregate(drawn)
