@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.arrays import Floats, WorkerSums
+from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.inference.kernels.integrate import Law
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
@@ -91,6 +91,34 @@ class Integrals(NamedTuple):
 
     law: Law
     rows: RowInputs
+    state: SweepState
+    edges: Edges
+
+
+@dataclass(frozen=True, eq=False)
+class MatchInputs:
+    """Rows of any degree to match moments in, as ``kernels.match.MatchedRows``.
+
+    ``value`` (E,) are the answers, row by row; ``site`` and ``prior_site`` are replaced. Only rows
+    that are ``sending`` (n,) do anything; None: all.
+    """
+
+    ptr: Index
+    value: Floats
+    prior_mean: Floats
+    known: Floats
+    log_class: Floats
+    site: Floats
+    prior_site: Floats
+    bias: BiasMessages | None = None
+    sending: NDArray[np.bool_] | None = None
+
+
+class Matching(NamedTuple):
+    """All that a kernel needs to match moments in rows."""
+
+    law: Law
+    rows: MatchInputs
     state: SweepState
     edges: Edges
 
@@ -186,6 +214,18 @@ class KernelSet(Protocol):
 
     def integrate_predict(self, given: Integrals) -> Predictions:
         """Predict each answer (n, l) from the others."""
+
+    def match_sweep(
+        self, given: Matching, new_sums: WorkerSums, is_counted: bool
+    ) -> tuple[float, Floats, Floats | None]:
+        """Replace messages and sites, and add the messages to the sums.
+
+        Returns the root mean square change of the truths' means, in sds, and what
+        ``integrate_sweep`` does.
+        """
+
+    def match_predict(self, given: Matching) -> Predictions:
+        """Predict each answer (E, 1) from the others."""
 
 
 def belief(units: WorkerSums, quantum: float, log_weights: Floats) -> Floats:

@@ -23,12 +23,14 @@ from voxpop.data.sums import sum_by_worker
 from voxpop.inference.cost_model import Inference, KernelName, choose_kernel
 from voxpop.inference.groups import (
     Group,
+    MatchGroup,
     RowGroup,
     SweepParameters,
     WorkerBias,
     fixed_point,
     gather_tasks,
     make_groups,
+    match_groups,
     put_gold,
     put_posterior,
 )
@@ -92,16 +94,23 @@ class MessagePassing:
         n_classes: int = 1,
         bounds: Floats | None = None,
         has_bias: bool = False,
+        matched: bool = False,
     ) -> None:
         self._answers, self._unit = answers, unit
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, accuracy)
         self._accuracy = accuracy
-        self._groups = list(
-            _all_groups(
-                answers, unit, model, inference, accuracy, kernels, per_worker, learned, bounds,
-                has_bias,
-            )
-        )  # fmt: skip
+        self._groups: list[Group | RowGroup | MatchGroup]
+        if matched:
+            n_levels = len(model.support)
+            groups = match_groups(kernels, answers, unit, n_levels, n_classes, has_bias)
+            self._groups = list(groups)
+        else:
+            self._groups = list(
+                _all_groups(
+                    answers, unit, model, inference, accuracy, kernels, per_worker, learned,
+                    bounds, has_bias,
+                )
+            )  # fmt: skip
         self._start(len(model.support), n_classes, learned)
         self.log_weights = model.log_weights
         warm = any(group.warm for group in self._groups)
@@ -152,6 +161,14 @@ class MessagePassing:
                 change = max(change, _sweep_tasks(group, state, moved, new_sums))
                 continue
             group.hear_classes(parameters.log_class, self.evidence)
+            if isinstance(group, MatchGroup):
+                found, said, sums = group.sweep(
+                    parameters, state, bias, new_sums, is_counted, tasks
+                )
+                change, evidence[:, group.slot] = max(change, found), said
+                if counts is not None and sums is not None:
+                    counts.add(sums, group.slot)
+                continue
             part, rows = group, None
             if tasks is not None:
                 rows = np.flatnonzero(tasks[group.task])
@@ -230,11 +247,11 @@ class MessagePassing:
         state = self._state(0.0)
         out = [np.zeros(self._answers.value.shape) for _ in range(6)]
         for group in self._groups:
-            assert isinstance(group, RowGroup)
+            assert isinstance(group, RowGroup | MatchGroup)
             group.hear_classes(parameters.log_class, self.evidence)
             p, j = group.predict(parameters, state, bias), group.slot
             unit, edge = self._unit[j], self._edges(group)
-            mean = (p.truth_mean + group.origin) * unit
+            mean = p.truth_mean * unit
             parts = (
                 p.log_density - np.log(unit), p.pit, mean, p.truth_variance * unit**2,
                 p.bias * unit, p.variance * unit**2,
@@ -256,7 +273,7 @@ class MessagePassing:
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
         for group in self._groups:
-            assert isinstance(group, RowGroup)
+            assert isinstance(group, RowGroup | MatchGroup)
             group.bias_pull -= group.bias_precision * shift[group.worker, group.slot]
 
     def messages(self) -> WorkerSums:
@@ -297,8 +314,10 @@ class MessagePassing:
         for group in self._groups:
             group.message[:] = messages[self._edges(group), group.slot]
 
-    def _edges(self, group: Group | RowGroup) -> NDArray[np.int64]:
+    def _edges(self, group: Group | RowGroup | MatchGroup) -> NDArray[np.int64]:
         """Numbers of the edges (n, l) of a group."""
+        if isinstance(group, MatchGroup):
+            return group.edge
         first = self._answers.task_ptr[group.task]
         return np.asarray(first[:, None] + np.arange(group.worker.shape[1]))
 

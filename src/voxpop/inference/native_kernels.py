@@ -15,7 +15,8 @@ from scipy.special import ndtri
 from voxpop import _native
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.cost_model import most_free
-from voxpop.inference.kernel_set import Edges, Integrals, Predictions, SweepState
+from voxpop.inference.kernel_set import Edges, Integrals, Matching, Predictions, SweepState
+from voxpop.inference.kernels.integrate import Law
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.numpy_kernels import NumpyKernels
 from voxpop.models.model import Model
@@ -135,10 +136,8 @@ class NativeKernels:
         self, given: Integrals, new_sums: WorkerSums, is_counted: bool
     ) -> tuple[float, Floats, Floats | None]:
         """Integrate where there is mass."""
-        law, evidence, counts = given.law, np.empty(given.rows.log_class.shape), None
-        if is_counted:
-            n_classes, n_prior = len(law.grid.mixing), len(law.prior_variance)
-            counts = np.empty(law.grid.mixing.size + n_classes + n_prior + 2)
+        evidence = np.empty(given.rows.log_class.shape)
+        counts = _room_for_counts(given.law) if is_counted else None
         change = _native.integrate(*given, new_sums, evidence, counts, self._machine)
         return change, evidence, counts
 
@@ -157,6 +156,23 @@ class NativeKernels:
         _native.integrate_predict(*given, out, self._machine)
         return Predictions(*out)
 
+    def match_sweep(
+        self, given: Matching, new_sums: WorkerSums, is_counted: bool
+    ) -> tuple[float, Floats, Floats | None]:
+        """Match moments, row by row."""
+        evidence, counts = np.zeros(given.rows.log_class.shape), None
+        if is_counted:
+            counts = _room_for_counts(given.law)
+        moved = _native.match(*given, new_sums, evidence, counts, self._machine)
+        n_open = max(int((~np.isfinite(given.rows.known)).sum()), 1)
+        return float(np.sqrt(moved / n_open)), evidence, counts
+
+    def match_predict(self, given: Matching) -> Predictions:
+        """Predict each answer from the others."""
+        out = np.empty((6, len(given.rows.value), 1))
+        _native.match_predict(*given, out, self._machine)
+        return Predictions(*out)
+
 
 def _room_for(
     edges: Edges, dimension: int, probabilities: Floats
@@ -166,6 +182,12 @@ def _room_for(
     quantile = np.empty((*shape, len(probabilities)))
     room = Posterior(np.empty(shape), np.empty(shape), quantile)
     return room, (probabilities, ndtri(probabilities), room)
+
+
+def _room_for_counts(law: Law) -> Floats:
+    """Return room for all that learning counts."""
+    mixing = law.grid.mixing
+    return np.empty(mixing.size + len(mixing) + len(law.prior_variance) + 2)
 
 
 def _aligned(n: int) -> Floats:

@@ -10,16 +10,19 @@ from numpy.typing import NDArray
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.cost_model import most_free
 from voxpop.inference.kernel_set import (
+    BiasMessages,
     Edges,
     Integrals,
+    Matching,
     Predictions,
     RowInputs,
     SweepState,
     add_to_workers,
 )
-from voxpop.inference.kernels import active, integrate
+from voxpop.inference.kernels import active, integrate, match
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.integrate import Rows
+from voxpop.inference.kernels.match import MatchedRows
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
@@ -47,16 +50,21 @@ def sweep_in_blocks(
         worker, old = edges.worker[rows], edges.message[rows]
         log_message = np.empty(old.shape)
         send(rows, state.incoming(worker, old), log_message)
-        np.maximum(log_message, state.floor, out=log_message)
-        if state.damping:
-            log_message *= 1.0 - state.damping
-            log_message += state.damping * state.quantum * old
-        new = np.rint(log_message / state.quantum).astype(np.int64)
+        new = _rounded(log_message, old, state)
         moved = np.abs(_softmax(new, state.quantum) - _softmax(old, state.quantum))
         change = max(change, float(moved.max()))
         edges.message[rows] = new
         add_to_workers(new_sums, worker, new)
     return change
+
+
+def _rounded(log_message: Floats, old: WorkerSums, state: SweepState) -> WorkerSums:
+    """Clip, damp and round new messages (M16)."""
+    log_message = np.maximum(log_message, state.floor)
+    if state.damping:
+        log_message *= 1.0 - state.damping
+        log_message += state.damping * state.quantum * old
+    return np.asarray(np.rint(log_message / state.quantum).astype(np.int64))
 
 
 def _softmax(message: WorkerSums, quantum: float) -> Floats:
@@ -190,7 +198,8 @@ class NumpyKernels:
             block = _rows(rows, edges.worker, some, incoming)
             found = integrate.send(block, law, integrate.nodes_of(block, law))
             out[:], evidence[some] = found.message, found.evidence
-            _send_bias(rows, some, block, found.shift, found.shift_variance)
+            old = rows.value[some] - block.centre
+            _send_bias(rows.bias, some, old, block.spread, found.shift, found.shift_variance)
             sums = found.pairs.ravel(), found.classes, found.components
             counts.append(np.concatenate([*sums, [found.pull, found.precision]]))
 
@@ -219,6 +228,38 @@ class NumpyKernels:
         return Predictions(*out)
 
 
+    def match_sweep(
+        self, given: Matching, new_sums: WorkerSums, is_counted: bool
+    ) -> tuple[float, Floats, Floats | None]:
+        """Match moments, of all rows at once."""
+        law, rows, state, (worker, message) = given
+        block = _matched_rows(given)
+        found, site, prior_site, moved = match.send(block, law)
+        sending = np.ones(len(rows.known), bool) if rows.sending is None else rows.sending
+        edge = np.repeat(sending, np.diff(rows.ptr))
+        rows.site[:, edge], rows.prior_site[:, sending] = site[:, edge], prior_site[:, sending]
+        old = rows.value - block.centre
+        about = old, block.spread, found.shift, found.shift_variance
+        _send_bias(rows.bias, edge, *(part[edge, None] for part in about))
+        new = _rounded(found.message[:, None], message, state)
+        message[edge] = new[edge]
+        add_to_workers(new_sums, worker[edge], new[edge])
+        counts = None
+        if is_counted:
+            sums = found.pairs.ravel(), found.classes, found.components
+            counts = np.concatenate([*sums, [found.pull, found.precision]])
+        n_open = max(int((~np.isfinite(rows.known)).sum()), 1)
+        return float(np.sqrt(moved / n_open)), found.evidence, counts
+
+    def match_predict(self, given: Matching) -> Predictions:
+        """Predict each answer from the others."""
+        block = _matched_rows(given)
+        p = match.predict(block, given.law)
+        bias = given.rows.value - block.centre
+        parts = p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance
+        return Predictions(*(part[:, None] for part in parts))
+
+
 def _numbers_per_row(given: Integrals) -> int:
     return int(given.rows.value.shape[1]) * len(given.law.grid.variance) * _USUAL_NODES
 
@@ -230,16 +271,31 @@ def _row_blocks(given: Integrals) -> Iterator[tuple[slice, Rows]]:
         yield some, _rows(given.rows, worker, some, incoming)
 
 
+def _without_bias(
+    value: Floats, bias: BiasMessages | None, worker: NDArray[np.int32], some: slice
+) -> tuple[Floats, Floats]:
+    """Take the cavity belief of each answer's bias off the answer (M31); its variance too."""
+    if bias is None:
+        return value, np.zeros_like(value)
+    who = worker[some]
+    precision = bias.precision[who] - bias.edge_precision[some]
+    pull = bias.mean[who] * bias.precision[who] - bias.edge_pull[some]
+    spread = 1.0 / np.maximum(precision, 1e-300)
+    return value - pull * spread, spread
+
+
+def _matched_rows(given: Matching) -> MatchedRows:
+    rows, (worker, message) = given.rows, given.edges
+    everything = slice(None)
+    centre, spread = _without_bias(rows.value[:, None], rows.bias, worker, everything)
+    return MatchedRows(
+        rows.ptr, centre[:, 0], spread[:, 0], given.state.incoming(worker, message)[:, 0],
+        rows.log_class, rows.prior_mean, rows.known, rows.site, rows.prior_site,
+    )  # fmt: skip
+
+
 def _rows(rows: RowInputs, worker: NDArray[np.int32], some: slice, incoming: Floats) -> Rows:
-    """Take the cavity belief of each answer's bias off the answer (M31)."""
-    value, bias = rows.value[some], rows.bias
-    centre, spread = value, np.zeros_like(value)
-    if bias is not None:
-        who = worker[some]
-        precision = bias.precision[who] - bias.edge_precision[some]
-        pull = bias.mean[who] * bias.precision[who] - bias.edge_pull[some]
-        spread = 1.0 / np.maximum(precision, 1e-300)
-        centre = value - pull * spread
+    centre, spread = _without_bias(rows.value[some], rows.bias, worker, some)
     return Rows(
         centre, spread, incoming, rows.log_class[some], rows.prior_mean[some],
         rows.low[some], rows.high[some], rows.known[some],
@@ -247,15 +303,21 @@ def _rows(rows: RowInputs, worker: NDArray[np.int32], some: slice, incoming: Flo
 
 
 def _send_bias(
-    rows: RowInputs, some: slice, block: Rows, shift: Floats, shift_variance: Floats
+    bias: BiasMessages | None,
+    some: slice | NDArray[np.bool_],
+    old: Floats,
+    before: Floats,
+    shift: Floats,
+    shift_variance: Floats,
 ) -> None:
-    """Divide what is believed of a bias with the answer by what was believed without (M31)."""
-    if rows.bias is None:
+    """Divide what is believed of a bias with the answer by what was believed without (M31).
+
+    Without it, the bias has the mean ``old`` and the variance ``before``.
+    """
+    if bias is None:
         return
-    before, old = block.spread, rows.value[some] - block.centre
     variance = np.clip(shift_variance, 1e-12 * before, before)
     precision = np.maximum(1.0 / variance - 1.0 / before, 1e-9 / before)
     pull = (old + shift) * (precision + 1.0 / before) - old / before
-    bias, damping = rows.bias, rows.bias.damping
     for kept, new in ((bias.edge_precision, precision), (bias.edge_pull, pull)):
-        kept[some] = damping * kept[some] + (1.0 - damping) * new
+        kept[some] = bias.damping * kept[some] + (1.0 - bias.damping) * new

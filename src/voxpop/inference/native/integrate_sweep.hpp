@@ -170,22 +170,28 @@ inline void count_answer(
                 fma(all(integral[i] / total), level[k], pairs[i * r.t.k_vectors + k]);
 }
 
-// M31: divide what is believed of the bias with the answer by what was believed without.
+// M31: divide what is believed of the bias with the answer, its mean moved by `shift`, by what was
+// believed without, the mean `old` and the variance `before`.
+inline void put_bias(
+    double before, double old, double shift, double variance, double damping,
+    double& edge_precision, double& edge_pull) {
+    variance = variance < 1e-12 * before ? 1e-12 * before : variance;
+    variance = variance > before ? before : variance;
+    double precision = 1.0 / variance - 1.0 / before;
+    precision = precision > 1e-9 / before ? precision : 1e-9 / before;
+    const double pull = (old + shift) * (precision + 1.0 / before) - old / before;
+    edge_precision = damping * edge_precision + (1.0 - damping) * precision;
+    edge_pull = damping * edge_pull + (1.0 - damping) * pull;
+}
+
 inline void send_bias(
     const Integrand& r, int64_t u, const BiasSums& found, double value, double damping,
     double& edge_precision, double& edge_pull) {
     // Where everything underflows, nothing is learned about the bias: it stays as it was.
     const bool lost = found.total < unsafe_sum;
     const double before = r.spread(u), shift = lost ? 0.0 : found.first / found.total;
-    double variance = lost ? before : found.second / found.total - shift * shift;
-    variance = variance < 1e-12 * before ? 1e-12 * before : variance;
-    variance = variance > before ? before : variance;
-    double precision = 1.0 / variance - 1.0 / before;
-    precision = precision > 1e-9 / before ? precision : 1e-9 / before;
-    const double old = value - r.centre(u);
-    const double pull = (old + shift) * (precision + 1.0 / before) - old / before;
-    edge_precision = damping * edge_precision + (1.0 - damping) * precision;
-    edge_pull = damping * edge_pull + (1.0 - damping) * pull;
+    const double variance = lost ? before : found.second / found.total - shift * shift;
+    put_bias(before, value - r.centre(u), shift, variance, damping, edge_precision, edge_pull);
 }
 
 // Log evidence for each class; where sums are wanted also the row's classes and prior components.

@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -308,6 +309,104 @@ static void integrate_predict(nb::handle law, nb::handle rows, nb::handle state,
                  r.group, found);
 }
 
+// Rows to match moments in (MatchInputs), the Law that they share, and their messages.
+struct Matching {
+    Group group;
+    In<1> variance, prior_variance, prior_weight, prior_mean, known, value;
+    In<3> mixing;
+    In<2> log_class;
+    Array<const int64_t, 1> ptr;
+    Out<2> site, prior_site;
+    std::optional<Array<const bool, 1>> sending;
+    std::optional<In<1>> bias, bias_precision;
+    std::optional<Out<2>> edge_precision, edge_pull;
+    IntegralLaw given;
+    MatchInputs rows;
+
+    Matching(nb::handle law, nb::handle r, nb::handle state, nb::handle edges)
+        : group(state, edges), variance(get<In<1>>(law.attr("grid"), "variance")),
+          prior_variance(get<In<1>>(law, "prior_variance")),
+          prior_weight(get<In<1>>(law, "prior_weight")), prior_mean(get<In<1>>(r, "prior_mean")),
+          known(get<In<1>>(r, "known")), value(get<In<1>>(r, "value")),
+          mixing(get<In<3>>(law.attr("grid"), "mixing")), log_class(get<In<2>>(r, "log_class")),
+          ptr(get<Array<const int64_t, 1>>(r, "ptr")), site(get<Out<2>>(r, "site", false)),
+          prior_site(get<Out<2>>(r, "prior_site", false)) {
+        const int64_t n = (int64_t)known.shape(0), n_edges = (int64_t)value.shape(0);
+        given = {(int64_t)mixing.shape(0), (int64_t)mixing.shape(1), (int64_t)mixing.shape(2),
+                 (int64_t)prior_variance.shape(0), variance.data(), mixing.data(),
+                 prior_variance.data(), prior_weight.data(), get<double>(law, "accuracy"), 0.0};
+        rows = {n, n_edges, 0, std::max<int64_t>(64, n / 512), ptr.data(), value.data(),
+                prior_mean.data(), known.data(), log_class.data(), site.data(), prior_site.data(),
+                nullptr, nullptr, nullptr, nullptr, nullptr, 0.0};
+        check(is_shaped(ptr, n + 1) && ptr(0) == 0 && ptr(n) == n_edges,
+              "ptr must begin at 0 and end with the answers");
+        for (int64_t i = 0; i < n; ++i) {
+            check(ptr(i) < ptr(i + 1), "every row must have an answer");
+            rows.most = std::max(rows.most, ptr(i + 1) - ptr(i));
+        }
+        check(is_shaped(prior_mean, n) && is_shaped(log_class, n, given.n_classes),
+              "expected one number per row, and log_class (rows, classes)");
+        check(is_shaped(site, given.n_classes, n_edges) &&
+                  is_shaped(prior_site, given.n_classes, n),
+              "sites must be (classes, answers) and (classes, rows)");
+        check(group.n_tasks == n_edges && group.degree == 1 && group.n_levels == given.n_levels,
+              "edges must be (answers, 1), with as many levels as mixing has");
+        check(is_shaped(variance, given.n_variances) && is_shaped(prior_weight, given.n_prior),
+              "there must be as many variances as shares");
+        if (!r.attr("sending").is_none()) {
+            sending = get<Array<const bool, 1>>(r, "sending");
+            check(is_shaped(*sending, n), "sending must be one a row");
+            rows.sending = sending->data();
+        }
+        if (!r.attr("bias").is_none()) take_bias(r.attr("bias"));
+    }
+
+    int64_t n_chunks() const { return (rows.n_rows + rows.chunk - 1) / rows.chunk; }
+    // In nanoseconds.
+    double work() const { return 20.0 * (double)(value.size() * given.n_variances * given.n_classes); }
+
+private:
+    void take_bias(nb::handle b) {
+        bias = get<In<1>>(b, "mean"), bias_precision = get<In<1>>(b, "precision");
+        edge_precision = get<Out<2>>(b, "edge_precision", false);
+        edge_pull = get<Out<2>>(b, "edge_pull", false);
+        rows.bias_damping = get<double>(b, "damping");
+        rows.bias = bias->data(), rows.bias_precision = bias_precision->data();
+        rows.edge_precision = edge_precision->data(), rows.edge_pull = edge_pull->data();
+        check(is_shaped(*edge_precision, rows.n_edges, 1) && is_shaped(*edge_pull, rows.n_edges, 1),
+              "messages about the bias must be one an answer");
+        check(is_shaped(*bias, group.n_workers) && is_shaped(*bias_precision, group.n_workers),
+              "beliefs about the bias must be one per worker");
+    }
+};
+
+static double match(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,
+                    const NewSums& new_sums, const Out<2>& evidence,
+                    std::optional<Out<1>> counts, const Machine& machine) {
+    const Matching r(law, rows, state, edges);
+    const int64_t size = n_counts(r.given), n_chunks = r.n_chunks();
+    check(evidence.size() == r.log_class.size(), "evidence must be (rows, classes)");
+    check(!counts || is_shaped(*counts, size), "counts must be as many as there are");
+    std::vector<double> by_chunk(counts ? n_chunks * size : 0), moved(n_chunks, 0.0);
+    const MatchFound found{evidence.data(), moved.data(), counts ? by_chunk.data() : nullptr};
+    machine.sweep(n_chunks, r.work(), r.group, new_sums, machine.variant.match, r.given, r.rows,
+                  r.group, found);
+    if (counts) std::fill(counts->data(), counts->data() + size, 0.0);
+    for (size_t i = 0; i < by_chunk.size(); ++i) counts->data()[i % size] += by_chunk[i];
+    return std::accumulate(moved.begin(), moved.end(), 0.0);
+}
+
+static void match_predict(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,
+                          const Out<3>& out, const Machine& machine) {
+    const Matching r(law, rows, state, edges);
+    const size_t size = r.value.size();
+    check(out.shape(0) == 6 && out.size() == 6 * size, "out must be (6, answers, 1)");
+    double* o = out.data();
+    const LeftOut found{o, o + size, o + 2 * size, o + 3 * size, o + 4 * size, o + 5 * size};
+    machine.work(r.n_chunks(), r.work(), machine.variant.match_predict, r.given, r.rows, r.group,
+                 found);
+}
+
 static void centre(const In<3>& value, double per_unit, const Out<3>& away, const Out<2>& origin,
                    const Machine& machine) {
     const int64_t n = value.shape(0), degree = value.shape(1), d = value.shape(2);
@@ -349,6 +448,9 @@ NB_MODULE(_native, module) {
                nb::arg(), nb::arg().none(), nb::arg());
     module.def("integrate_posterior", &integrate_posterior);
     module.def("integrate_predict", &integrate_predict);
+    module.def("match", &match, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+               nb::arg().none(), nb::arg());
+    module.def("match_predict", &match_predict);
     module.def("centre", &centre);
     module.def("exp", &elementary<&Variant::exp>, "x"_a, "out"_a, "instruction_set"_a = "");
     module.def("exp2", &elementary<&Variant::exp2>, "x"_a, "out"_a, "instruction_set"_a = "");

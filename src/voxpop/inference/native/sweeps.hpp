@@ -87,6 +87,27 @@ inline int64_t n_counts(const IntegralLaw& law) {
     return law.n_classes * law.n_levels * law.n_variances + law.n_classes + law.n_prior + 2;
 }
 
+// Rows of any degree in which moments are matched: see MatchInputs of kernel_set.py. Sums over rows
+// are taken in chunks, as above.
+struct MatchInputs {
+    int64_t n_rows, n_edges, most, chunk;        // most answers of a row; rows of a chunk
+    const int64_t* ptr;                          // (rows + 1)
+    const double* value;                         // (edges)
+    const double *prior_mean, *known;            // (rows)
+    const double* log_class;                     // (rows, classes)
+    double *site, *prior_site;                   // (classes, edges), (classes, rows), in and out
+    const bool* sending;                         // (rows) or null
+    const double *bias, *bias_precision;         // (workers), or null
+    double *edge_precision, *edge_pull;          // (edges), in and out, or null
+    double bias_damping;
+};
+
+struct MatchFound {
+    double* evidence;  // (rows, classes)
+    double* moved;     // (chunks): squared change of the truths' means, in sds
+    double* counts;    // (chunks, n_counts) or null
+};
+
 // Each answer as predicted by the others: see LeftOut of kernels/integrate.py.
 struct LeftOut {
     double *log_density, *pit, *mean, *truth_variance, *bias, *variance;  // (rows, degree)
@@ -146,6 +167,8 @@ struct Variant {
     Work<const IntegralLaw&, const IntegralRows&, const Truths&, double*> integrate_posterior;
     Work<const IntegralLaw&, const IntegralRows&, const Messages&, const LeftOut&>
         integrate_predict;
+    Sweep<const IntegralLaw&, const MatchInputs&, const Messages&, const MatchFound&> match;
+    Work<const IntegralLaw&, const MatchInputs&, const Messages&, const LeftOut&> match_predict;
     Work<const Centring&> centre;
     Elementary exp, exp2, log;
 };

@@ -4,6 +4,7 @@
 #include "integrate_posterior.hpp"
 #include "integrate_predict.hpp"
 #include "integrate_sweep.hpp"
+#include "match.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 
@@ -18,6 +19,6 @@ static void map(const double* x, double* out, int64_t n) {
 extern const Variant variant;
 const Variant variant = {
     VOXPOP_VARIANT_NAME, lanes, enumerate, active, guess, enumerate_posterior, active_posterior,
-    integrate, integrate_posterior, integrate_predict, centre, map<exp>, map<exp2>, map<log>};
+    integrate, integrate_posterior, integrate_predict, match, match_predict, centre, map<exp>, map<exp2>, map<log>};
 
 }  // namespace voxpop::VOXPOP_VARIANT
