@@ -52,11 +52,16 @@ class Engine:
         require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
 
     def open(
-        self, answers: Answers, model: Model, per_worker: float | None = None
+        self,
+        answers: Answers,
+        model: Model,
+        per_worker: float | None = None,
+        matched: bool = False,
     ) -> MessagePassing:
         """Lay out answers and the paper's model for passing messages.
 
-        ``per_worker`` goes with a part of a larger set of answers, as in :class:`MessagePassing`.
+        ``per_worker`` goes with a part of a larger set of answers, and moments may be ``matched``,
+        as in :class:`MessagePassing`.
         """
         from voxpop.inference.groups import model_in_units, noise_unit
         from voxpop.inference.message_passing import MessagePassing
@@ -70,6 +75,7 @@ class Engine:
             self.accuracy,
             self.kernels(),
             per_worker=per_worker,
+            matched=matched,
         )
 
     def kernels(self) -> KernelSet:

@@ -317,8 +317,9 @@ class MatchGroup:
         if bias is not None:
             messages = self.bias_precision, self.bias_pull
             about = BiasMessages(bias.mean[:, j], bias.precision[:, j], *messages, bias.damping)
+        mean = parameters.truths.mean
         rows = MatchInputs(
-            self.ptr, self.value, parameters.truths.mean[j] - self.origin, self.known,
+            self.ptr, self.value, mean.T[j] - self.origin, self.known,
             self._log_class, self.site, self.prior_site, about,
         )  # fmt: skip
         return Matching(parameters.law(j, state.floor), rows, state, self.edges)

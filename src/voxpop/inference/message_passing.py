@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.arrays import Floats, WorkerSums
+from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.data.sums import sum_by_worker
 from voxpop.inference.cost_model import Inference, KernelName, choose_kernel
@@ -56,6 +56,7 @@ _GUESS_FLOOR = -10.0
 # Under a learned noise model a level that explains an answer worse than another by so many nats is
 # out of the question, by however much more.
 _LEARNED_FLOOR = -575.0
+_NONE = np.empty(0)
 
 
 class MessagePassing:
@@ -78,6 +79,9 @@ class MessagePassing:
         Whether parameters other than the model's are going to be given in every sweep: all tasks
         are then integrated over, with ``n_classes`` classes of difficulty, ``bounds`` (2, d) of the
         truths, and messages about the workers' biases if these are ``has_bias``.
+    matched
+        Whether moments are matched instead, in all tasks (``kernels.match``): quicker by far, and
+        near enough to learn by. There is then no posterior, and truths have no bounds.
     """
 
     def __init__(
@@ -262,13 +266,17 @@ class MessagePassing:
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
-        found = []
-        for name in ("bias_precision", "bias_pull"):
-            per_edge = np.zeros(self._answers.value.shape)
-            for group in self._groups:
+        names = ("bias_precision", "bias_pull")
+        precision, pull = (sum_by_worker(self._answers, self._by_edge(name)) for name in names)
+        return precision, pull
+
+    def _by_edge(self, name: str) -> Floats:
+        """One kind of message about the biases, (n_edges, d); zeros without bias."""
+        per_edge = np.zeros(self._answers.value.shape)
+        for group in self._groups:
+            if getattr(group, name, _NONE).size:
                 per_edge[self._edges(group), group.slot] = getattr(group, name)
-            found.append(sum_by_worker(self._answers, per_edge))
-        return found[0], found[1]
+        return per_edge
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
@@ -304,6 +312,16 @@ class MessagePassing:
             group.message[:] = np.maximum(np.rint(units).astype(np.int64), lowest)
             add_to_workers(sums, group.worker, group.message)
         self.sums = sums
+
+    def resume_from(self, other: MessagePassing, levels: Index) -> None:
+        """Go on from the messages of another layout of the same answers, about some levels."""
+        self.resume(other.messages()[:, :, levels], other.quantum)
+        self.evidence = other.evidence
+        for name in ("bias_precision", "bias_pull"):
+            per_edge = other._by_edge(name)
+            for group in self._groups:
+                if isinstance(group, RowGroup) and group.bias_precision.size:
+                    getattr(group, name)[:] = per_edge[self._edges(group), group.slot]
 
     def resume_part(self, messages: WorkerSums, sums: WorkerSums, quantum: float) -> None:
         """Go on where the answers are a part of a larger set, in its quantum.

@@ -13,7 +13,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
 from voxpop.estimators.auto.average import Average, average, mixed
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
-from voxpop.estimators.auto.compare import Candidate, ModelComparison, fit_model
+from voxpop.estimators.auto.compare import ACCURACY, SWEEPS, Candidate, ModelComparison
 from voxpop.estimators.auto.gold_checks import judges
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import with_advice
@@ -21,6 +21,7 @@ from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
 from voxpop.estimators.bi.bi import BI
+from voxpop.estimators.bi.gains import learn_gains
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
@@ -37,8 +38,6 @@ from voxpop.results.diagnosis.groups import find_groups
 from voxpop.results.result import Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
-# Error of an integral that is good enough to compare models, and to average them.
-_ACCURACY = 1e-4
 _NOTHING = (
     "every task has one answer, and no truth is known, so nothing shows how far off an answer is; "
     "ask for second answers to some tasks, or give gold"
@@ -150,7 +149,7 @@ class Auto(Estimator):
     ) -> ModelComparison:
         """Fit the noise models worth comparing to the same answers, and score their predictions."""
         comparison = ModelComparison(
-            prepare(answers), usable, self._engine(_ACCURACY), is_part, on_sweep
+            prepare(answers), usable, self._engine(ACCURACY), is_part, on_sweep
         )
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")
@@ -179,13 +178,15 @@ class Auto(Estimator):
     ) -> Result:
         """Fit the best model of a part to all answers of a large crowd."""
         best = found.candidates[0]
-        known = best.fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep, warn=False)
+        known = best.fitted
         settings = self._settings(found, comparison)
 
         def fit(answers: Answers) -> Result:
             data = prepare(answers, known.scale)
-            whole = NoiseFit(data, best.noise, self._engine(self.accuracy), best.support)
-            fitted = whole.fit_from_subset(known, self.tol, self.max_iter, on_sweep)
+            gains = learn_gains(answers) if best.noise.gain else None
+            engine = self._engine(self.accuracy)
+            whole = NoiseFit(data, best.noise, engine, best.support, gains=gains)
+            fitted = whole.fit_from_subset(known, self.max_iter, on_sweep)
             result = self._shared(answers, fitted.result(settings, known.audit))
             return self._mapped(result, answers, fitted.hidden.estimate)
 
@@ -213,14 +214,14 @@ class Auto(Estimator):
 
         def again(other: Answers) -> Result:
             data = prepare(other, comparison.data.scale)
-            levels = comparison.start[1]
 
             def fit(candidate: Candidate) -> NoiseFitted:
-                return fit_model(
-                    data,
-                    *(candidate.noise, candidate.support, comparison.engine, levels),
-                    by_gold=candidate.by_gold,
-                )[1]
+                gains = learn_gains(other) if candidate.noise.gain else None
+                model = candidate.noise, comparison.engine, candidate.support
+                fit = NoiseFit(data, *model, by_gold=candidate.by_gold, gains=gains)
+                fit.learn(SWEEPS, levels=None if gains else comparison.levels)
+                fit.refine()
+                return fit.fitted(ACCURACY)
 
             fits = [fit(candidate) for candidate in found.candidates]
             return combine(other, fits, fits[0])

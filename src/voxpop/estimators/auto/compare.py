@@ -22,9 +22,9 @@ from voxpop.estimators.auto.subset import Mask
 from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
+from voxpop.estimators.bi.gains import Gains, learn_gains
 from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
-from voxpop.estimators.bi.noise_levels import ChosenModel
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
     leave_one_out_medians,
@@ -32,12 +32,11 @@ from voxpop.estimators.leave_one_out import (
 )
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import Noise
-from voxpop.models.noise.levels import Levels
 from voxpop.results.audit import Audit
 
 SIGNIFICANCE = 0.05
-# Sweeps and change at which a candidate is good enough to be compared.
-_SWEEPS, _TOL = 12, 5e-3
+# Sweeps in which a candidate is learned, and error of an integral that is good enough to compare.
+SWEEPS, ACCURACY = 12, 1e-4
 # Reach: this many times the distance from the median of the other answers that nine answers in
 # ten keep. Predictions are compared within it, and an answer r times as far off counts r**-4: no
 # few answers, however wild, can decide.
@@ -64,7 +63,6 @@ class Candidate:
     noise: Noise
     support: Support
     fit: NoiseFit
-    fitted: NoiseFitted
     audit: Audit
     squared: Floats
     plain: Floats
@@ -72,6 +70,11 @@ class Candidate:
     log_density: Floats
     gold: Floats
     by_gold: bool = False
+
+    @cached_property
+    def fitted(self) -> NoiseFitted:
+        """Posterior of truths and workers, worked out for those models that count."""
+        return replace(self.fit.fitted(ACCURACY, audited=False), audit=self.audit)
 
     @property
     def complexity(self) -> int:
@@ -115,16 +118,11 @@ class ModelComparison:
         what = noise, support, by_gold
         if any((c.noise, c.support, c.by_gold) == what for c in self.candidates):
             return
-        fit, found = fit_model(
-            self.data,
-            *(noise, support, self.engine, self.start[1], self._min_answers, self.on_sweep),
-            by_gold,
-        )
-        audit = found.audit
-        assert audit is not None
+        fit = self._learned(noise, support, by_gold)
+        fit.refine(self.on_sweep)
+        audit = fit.audit(ACCURACY)
         if not self.candidates:
-            level = found.parameters[Levels].variance
-            log_level = found.level_posterior @ np.log(level)
+            log_level = fit.expected_log_levels()
             weight = np.exp(-_WEIGHT_POWER * (log_level - log_level.min()))
             self.weight = weight[self.data.answers.worker, None][self.usable]
         error = self._errors(audit.predicted)
@@ -133,27 +131,44 @@ class ModelComparison:
             noise=noise,
             support=support,
             fit=fit,
-            fitted=found,
             audit=audit,
             squared=(self.weight * error).sum(axis=1),
             plain=error.sum(axis=1),
             scatter=self._scatter(audit.truth),
             log_density=self._bounded(audit.log_density),
-            gold=gold_errors(self.data.answers, found.hidden.estimate, self.data.scale),
+            gold=gold_errors(self.data.answers, fit.hidden_gold(ACCURACY), self.data.scale),
             by_gold=by_gold,
         )
         self.candidates.append(candidate)
+
+    def _learned(self, noise: Noise, support: Support, by_gold: bool) -> NoiseFit:
+        """Learn a noise model with moments matched, from the workers' noise of the paper's."""
+        gains, levels = (self._gains, self._gain_levels) if noise.gain else (None, self.levels)
+        few = self._min_answers
+        fit = NoiseFit(self.data, noise, self.engine, support, few, by_gold, gains)
+        fit.learn(SWEEPS, self.on_sweep, levels)
+        return fit
 
     @property
     def _min_answers(self) -> int:
         return MIN_ANSWERS if self.is_part else 1
 
     @cached_property
-    def start(self) -> tuple[ChosenModel, Floats]:
-        """The levels of the paper's noise, and those that all candidates start from."""
-        return starting_levels(
-            self.data.answers, self.data.scale, self.engine, self.on_sweep, self._min_answers
-        )
+    def levels(self) -> Floats:
+        """The levels that all candidates start from."""
+        answers, scale = self.data.answers, self.data.scale
+        return starting_levels(answers, scale, self.engine, self.on_sweep, self._min_answers)
+
+    @cached_property
+    def _gains(self) -> Gains:
+        """Gains of the workers, for all candidates that have any."""
+        return learn_gains(self.data.answers)
+
+    @cached_property
+    def _gain_levels(self) -> Floats:
+        """The levels that those start from."""
+        answers, freed = self.data.answers, self._gains.freed(self.data)
+        return self._gains.levels(freed, answers, self.engine, self.on_sweep)
 
     @cached_property
     def simple(self) -> SimplePredictions:
@@ -320,21 +335,6 @@ class ModelComparison:
             }
             for c in self.candidates
         ]
-
-
-def fit_model(
-    data: PreparedAnswers,
-    noise: Noise,
-    support: Support,
-    engine: Engine,
-    levels: Floats,
-    min_answers: int = 1,
-    on_sweep: OnSweep | None = None,
-    by_gold: bool = False,
-) -> tuple[NoiseFit, NoiseFitted]:
-    """Fit a noise model from some levels on, as exactly as a comparison needs it."""
-    fit = NoiseFit(data, noise, engine, support, min_answers, by_gold)
-    return fit, fit.fit(_TOL, _SWEEPS, engine.accuracy, on_sweep, levels=levels, warn=False)
 
 
 def describe(noise: Noise, support: Support, by_gold: bool = False) -> str:

@@ -65,7 +65,7 @@ class Gains:
         self, freed: PreparedAnswers, given: Answers, engine: Engine, on_sweep: OnSweep | None
     ) -> Floats:
         """Levels to start from; none below the rounding of the given answers, which gains hide."""
-        levels = starting_levels(freed.answers, freed.scale, engine, on_sweep)[1]
+        levels = starting_levels(freed.answers, freed.scale, engine, on_sweep)
         rounding = rounding_variance(replace(given, value=given.value / freed.scale))
         return levels[min(int((levels < rounding).sum()), len(levels) - 2) :]
 

@@ -1,4 +1,4 @@
-"""Where a fit under a noise model starts: answers in units of their own, levels, first messages."""
+"""Where a fit under a noise model starts: answers in units of their own, and levels."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
 from voxpop.estimators.base import OnSweep
-from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, level_bounds
-from voxpop.estimators.leave_one_out import weighted_left_out
+from voxpop.estimators.bi.noise_levels import learn_support, level_bounds
 from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.models.noise import NoiseParameters
-from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.component import STEP
-from voxpop.models.noise.levels import Levels, learn_shares
+from voxpop.models.noise.levels import Levels
 
 # With the bias or the slips taken out, the workers' own noise is lower than it looked: so many
 # steps of the levels are added below those that Gaussian noise alone made use of, and above.
 _MORE_BELOW, _MORE_ABOVE = 3, 1
-# Rounds in which weights and means are computed in turn before anything is integrated, and the
-# share of workers that keeps a level which is nobody's likeliest.
-_ROUNDS, _SHARE_STEPS, _LEAST_SHARE = 4, 5, 1e-3
+# Share of workers that keeps a level which is nobody's likeliest.
+_LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,20 +68,27 @@ def starting_levels(
     engine: Engine,
     on_sweep: OnSweep | None = None,
     min_answers: int = 1,
-) -> tuple[ChosenModel, Floats]:
-    """Learn the levels of the paper's noise, and levels that any noise model can start from.
+) -> Floats:
+    """Levels (K,) that any noise model can start from, in units of ``scale`` (d,).
 
-    Both are in units of ``scale`` (d,); ``min_answers`` is as in :func:`learn_support`.
+    They are those near to the levels of the paper's noise, as far as answers can tell any;
+    ``min_answers`` is as in :func:`learn_support`.
     """
     scaled = replace(answers, value=answers.value / scale)
     base = Model(support=(1.0,), dimension=answers.dimension)
-    plain = learn_support(scaled, base, engine, on_sweep=on_sweep, min_answers=min_answers)
+    plain = learn_support(
+        scaled, base, engine, on_sweep=on_sweep, min_answers=min_answers, matched=True
+    )
     found = plain.model.levels
     low, high = level_bounds(scaled, min_answers)
     lowest = max(found[0] / STEP**_MORE_BELOW, min(low, found[0]))
     highest = min(found[-1] * STEP**_MORE_ABOVE, max(high, found[-1]))
     n_levels = max(2, round(np.log(highest / lowest) / np.log(STEP)) + 1)
-    return plain, np.asarray(lowest * STEP ** np.arange(n_levels))
+    grid = lowest * STEP ** np.arange(n_levels)
+    # One wild answer is a level of its own: nothing is filled in up to there.
+    steps = np.log(grid[:, None] / found) / np.log(STEP)
+    near = ((steps > -_MORE_BELOW - 0.5) & (steps < _MORE_ABOVE + 0.5)).any(axis=1)
+    return np.asarray(grid[near] if near.sum() > 1 else grid)
 
 
 def coordinate_scale(answers: Answers) -> Floats:
@@ -126,64 +130,19 @@ def _connected_parts(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
     return part[n:], anchored
 
 
-def initial_messages(
-    data: PreparedAnswers,
-    parameters: NoiseParameters,
-    common: int | None,
-    on_sweep: OnSweep | None = None,
-) -> tuple[Floats, NoiseParameters]:
-    """Messages (E, d, K) near the exact ones, without an integral, and the levels they are about.
+def kept_levels(parameters: NoiseParameters, posterior: Floats, common: bool) -> Index:
+    """Numbers of the levels worth integrating with, from the workers' posterior (m, K) of them.
 
-    They take the noise of the other workers for known. With w_v the expected precision of worker v,
-    and b the variance of biases if there are any, the message of task i to worker u about level s
-    is::
-
-        m(s) = N(A_iu | mean of the others weighted by w,  s + b + 1 / Σ w)
-
-    It is worked out a few times, with new w and new shares of the levels (M21) each time; levels
-    that are nobody's likeliest are left out then. Where workers are taken alike, ``common`` is the
-    number of the level of all, and messages say nothing.
+    They are those that are somebody's likeliest, or that some share of the workers has; where
+    workers are ``common``, the likeliest and those beside it. Levels below that the variance of an
+    answer may reach are kept, too: the lowest bounds all variances.
     """
-    answers, value, levels = data.answers, data.value, parameters[Levels]
-    if common is not None:
-        kept = _with_floor(np.array([common]), parameters)
-        return np.zeros((*value.shape, len(kept))), parameters.replace(levels.keep(kept))
-    task, worker, m = answers.task, answers.worker, answers.n_workers
-    known = answers.is_gold[task]
-    spread = levels.variance * parameters.answer_variance
-    bias = parameters[Bias]
-    log_weights = levels.log_weights
-    posterior = np.broadcast_to(np.exp(log_weights), (m, len(spread)))
-    for number in range(_ROUNDS):
-        before = np.exp(log_weights)
-        weight = (posterior @ (spread[0] / spread))[worker]
-        mean, others, usable = weighted_left_out(value, weight, task, answers.task_ptr[:-1])
-        variance = spread[0] / others
-        mean[known], variance[known], usable[known] = data.gold[task[known]], 0.0, True
-        squared = (value - mean) ** 2
-        wide = variance[:, None] + (bias.variance if bias.is_on else 0.0)
-
-        def message(k: int, squared=squared, wide=wide, usable=usable) -> Floats:  # type: ignore[no-untyped-def]
-            """Log likelihood (E, d) of level k."""
-            total = wide + spread[k]
-            return np.where(usable[:, None], -0.5 * (squared / total + np.log(total)), 0.0)
-
-        sums = [np.bincount(worker, message(k).sum(axis=1), m) for k in range(len(spread))]
-        log_weights, _, posterior = learn_shares(np.stack(sums, axis=1), log_weights, _SHARE_STEPS)
-        if on_sweep is not None:
-            change = float(np.abs(np.exp(log_weights) - before).max())
-            on_sweep("first guess", number + 1, change, _LEAST_SHARE)
-    used = np.bincount(posterior.argmax(axis=1), minlength=len(spread)) > 0
-    kept = np.flatnonzero(used | (np.exp(log_weights) > _LEAST_SHARE))
-    kept = _with_floor(kept, parameters)
-    messages = np.empty((*value.shape, len(kept)))
-    for place, k in enumerate(kept.tolist()):
-        messages[:, :, place] = message(k)
-    messages -= messages.max(axis=2, keepdims=True)
-    return messages, parameters.replace(replace(levels, log_weights=log_weights).keep(kept))
-
-
-def _with_floor(kept: Index, parameters: NoiseParameters) -> Index:
-    """Add the levels below that an answer's variance may reach: the lowest bounds all variances."""
+    likeliest = posterior.argmax(axis=1)
+    if common:
+        kept = np.arange(likeliest[0] - 1, likeliest[0] + 2)
+        kept = kept[(kept >= 0) & (kept < posterior.shape[1])]
+    else:
+        used = np.bincount(likeliest, minlength=posterior.shape[1]) > 0
+        kept = np.flatnonzero(used | (np.exp(parameters[Levels].log_weights) > _LEAST_SHARE))
     below = np.arange(max(0, kept[0] + parameters.lowest_step), kept[0])
     return np.union1d(below, kept)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.beliefs import (
@@ -19,8 +19,8 @@ from voxpop.estimators.bi.beliefs import (
     common_likelihood,
     relative_level,
 )
-from voxpop.estimators.bi.gains import learn_gains, with_noise_as_given
-from voxpop.estimators.bi.initialise import PreparedAnswers, initial_messages, starting_levels
+from voxpop.estimators.bi.gains import Gains, with_noise_as_given
+from voxpop.estimators.bi.initialise import PreparedAnswers, kept_levels, starting_levels
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
@@ -44,20 +44,23 @@ from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration
 from voxpop.results.result import PROBABILITIES, Result, Trace
 
-# Most sweeps in which parameters are learned; they need no more digits than this of an integral,
-# and stop when they change by less than this.
-_LEARNING_SWEEPS, _LEARNING_ACCURACY, _SETTLED = 40, 1e-4, 5e-3
+# Most sweeps in which parameters are learned, with moments matched and then with integrals; they
+# need no more digits than this of an integral, and stop when they change by less than this.
+_MATCHED_SWEEPS, _LEARNING_SWEEPS, _LEARNING_ACCURACY, _SETTLED = 12, 40, 1e-4, 5e-3
 _FIRST_SWEEPS = 4
+# Sweeps of integrals after matched moments, by most answers that an answer's task has on average.
+_INTEGRATED_SWEEPS = ((3.5, 4), (4.5, 2), (np.inf, 1))
 # Sweeps of the gold tasks alone, before any other task sends a message.
 _GOLD_SWEEPS = 3
 # Messages about biases push the answers of a task back and forth; half a step at a time settles.
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
-# A crowd so large that its parameters come from a part of it needs no more digits than these.
-_LARGE_TOL, _LARGE_ACCURACY = 5e-3, 1e-5
-# A task is recomputed only if a worker's belief moved by more than this share of the tolerance.
-_STALE = 0.3
+# A crowd so large that its parameters come from a part of it needs no more digits than this.
+_LARGE_ACCURACY = 1e-5
 _LARGE_LEARNING, _SHARE_STEPS = 5, 5
+# Estimates are at rest when a sweep moves them by this many of their sds, root mean square.
+_AT_REST = 2e-3
+_NO_QUANTILES = np.empty(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +126,11 @@ class NoiseFitted:
 
 
 class NoiseFit:
-    """One data set and one noise model: the messages, and the parameters learned beside them."""
+    """One data set and one noise model: the messages, and the parameters learned beside them.
+
+    Parameters are learned by EM, one step a sweep: first with moments matched, which is cheap and
+    comes near, then with integrals.
+    """
 
     def __init__(
         self,
@@ -133,15 +140,17 @@ class NoiseFit:
         support: object,
         min_answers: int = 1,
         by_gold: bool = False,
+        gains: Gains | None = None,
     ) -> None:
         """Take ``support`` as :class:`BI` does: "auto", "common", or levels of equal weight.
 
         Workers with ``min_answers`` are learned from (:func:`informative_workers`), ``by_gold``
-        from gold tasks alone: no other task sends a message.
+        from gold tasks alone: no other task sends a message. With ``noise.gain`` there are
+        ``gains``, learned before.
         """
-        self._answers, self._gains = data.answers, learn_gains(data.answers) if noise.gain else None
-        if self._gains is not None:
-            data, noise = self._gains.freed(data), replace(noise, bias=False)
+        self._answers, self._gains = data.answers, gains
+        if gains is not None:
+            data, noise = gains.freed(data), replace(noise, bias=False)
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
         self._informative = informative_workers(data.answers, min_answers)
         self._on_grid, self._common = support == "auto", support == "common"
@@ -152,7 +161,7 @@ class NoiseFit:
             self._part = np.zeros_like(data.part)
             self._anchored = np.array([data.anchored.any()])
         self._messages: MessagePassing
-        self._parameters: NoiseParameters | None = None
+        self._parameters: NoiseParameters
         self._n_learned = 0
 
     def fit(
@@ -161,183 +170,224 @@ class NoiseFit:
         max_iter: int,
         accuracy: float,
         on_sweep: OnSweep | None = None,
-        levels: Floats | None = None,
         warn: bool = True,
     ) -> NoiseFitted:
-        """Learn the parameters, then pass messages with these fixed until they settle.
-
-        ``levels`` are those to start from, if :func:`starting_levels` was asked before. Called
-        again, it goes on from where it stopped.
-        """
-        parameters = self._parameters or self._hear_gold(self._start(levels, on_sweep))
-        parameters = self._learn(parameters, max_iter, on_sweep)
+        """Learn the parameters, then pass messages with these fixed until they settle."""
+        self.learn(max_iter, on_sweep)
+        self._open_integrals(np.arange(len(self._parameters[Levels].variance)))
+        self._learn(min(max_iter, _LEARNING_SWEEPS), on_sweep)
         accuracy = max(accuracy, _FINEST_ACCURACY)
+        settle = partial(self._settle, accuracy)
+        trace = iterate_until(settle, max(tol, _FINEST_TOL), max_iter, "BI", on_sweep, warn=warn)
+        return self.fitted(accuracy, trace)
 
-        def settle(damping: float) -> float:
-            nonlocal parameters
-            beliefs, parameters, _ = self._beliefs(parameters)
-            given = _sweep_parameters(parameters, accuracy)
-            bias = beliefs.bias(max(damping, _BIAS_DAMPING))
-            sent = self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)
-            return sent[0]
+    def learn(
+        self,
+        max_iter: int,
+        on_sweep: OnSweep | None = None,
+        levels: Floats | None = None,
+        start: NoiseFit | None = None,
+    ) -> None:
+        """Learn the parameters with moments matched.
 
-        tol = max(tol, _FINEST_TOL)
-        trace = iterate_until(settle, tol, max_iter, "BI", on_sweep, warn=warn)
-        return self._fitted(parameters, trace, self._n_learned, accuracy)
+        ``levels`` are those to start from, if :func:`starting_levels` was asked before; ``start``
+        is a fit of the same answers and levels to go on from.
+        """
+        self._parameters = parameters = self._initial(levels, on_sweep)
+        self._messages = self._open(parameters, matched=True)
+        if start is not None:
+            self._messages.resume_from(start._messages, np.arange(len(parameters[Levels].variance)))
+            self._parameters = parameters.replace(start._parameters[Levels])
+        self._hear_gold()
+        self._learn(min(max_iter, _MATCHED_SWEEPS), on_sweep)
 
-    def _hear_gold(self, parameters: NoiseParameters) -> NoiseParameters:
+    def refine(self, on_sweep: OnSweep | None = None) -> None:
+        """Go on with integrals, for so few sweeps that parameters and messages come right."""
+        beliefs = self._beliefs()[0]
+        posterior = softmax(beliefs.log_level, axis=1)
+        self._open_integrals(kept_levels(self._parameters, posterior, self._common))
+        self._learn(integrated_sweeps(self._data.answers), on_sweep)
+
+    def _open_integrals(self, levels: Index) -> None:
+        """Go on with integrals from matched moments, with some of the levels."""
+        matched = self._messages
+        self._parameters = self._parameters.replace(self._parameters[Levels].keep(levels))
+        self._messages = self._open(self._parameters, matched=False)
+        self._messages.resume_from(matched, levels)
+
+    def _settle(self, accuracy: float, damping: float) -> float:
+        """Send all messages once, with the parameters as they are."""
+        beliefs = self._beliefs()[0]
+        given = _sweep_parameters(self._parameters, accuracy)
+        bias = beliefs.bias(max(damping, _BIAS_DAMPING))
+        sent = self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)
+        return sent[0]
+
+    def _hear_gold(self) -> None:
         """Let gold tasks send their messages first.
 
         Where many workers share an error, messages settle as those agree, or as the truths say.
         """
         is_gold = self._data.answers.is_gold
         for _ in range(_GOLD_SWEEPS if is_gold.any() else 0):
-            beliefs, parameters, _ = self._beliefs(parameters)
-            given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
+            beliefs = self._beliefs()[0]
+            given = _sweep_parameters(self._parameters, _LEARNING_ACCURACY)
             self._messages.sweep(parameters=given, bias=beliefs.bias(0.0), tasks=is_gold)
-        return parameters
 
-    def _learn(
-        self, parameters: NoiseParameters, max_iter: int, on_sweep: OnSweep | None
-    ) -> NoiseParameters:
+    def _learn(self, n_sweeps: int, on_sweep: OnSweep | None) -> None:
         """EM beside the messages, one step a sweep."""
 
         def learn(damping: float) -> float:
-            nonlocal parameters
-            before = parameters
-            beliefs, parameters, _ = self._beliefs(parameters)
+            before = self._parameters
+            beliefs = self._beliefs()[0]
             if self._common:
-                best = parameters[Levels].moved_to_best(common_likelihood(self._messages))
-                parameters = parameters.replace(best)
-            parameters = self._learn_from_workers(parameters, beliefs)
-            given = _sweep_parameters(parameters, _LEARNING_ACCURACY)
+                best = self._parameters[Levels].moved_to_best(common_likelihood(self._messages))
+                self._parameters = self._parameters.replace(best)
+            self._learn_from_workers(beliefs)
+            given = _sweep_parameters(self._parameters, _LEARNING_ACCURACY)
             bias = beliefs.bias(_BIAS_DAMPING)
             _, counts = self._messages.sweep(
                 damping, parameters=given, bias=bias, tasks=self._sending, is_counted=True
             )
             assert counts is not None
-            parameters = parameters.learn_from_counts(counts)
+            self._parameters = self._parameters.learn_from_counts(counts)
             self._n_learned += 1
             # The first messages do not depend on each other: a few more before EM may stop.
-            return parameters.distance(before) if self._n_learned > _FIRST_SWEEPS else np.inf
+            return self._parameters.distance(before) if self._n_learned > _FIRST_SWEEPS else np.inf
 
-        n_sweeps, what = min(max_iter, _LEARNING_SWEEPS), "learning the noise"
+        what = "learning the noise"
         iterate_until(learn, _SETTLED, n_sweeps, what, on_sweep, dampings=(0.0, 0.3), warn=False)
-        return parameters
 
     def fit_from_subset(
-        self, known: NoiseFitted, tol: float, max_iter: int, on_sweep: OnSweep | None = None
+        self, known: NoiseFitted, max_iter: int, on_sweep: OnSweep | None = None
     ) -> NoiseFitted:
         """Take over what was learned on a part of these answers, and let all messages settle.
 
-        For a few sweeps, what messages to the workers tell without another integral is learned
-        on. A task is recomputed only if the belief of one of its workers has moved by a share of
-        the tolerance since (residual scheduling).
+        For a few sweeps, what messages to the workers tell is learned on. Moments are matched
+        until estimates rest; integrals then make the posterior.
         """
-        answers, tol = self._data.answers, max(tol, _LARGE_TOL)
-        common = int(known.level_posterior[0].argmax()) if self._common else None
-        message, parameters = initial_messages(self._data, known.parameters, common, on_sweep)
-        self._messages = _flat_messages(self._data, self._noise, self._engine, parameters)
-        self._messages.resume(message, 1.0)
-        accuracy = max(self._engine.accuracy, _LARGE_ACCURACY)
-        moved, before, n_sweeps = np.zeros(answers.n_workers), None, 0
-        # How far each worker had moved when the task of an answer was last computed.
-        last = np.full(answers.n_edges, -np.inf)
+        answers, n_sweeps = self._data.answers, 0
+        self._parameters = known.parameters
+        self._messages = self._open(known.parameters, matched=True)
 
         def settle(damping: float) -> float:
-            nonlocal parameters, moved, before, n_sweeps
-            beliefs, parameters, bias = self._beliefs(parameters)
+            nonlocal n_sweeps
+            beliefs = self._beliefs()[0]
             if n_sweeps < _LARGE_LEARNING:
-                parameters = self._learn_from_workers(parameters, beliefs, _SHARE_STEPS)
-            step = np.inf if before is None else beliefs.distance(before)
-            moved = moved if before is None else moved + step
-            before = beliefs
-            now = moved[answers.worker]
-            stale = np.logical_or.reduceat(now - last > _STALE * tol, answers.task_ptr[:-1])
-            renewed = stale[answers.task]
-            last[renewed] = now[renewed]
-            given = _sweep_parameters(parameters, accuracy)
-            about = beliefs.bias(max(damping, _BIAS_DAMPING))
-            change, _ = self._messages.sweep(damping, parameters=given, bias=about, tasks=stale)
+                self._learn_from_workers(beliefs, _SHARE_STEPS)
             n_sweeps += 1
-            # Messages about levels do not say whether biases have settled.
-            return change if bias is None else max(change, float(np.max(step)))
+            given = _sweep_parameters(self._parameters, _LARGE_ACCURACY)
+            bias = beliefs.bias(max(damping, _BIAS_DAMPING))
+            moved = self._messages.sweep(damping, parameters=given, bias=bias)[0]
+            return moved if n_sweeps > _LARGE_LEARNING else np.inf
 
-        trace = iterate_until(settle, tol=tol, max_iter=max_iter, what="BI", on_sweep=on_sweep)
+        trace = iterate_until(settle, _AT_REST, max_iter, "BI", on_sweep)
+        posterior = softmax(self._beliefs()[0].log_level, axis=1)
+        self._open_integrals(kept_levels(self._parameters, posterior, self._common))
+        for _ in range(integrated_sweeps(answers)):
+            self._settle(_LARGE_ACCURACY, 0.0)
         if on_sweep is not None:
-            on_sweep("estimates", 1, np.inf, tol)
-        audited = answers.value.size <= MOST_KEPT
-        return self._fitted(parameters, trace, known.learning_sweeps, accuracy, audited)
+            on_sweep("estimates", 1, np.inf, _AT_REST)
+        return self.fitted(_LARGE_ACCURACY, trace, answers.value.size <= MOST_KEPT)
 
-    def _start(self, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
-        """Parameters to start from, and empty messages."""
+    def _initial(self, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
+        """Parameters to start from."""
         data = self._data
         if not isinstance(self._support, str):
             levels = Model(support=self._support).levels  # type: ignore[arg-type]
-        elif self._gains is not None:
+        elif levels is None and self._gains is not None:
             levels = self._gains.levels(data, self._answers, self._engine, on_sweep)
         elif levels is None:
-            levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)[1]
+            levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)
         log_weights = np.full(len(levels), -np.log(len(levels)))
         start = StartingPoint(levels, log_weights, data.task_means, data.value)
-        parameters = NoiseParameters.initial(self._noise, start)
-        self._messages = _flat_messages(data, self._noise, self._engine, parameters)
-        return parameters
+        return NoiseParameters.initial(self._noise, start)
 
-    def _learn_from_workers(
-        self, parameters: NoiseParameters, beliefs: WorkerBeliefs, n_steps: int = 1
-    ) -> NoiseParameters:
+    def _open(self, parameters: NoiseParameters, matched: bool) -> MessagePassing:
+        """Lay out all messages, flat."""
+        answers, bounds = self._data.answers, Bounds.interval(self._noise.bounds)
+        return MessagePassing(
+            answers,
+            Model(support=parameters[Levels].variance.tolist(), dimension=answers.dimension),
+            self._data.scale,
+            "integrate",
+            _LEARNING_ACCURACY,
+            self._engine.kernels(),
+            learned=True,
+            n_classes=len(parameters[Difficulty].steps),
+            bounds=np.outer(bounds, np.ones(answers.dimension)),
+            has_bias=parameters[Bias].is_on,
+            matched=matched,
+        )
+
+    def _learn_from_workers(self, beliefs: WorkerBeliefs, n_steps: int = 1) -> None:
         """Learn the shares of levels (M21), and components such as the spread of biases (M37)."""
-        levels, informative = parameters[Levels], self._informative
+        levels, informative = self._parameters[Levels], self._informative
         own = beliefs.log_level[informative]
         posterior = softmax(own, axis=1)
         if self._on_grid:
             shares = learn_shares(own - levels.log_weights, levels.log_weights, n_steps)
             levels = replace(levels, log_weights=shares.log_weights)
             posterior = shares.posterior
-            parameters = parameters.replace(levels)
+            self._parameters = self._parameters.replace(levels)
         evidence = WorkerEvidence(
             levels.variance,
             relative_level(levels, posterior),
-            *(sums[informative] for sums in bias_sums(self._messages, parameters)),
+            *(sums[informative] for sums in bias_sums(self._messages, self._parameters)),
         )
-        return parameters.learn_from_workers(evidence)
+        self._parameters = self._parameters.learn_from_workers(evidence)
 
-    def _beliefs(
-        self, parameters: NoiseParameters
-    ) -> tuple[WorkerBeliefs, NoiseParameters, BiasPosterior | None]:
+    def _beliefs(self) -> tuple[WorkerBeliefs, BiasPosterior | None]:
         """Sum up the messages to each worker; with bias, set the zero of all biases."""
+        parameters, messages = self._parameters, self._messages
         levels, bias = parameters[Levels], parameters[Bias]
-        messages = self._messages
         if self._common:
-            messages.log_weights = certain_level(common_likelihood(self._messages))
+            messages.log_weights = certain_level(common_likelihood(messages))
             log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
             messages.log_weights = levels.log_weights
             log_level = messages.sums * messages.quantum + levels.log_weights
-        precision, pull = bias_sums(self._messages, parameters)
+        precision, pull = bias_sums(messages, parameters)
         if not bias.is_on:
-            return WorkerBeliefs(log_level, pull, precision), parameters, None
+            return WorkerBeliefs(log_level, pull, precision), None
         relative = relative_level(levels, softmax(log_level, axis=1))
         found = bias.posterior(precision, pull, relative, self._part, self._anchored)
         messages.recentre(found.shift)
-        parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
-        return WorkerBeliefs(log_level, found.mean, found.precision), parameters, found
+        self._parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
+        return WorkerBeliefs(log_level, found.mean, found.precision), found
 
-    def _fitted(
-        self,
-        parameters: NoiseParameters,
-        trace: Trace,
-        learning_sweeps: int,
-        accuracy: float,
-        audited: bool = True,
+    def expected_log_levels(self) -> Floats:
+        """Each worker's expected log level (m,)."""
+        posterior = softmax(self._beliefs()[0].log_level, axis=1)
+        return np.asarray(posterior @ np.log(self._parameters[Levels].variance))
+
+    def hidden_gold(self, accuracy: float) -> Floats:
+        """What the estimates (g, d) of gold tasks would be without their truths, by integrals."""
+        given = _sweep_parameters(self._parameters, accuracy)
+        about = self._beliefs()[0].bias(0.0)
+        hidden, _ = self._messages.posterior_and_classes(_NO_QUANTILES, given, about, hidden=True)
+        return hidden.estimate[self._answers.is_gold]
+
+    def audit(self, accuracy: float) -> Audit:
+        """Hold every answer against its prediction from the others, by integrals or matched."""
+        given = _sweep_parameters(self._parameters, accuracy)
+        return self._audit(given, self._beliefs()[0])
+
+    def _audit(self, given: SweepParameters, beliefs: WorkerBeliefs) -> Audit:
+        predicted = self._messages.predict(given, beliefs.bias(0.0))
+        if self._gains is not None:
+            predicted = self._gains.predictions(predicted)
+        return _audit(self._answers, predicted)
+
+    def fitted(
+        self, accuracy: float, trace: Trace | None = None, audited: bool = True
     ) -> NoiseFitted:
-        """Posterior of the truths and of the workers, in the users' units."""
+        """Posterior of the truths and of the workers, in the users' units, by integrals."""
         answers, scale = self._data.answers, self._data.scale
-        given = _sweep_parameters(parameters, accuracy)
+        given = _sweep_parameters(self._parameters, accuracy)
         # Beliefs may move the zero of the biases, and the prior with it: a later fit goes on there.
-        beliefs, self._parameters, bias = self._beliefs(parameters)
-        about = beliefs.bias(0.0)
+        beliefs, bias = self._beliefs()
+        about, parameters = beliefs.bias(0.0), self._parameters
         posterior = partial(self._messages.posterior_and_classes, PROBABILITIES, given, about)
         (found, classes), (hidden, _) = posterior(), posterior(hidden=True)
         if self._noise.bounds is not None:
@@ -348,11 +398,9 @@ class NoiseFit:
             shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
             found = stretched(found, found.variance + shift)
         columns = bias.columns(scale) if bias else {}
-        predicted = self._messages.predict(given, about) if audited else None
         if self._gains is not None:
             parameters = parameters.replace(self._gains.component)
             found, columns = self._gains.posterior(found, answers.is_gold), self._gains.columns()
-            predicted = None if predicted is None else self._gains.predictions(predicted)
         difficulty = parameters[Difficulty]
         variance = parameters.answer_variance * float((scale**2).mean())
         return NoiseFitted(
@@ -362,32 +410,22 @@ class NoiseFit:
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),
             columns=difficulty.columns(classes) | columns,
-            audit=None if predicted is None else _audit(self._answers, predicted),
-            trace=trace,
-            learning_sweeps=learning_sweeps,
+            audit=self._audit(given, beliefs) if audited else None,
+            trace=trace or Trace(),
+            learning_sweeps=self._n_learned,
             scale=scale,
             on_grid=self._on_grid,
             hidden=hidden.rows(answers.is_gold),
         )
 
 
-def _flat_messages(
-    data: PreparedAnswers, noise: Noise, engine: Engine, parameters: NoiseParameters
-) -> MessagePassing:
-    """Lay out all messages, flat."""
-    answers, bounds = data.answers, Bounds.interval(noise.bounds)
-    return MessagePassing(
-        answers,
-        Model(support=parameters[Levels].variance.tolist(), dimension=answers.dimension),
-        data.scale,
-        "integrate",
-        _LEARNING_ACCURACY,
-        engine.kernels(),
-        learned=True,
-        n_classes=len(parameters[Difficulty].steps),
-        bounds=np.outer(bounds, np.ones(answers.dimension)),
-        has_bias=parameters[Bias].is_on,
-    )
+def integrated_sweeps(answers: Answers) -> int:
+    """How many sweeps of integrals messages need that began with matched moments.
+
+    One Gaussian for an answer is the better, the more others there are to hold it against.
+    """
+    degree = float(answers.task_degree[answers.task].mean())
+    return next(n for most, n in _INTEGRATED_SWEEPS if degree <= most)
 
 
 def _audit(answers: Answers, found: Predictions) -> Audit:

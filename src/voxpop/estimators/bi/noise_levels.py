@@ -19,6 +19,7 @@ from voxpop.estimators.base import OnSweep
 from voxpop.estimators.baselines.nbi import NBI
 from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
+from voxpop.inference.message_passing import MessagePassing
 from voxpop.models.model import Model
 from voxpop.models.noise.component import STEP
 from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
@@ -27,6 +28,8 @@ from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
 # (1.6 in sd) fill it: a worker between two levels loses a few per cent of efficiency at most.
 _COARSE = 10.0
 _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
+# EM is slow where levels are close: where messages are cheap, so many of its steps are taken at once.
+_MATCHED_STEPS = 5
 # Weights need no more digits than this of the messages, and cost half as much with them. It is the
 # same whatever the accuracy asked for, and so are the levels.
 _LEARNING_ACCURACY = 1e-5
@@ -67,10 +70,12 @@ def learn_support(
     max_iter: int = _FINE_SWEEPS,
     on_sweep: OnSweep | None = None,
     min_answers: int = 1,
+    matched: bool = False,
 ) -> ChosenModel:
     """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21).
 
-    Only workers with ``min_answers`` are learned from: see :func:`informative_workers`.
+    Only workers with ``min_answers`` are learned from: see :func:`informative_workers`. Where the
+    levels are only to start from, moments may be ``matched``, which is near enough.
     """
     engine = replace(engine, accuracy=_LEARNING_ACCURACY)
     low, high = level_bounds(answers, min_answers)
@@ -78,7 +83,9 @@ def learn_support(
 
     def learn(levels: list[float], most: int) -> tuple[Model, int]:
         model, n_sweeps = base.with_levels(levels), min(max_iter, most)
-        return _learn_weights(answers, model, engine, n_sweeps, on_sweep, informative)
+        messages = engine.open(answers, model, matched=matched)
+        n_steps = _MATCHED_STEPS if matched else 1
+        return _learn_weights(messages, model, n_sweeps, on_sweep, informative, n_steps)
 
     coarse, n_coarse = learn(_grid(low, high, _COARSE), _COARSE_SWEEPS)
     # Half a coarse step more on either side: the truth may lie between two levels. Between levels
@@ -103,18 +110,17 @@ def informative_workers(answers: Answers, min_answers: int) -> NDArray[np.bool_]
 
 
 def _learn_weights(
-    answers: Answers,
+    messages: MessagePassing,
     model: Model,
-    engine: Engine,
     max_iter: int,
     on_sweep: OnSweep | None,
     informative: NDArray[np.bool_],
+    n_steps: int,
 ) -> tuple[Model, int]:
-    """Run EM on the weights beside the messages, one step a sweep; drop levels nobody uses."""
-    messages = engine.open(answers, model)
+    """Run EM on the weights beside the messages, so many steps a sweep; drop levels nobody uses."""
     log_weights = model.log_weights
     n_levels = len(log_weights)
-    likelihood, count = np.zeros((answers.n_workers, n_levels)), np.zeros(n_levels)
+    likelihood, count = np.zeros(messages.sums.shape), np.zeros(n_levels)
     sweeps = 0
 
     def sweep(damping: float) -> float:
@@ -122,7 +128,7 @@ def _learn_weights(
         messages.sweep(damping)
         likelihood = np.asarray(messages.sums * messages.quantum)
         before = log_weights
-        log_weights, count, _ = learn_shares(likelihood[informative], before)
+        log_weights, count, _ = learn_shares(likelihood[informative], before, n_steps)
         messages.log_weights = log_weights
         sweeps += 1
         # The first messages do not depend on each other: two more before EM may stop.
