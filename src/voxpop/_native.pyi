@@ -1,7 +1,7 @@
 """The compiled kernels; sources in inference/native."""
 
 from voxpop.arrays import Floats, WorkerSums
-from voxpop.inference.kernel_set import Edges, RowInputs, SweepState
+from voxpop.inference.kernel_set import Edges, MatchInputs, RowInputs, SweepState
 from voxpop.inference.kernels.integrate import Law
 from voxpop.inference.kernels.posterior import Posterior
 
@@ -66,7 +66,35 @@ def integrate_posterior(
     /,
 ) -> None: ...
 def integrate_predict(
-    law: Law, rows: RowInputs, state: SweepState, edges: Edges, out: Floats, machine: Machine, /
+    law: Law,
+    rows: RowInputs,
+    state: SweepState,
+    edges: Edges,
+    out: Floats,
+    with_pit: bool,
+    machine: Machine,
+    /,
+) -> None: ...
+def match(
+    law: Law,
+    rows: MatchInputs,
+    state: SweepState,
+    edges: Edges,
+    new_sums: WorkerSums,
+    evidence: Floats,
+    counts: Floats | None,
+    machine: Machine,
+    /,
+) -> float: ...
+def match_predict(
+    law: Law,
+    rows: MatchInputs,
+    state: SweepState,
+    edges: Edges,
+    out: Floats,
+    with_pit: bool,
+    machine: Machine,
+    /,
 ) -> None: ...
 def instruction_sets() -> list[str]: ...
 def centre(

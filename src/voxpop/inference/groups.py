@@ -222,10 +222,15 @@ class RowGroup:
         return self._kernels.integrate_posterior(given, probabilities)
 
     def predict(
-        self, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
+        self,
+        parameters: SweepParameters,
+        state: SweepState,
+        bias: WorkerBias | None,
+        with_pit: bool,
     ) -> Predictions:
         """Predict each answer from the others."""
-        found = self._kernels.integrate_predict(self._integrals(parameters, state, bias))
+        given = self._integrals(parameters, state, bias)
+        found = self._kernels.integrate_predict(given, with_pit)
         return replace(found, truth_mean=found.truth_mean + self.origin)
 
     def _integrals(
@@ -302,10 +307,14 @@ class MatchGroup:
         return self._kernels.match_sweep(given, new_sums, is_counted)
 
     def predict(
-        self, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
+        self,
+        parameters: SweepParameters,
+        state: SweepState,
+        bias: WorkerBias | None,
+        with_pit: bool,
     ) -> Predictions:
         """Predict each answer from the others."""
-        found = self._kernels.match_predict(self._given(parameters, state, bias))
+        found = self._kernels.match_predict(self._given(parameters, state, bias), with_pit)
         origin = np.repeat(self.origin, np.diff(self.ptr))[:, None]
         return replace(found, truth_mean=found.truth_mean + origin)
 

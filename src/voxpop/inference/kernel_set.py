@@ -212,8 +212,8 @@ class KernelSet(Protocol):
     ) -> tuple[Posterior, Floats]:
         """Return what is known of the truths (n, 1) and of the classes (n, C)."""
 
-    def integrate_predict(self, given: Integrals) -> Predictions:
-        """Predict each answer (n, l) from the others."""
+    def integrate_predict(self, given: Integrals, with_pit: bool) -> Predictions:
+        """Predict each answer (n, l) from the others; the PIT may be left out."""
 
     def match_sweep(
         self, given: Matching, new_sums: WorkerSums, is_counted: bool
@@ -224,8 +224,8 @@ class KernelSet(Protocol):
         ``integrate_sweep`` does.
         """
 
-    def match_predict(self, given: Matching) -> Predictions:
-        """Predict each answer (E, 1) from the others."""
+    def match_predict(self, given: Matching, with_pit: bool) -> Predictions:
+        """Predict each answer (E, 1) from the others; the PIT may be left out."""
 
 
 def belief(units: WorkerSums, quantum: float, log_weights: Floats) -> Floats:

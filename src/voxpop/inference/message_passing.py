@@ -104,6 +104,7 @@ class MessagePassing:
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, accuracy)
         self._accuracy = accuracy
         self._groups: list[Group | RowGroup | MatchGroup]
+        self.is_matched = matched
         if matched:
             n_levels = len(model.support)
             groups = match_groups(kernels, answers, unit, n_levels, n_classes, has_bias)
@@ -246,14 +247,16 @@ class MessagePassing:
             put_gold(out, self._answers.is_gold, self._answers.gold[self._answers.is_gold])
         return out, classes
 
-    def predict(self, parameters: SweepParameters, bias: WorkerBias | None) -> Predictions:
+    def predict(
+        self, parameters: SweepParameters, bias: WorkerBias | None, with_pit: bool = True
+    ) -> Predictions:
         """Predict every answer (E, d) from the others, in the answers' own units."""
         state = self._state(0.0)
         out = [np.zeros(self._answers.value.shape) for _ in range(6)]
         for group in self._groups:
             assert isinstance(group, RowGroup | MatchGroup)
             group.hear_classes(parameters.log_class, self.evidence)
-            p, j = group.predict(parameters, state, bias), group.slot
+            p, j = group.predict(parameters, state, bias, with_pit), group.slot
             unit, edge = self._unit[j], self._edges(group)
             mean = p.truth_mean * unit
             parts = (
@@ -316,7 +319,8 @@ class MessagePassing:
     def resume_from(self, other: MessagePassing, levels: Index) -> None:
         """Go on from the messages of another layout of the same answers, about some levels."""
         self.resume(other.messages()[:, :, levels], other.quantum)
-        self.evidence = other.evidence
+        if other.evidence.shape == self.evidence.shape:
+            self.evidence = other.evidence
         for name in ("bias_precision", "bias_pull"):
             per_edge = other._by_edge(name)
             for group in self._groups:

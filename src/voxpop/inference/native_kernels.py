@@ -150,10 +150,10 @@ class NativeKernels:
         _native.integrate_posterior(*given, *wanted, classes, self._machine)
         return found, classes
 
-    def integrate_predict(self, given: Integrals) -> Predictions:
+    def integrate_predict(self, given: Integrals, with_pit: bool) -> Predictions:
         """Predict each answer from the others."""
-        out = np.empty((6, *given.rows.value.shape))
-        _native.integrate_predict(*given, out, self._machine)
+        out = np.full((6, *given.rows.value.shape), np.nan)
+        _native.integrate_predict(*given, out, with_pit, self._machine)
         return Predictions(*out)
 
     def match_sweep(
@@ -167,10 +167,10 @@ class NativeKernels:
         n_open = max(int((~np.isfinite(given.rows.known)).sum()), 1)
         return float(np.sqrt(moved / n_open)), evidence, counts
 
-    def match_predict(self, given: Matching) -> Predictions:
+    def match_predict(self, given: Matching, with_pit: bool) -> Predictions:
         """Predict each answer from the others."""
-        out = np.empty((6, len(given.rows.value), 1))
-        _native.match_predict(*given, out, self._machine)
+        out = np.full((6, len(given.rows.value), 1), np.nan)
+        _native.match_predict(*given, out, with_pit, self._machine)
         return Predictions(*out)
 
 

@@ -216,8 +216,9 @@ class NumpyKernels:
         posterior = Posterior.join([part[0] for part in parts])
         return posterior, np.concatenate([part[1] for part in parts])
 
-    def integrate_predict(self, given: Integrals) -> Predictions:
+    def integrate_predict(self, given: Integrals, with_pit: bool) -> Predictions:
         """Predict each answer from the others."""
+        del with_pit  # it is there anyhow
         value = given.rows.value
         out = np.empty((6, *value.shape))
         for some, block in _row_blocks(given):
@@ -251,8 +252,9 @@ class NumpyKernels:
         n_open = max(int((~np.isfinite(rows.known)).sum()), 1)
         return float(np.sqrt(moved / n_open)), found.evidence, counts
 
-    def match_predict(self, given: Matching) -> Predictions:
+    def match_predict(self, given: Matching, with_pit: bool) -> Predictions:
         """Predict each answer from the others."""
+        del with_pit
         block = _matched_rows(given)
         p = match.predict(block, given.law)
         bias = given.rows.value - block.centre

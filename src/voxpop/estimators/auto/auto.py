@@ -11,7 +11,7 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
-from voxpop.estimators.auto.average import Average, average, mixed
+from voxpop.estimators.auto.average import Average, average, log_score, mixed, screen
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import ACCURACY, SWEEPS, Candidate, ModelComparison
 from voxpop.estimators.auto.gold_checks import judges
@@ -154,19 +154,21 @@ class Auto(Estimator):
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")
         comparison.enter(flat, "common")
-        for component in COMPONENTS:
-            if component.compared_alike:
-                comparison.enter(flat.learning(component.name), "common")
         richer = [flat.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
         slopes = (answers.worker_degree >= MIN_ANSWERS).any()
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):
             # From a handful of answers no gain of a worker can be told.
-            if slopes or not noise.gain:
+            if (slopes or not noise.gain) and comparison.is_promising(noise):
                 comparison.enter(noise, "auto")
+        for component in COMPONENTS:
+            noise = flat.learning(component.name) if component.compared_alike else flat
+            if comparison.is_promising(noise):
+                comparison.enter(noise, "common")
         if judges(answers) and not is_part:
             # Where most workers share an error, only gold shows who does not.
             for noise in (flat, flat.learning("bias", "truths")):
                 comparison.enter(noise, "auto", by_gold=True)
+        comparison.integrate(screen(comparison))
         return comparison
 
     def _fit_whole(
@@ -187,7 +189,7 @@ class Auto(Estimator):
             engine = self._engine(self.accuracy)
             whole = NoiseFit(data, best.noise, engine, best.support, gains=gains)
             fitted = whole.fit_from_subset(known, self.max_iter, on_sweep)
-            result = self._shared(answers, fitted.result(settings, known.audit))
+            result = self._shared(answers, fitted.result(settings, best.audit))
             return self._mapped(result, answers, fitted.hidden.estimate)
 
         result = fit(answers)
@@ -285,10 +287,6 @@ class Auto(Estimator):
         return settings
 
 
-def _log_score(candidate: Candidate) -> float:
-    return float(candidate.log_density.sum())
-
-
 def _tells_workers_apart(comparison: ModelComparison, found: Average) -> Candidate:
     """The model to tell of the workers: the heaviest, or the likeliest, that has levels of noise.
 
@@ -296,4 +294,4 @@ def _tells_workers_apart(comparison: ModelComparison, found: Average) -> Candida
     """
     averaged = [c for c in found.candidates if c.support == "auto"]
     apart = [c for c in comparison.candidates if c.support == "auto"]
-    return averaged[0] if averaged else max(apart, key=_log_score)
+    return averaged[0] if averaged else max(apart, key=log_score)

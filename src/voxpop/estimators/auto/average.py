@@ -10,12 +10,13 @@ from scipy.special import softmax, stdtrit
 
 from voxpop.arrays import Floats
 from voxpop.estimators.auto.calibration_checks import no_worse, significantly_better
-from voxpop.estimators.auto.compare import SIGNIFICANCE, Candidate, ModelComparison
+from voxpop.estimators.auto.compare import SIGNIFICANCE, WORTH, Candidate, ModelComparison
 from voxpop.estimators.auto.gold_checks import (
     gold_scores,
     share_of_answers,
     standard_errors_worse,
 )
+from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, typical_degree
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.results.audit import Audit
 
@@ -23,15 +24,15 @@ from voxpop.results.audit import Audit
 # fitted to all of it, is worth this share of the squared error, or so many nats an answer: an sd
 # off by 9 %, which the audit corrects.
 _WORTH_ERROR, _WORTH_NATS = 0.0025, 0.0075
-# What a model learns more than another costs it one nat, as in Akaike's criterion: where little
-# tells models apart, the simple ones weigh more.
-_COST = 1.0
 # With workers alike a model gives the mean itself, up to the accuracy of an integral.
 _ROUNDING = 1e-4
 # Differences between errors beyond what this share of the answers show are cut off.
 _MOST_DECIDING = 0.99
 # Draws of the total scores, and the weight below which a model is left out.
 _N_DRAWS, _LEAST_WEIGHT = 256, 0.03
+# A model is not worth integrals if matched moments show it this far behind: so many nats an answer
+# (more where tasks have few answers), and so many standard errors.
+_FAR_BEHIND, _FAR_BEHIND_OF_FEW, _FAR_ERRORS = 0.02, 0.1, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,27 @@ class Average:
         )
 
 
+def screen(comparison: ModelComparison) -> list[Candidate]:
+    """The models entered that may be among the best once they are integrated.
+
+    Matched moments make left-out answers look likelier than they are, and some models more than
+    others. So only what is far behind the best sound model is left out.
+    """
+    entered = comparison.entered
+    sound = [c for c in entered if _is_sound(comparison, c)] or entered
+    best = max(sound, key=log_score)
+
+    few = typical_degree(comparison.data.answers) <= FEW_ANSWERS
+    far = _FAR_BEHIND_OF_FEW if few else _FAR_BEHIND
+
+    def is_near(candidate: Candidate) -> bool:
+        behind = best.log_density - candidate.log_density
+        most = far * len(behind) + _FAR_ERRORS * comparison.standard_error(behind)
+        return float(behind.sum()) <= most
+
+    return [c for c in entered if c is entered[0] or c.by_gold or is_near(c)]
+
+
 def average(comparison: ModelComparison) -> Average:
     """Weigh the sound models by how well they predict left-out answers (M38), (M39).
 
@@ -96,7 +118,9 @@ def average(comparison: ModelComparison) -> Average:
     """
     candidates = comparison.candidates
     sound = _without_agreement([c for c in candidates if _is_sound(comparison, c)])
-    reason = f"{len(candidates)} noise models compared by leave-one-out prediction"
+    reason = f"{len(comparison.entered)} noise models compared by leave-one-out prediction"
+    if n_far := len(comparison.entered) - len(candidates):
+        reason += f" ({n_far} of them far behind at a first look)"
     if n_gold := len(candidates[0].gold):
         reason += f" and on {n_gold} gold tasks hidden in turn"
     if not sound:
@@ -150,7 +174,7 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
     score = np.stack([c.log_density for c in candidates], axis=1)
     gold = np.stack([c.gold for c in candidates], axis=1)
     score = share_of_answers(len(gold)) * (score - score.max(axis=1, keepdims=True))
-    cost = _COST + _WORTH_NATS * len(score) * comparison.is_part
+    cost = WORTH + _WORTH_NATS * len(score) * comparison.is_part
     total = score.sum(axis=0) - cost * np.array([c.complexity for c in candidates])
     parts = comparison.by_owner(score)
     if gold.size:
@@ -188,7 +212,7 @@ def _is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
     decides: they say who is right among workers who agree.
     """
     simple, by_worker = comparison.simple, comparison.by_worker
-    on_gold = standard_errors_worse(candidate.gold, simple.gold)
+    on_gold = standard_errors_worse(candidate.gold, simple.gold) if candidate.gold.size else 0.0
     if abs(on_gold) > _critical_on_gold(candidate):
         return on_gold < 0
     if comparison.prefers_median:
@@ -256,6 +280,11 @@ def _critical_on_gold(candidate: Candidate) -> float:
     Of each: a model that is rejected wrongly leaves one that is as good on gold.
     """
     return float(stdtrit(max(len(candidate.gold) - 1, 1), 1.0 - SIGNIFICANCE))
+
+
+def log_score(candidate: Candidate) -> float:
+    """Log density of all left-out answers."""
+    return float(candidate.log_density.sum())
 
 
 def squared_error(candidate: Candidate) -> float:

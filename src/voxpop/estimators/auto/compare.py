@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,7 @@ from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.gains import Gains, learn_gains
 from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, NoiseFit, NoiseFitted, typical_degree
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
     leave_one_out_medians,
@@ -36,7 +37,11 @@ from voxpop.results.audit import Audit
 
 SIGNIFICANCE = 0.05
 # Sweeps in which a candidate is learned, and error of an integral that is good enough to compare.
-SWEEPS, ACCURACY = 12, 1e-4
+SWEEPS, COMPARED = 12, 1e-3
+# Error of an integral that is good enough for what is averaged.
+ACCURACY = 1e-4
+# What a model learns more than another costs it one nat, as in Akaike's criterion.
+WORTH = 1.0
 # Reach: this many times the distance from the median of the other answers that nine answers in
 # ten keep. Predictions are compared within it, and an answer r times as far off counts r**-4: no
 # few answers, however wild, can decide.
@@ -63,7 +68,6 @@ class Candidate:
     noise: Noise
     support: Support
     fit: NoiseFit
-    audit: Audit
     squared: Floats
     plain: Floats
     scatter: ScatterLeft
@@ -74,7 +78,12 @@ class Candidate:
     @cached_property
     def fitted(self) -> NoiseFitted:
         """Posterior of truths and workers, worked out for those models that count."""
-        return replace(self.fit.fitted(ACCURACY, audited=False), audit=self.audit)
+        return self.fit.fitted(ACCURACY, audited=False)
+
+    @cached_property
+    def audit(self) -> Audit:
+        """Every answer held against its prediction from the others."""
+        return self.fit.audit(ACCURACY)
 
     @property
     def complexity(self) -> int:
@@ -110,44 +119,72 @@ class ModelComparison:
     engine: Engine
     is_part: bool = False
     on_sweep: OnSweep | None = None
+    entered: list[Candidate] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     weight: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     def enter(self, noise: Noise, support: Support, *, by_gold: bool = False) -> None:
-        """Fit a noise model and score it, unless it has been."""
+        """Learn a noise model, unless it has been, and look at it with moments matched."""
         what = noise, support, by_gold
-        if any((c.noise, c.support, c.by_gold) == what for c in self.candidates):
+        if any((c.noise, c.support, c.by_gold) == what for c in self.entered):
             return
-        fit = self._learned(noise, support, by_gold)
-        fit.refine(self.on_sweep)
-        audit = fit.audit(ACCURACY)
-        if not self.candidates:
+        gains, levels = (self._gains, self._gain_levels) if noise.gain else (None, self.levels)
+        few = self._min_answers
+        fit = NoiseFit(self.data, noise, self.engine, support, few, by_gold, gains)
+        start = self.entered[0].fit if self.entered and not (gains or by_gold) else None
+        fit.learn(SWEEPS, self.on_sweep, levels, start)
+        if not self.entered:
             log_level = fit.expected_log_levels()
             weight = np.exp(-_WEIGHT_POWER * (log_level - log_level.min()))
             self.weight = weight[self.data.answers.worker, None][self.usable]
-        error = self._errors(audit.predicted)
-        candidate = Candidate(
+        self.entered.append(self._candidate(noise, support, by_gold, fit))
+
+    def is_promising(self, noise: Noise) -> bool:
+        """Tell whether a richer model is worth learning: if its components have shown any gain.
+
+        Each by itself, by more than a parameter is worth; one of them will do where tasks have so
+        few answers that matched moments do not show it well. Gains are never tried alone.
+        """
+        plain = float(self.entered[0].log_density.sum())
+        shown = {
+            c.noise.learned[0]: float(c.log_density.sum()) > plain + WORTH
+            for c in self.entered
+            if c.support == "auto" and len(c.noise.learned) == 1
+        }
+        parts = [shown[component] for component in noise.learned if component in shown]
+        if not parts:
+            return True
+        return all(parts) if typical_degree(self.data.answers) > FEW_ANSWERS else any(parts)
+
+    def integrate(self, candidates: Sequence[Candidate]) -> None:
+        """Go on with integrals in some of the models entered, and score their predictions."""
+        for candidate in candidates:
+            candidate.fit.refine(self.on_sweep)
+            what = candidate.noise, candidate.support, candidate.by_gold
+            self.candidates.append(self._candidate(*what, candidate.fit))
+
+    def _candidate(
+        self, noise: Noise, support: Support, by_gold: bool, fit: NoiseFit
+    ) -> Candidate:
+        """Score a model as it has been fitted so far."""
+        found = fit.predict(COMPARED)
+        error = self._errors(found.truth_mean + found.bias)
+        gold = np.empty(0)
+        if not fit.is_matched:
+            hidden = fit.hidden_gold(COMPARED)
+            gold = gold_errors(self.data.answers, hidden, self.data.scale)
+        return Candidate(
             name=describe(noise, support, by_gold),
             noise=noise,
             support=support,
             fit=fit,
-            audit=audit,
             squared=(self.weight * error).sum(axis=1),
             plain=error.sum(axis=1),
-            scatter=self._scatter(audit.truth),
-            log_density=self._bounded(audit.log_density),
-            gold=gold_errors(self.data.answers, fit.hidden_gold(ACCURACY), self.data.scale),
+            scatter=self._scatter(found.truth_mean),
+            log_density=self._bounded(found.log_density),
+            gold=gold,
             by_gold=by_gold,
         )
-        self.candidates.append(candidate)
-
-    def _learned(self, noise: Noise, support: Support, by_gold: bool) -> NoiseFit:
-        """Learn a noise model with moments matched, from the workers' noise of the paper's."""
-        gains, levels = (self._gains, self._gain_levels) if noise.gain else (None, self.levels)
-        few = self._min_answers
-        fit = NoiseFit(self.data, noise, self.engine, support, few, by_gold, gains)
-        fit.learn(SWEEPS, self.on_sweep, levels)
-        return fit
 
     @property
     def _min_answers(self) -> int:
@@ -330,7 +367,6 @@ class ModelComparison:
                 "standard_errors_worse": self.errors_worse(c, best),
                 "to_mean_or_median": float(c.plain.sum() / (simple.plain.sum() or 1.0)),
                 "scatter_left": float(c.scatter.line.sum() / (simple.scatter.line.sum() or 1.0)),
-                "coverage_95": c.audit.coverage_95,
                 **({"gold_error": float(np.sqrt(c.gold.mean()))} if c.gold.size else {}),
             }
             for c in self.candidates

@@ -49,7 +49,8 @@ from voxpop.results.result import PROBABILITIES, Result, Trace
 _MATCHED_SWEEPS, _LEARNING_SWEEPS, _LEARNING_ACCURACY, _SETTLED = 12, 40, 1e-4, 5e-3
 _FIRST_SWEEPS = 4
 # Sweeps of integrals after matched moments, by most answers that an answer's task has on average.
-_INTEGRATED_SWEEPS = ((3.5, 4), (4.5, 2), (np.inf, 1))
+FEW_ANSWERS = 4.5
+_INTEGRATED_SWEEPS = ((3.5, 4), (FEW_ANSWERS, 2), (np.inf, 1))
 # Sweeps of the gold tasks alone, before any other task sends a message.
 _GOLD_SWEEPS = 3
 # Messages about biases push the answers of a task back and forth; half a step at a time settles.
@@ -356,6 +357,11 @@ class NoiseFit:
         self._parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
         return WorkerBeliefs(log_level, found.mean, found.precision), found
 
+    @property
+    def is_matched(self) -> bool:
+        """Tell whether moments are matched so far, and nothing has been integrated."""
+        return self._messages.is_matched
+
     def expected_log_levels(self) -> Floats:
         """Each worker's expected log level (m,)."""
         posterior = softmax(self._beliefs()[0].log_level, axis=1)
@@ -368,16 +374,15 @@ class NoiseFit:
         hidden, _ = self._messages.posterior_and_classes(_NO_QUANTILES, given, about, hidden=True)
         return hidden.estimate[self._answers.is_gold]
 
-    def audit(self, accuracy: float) -> Audit:
-        """Hold every answer against its prediction from the others, by integrals or matched."""
+    def predict(self, accuracy: float, with_pit: bool = False) -> Predictions:
+        """Predict every answer from the others, with moments matched or by integrals."""
         given = _sweep_parameters(self._parameters, accuracy)
-        return self._audit(given, self._beliefs()[0])
+        found = self._messages.predict(given, self._beliefs()[0].bias(0.0), with_pit)
+        return found if self._gains is None else self._gains.predictions(found)
 
-    def _audit(self, given: SweepParameters, beliefs: WorkerBeliefs) -> Audit:
-        predicted = self._messages.predict(given, beliefs.bias(0.0))
-        if self._gains is not None:
-            predicted = self._gains.predictions(predicted)
-        return _audit(self._answers, predicted)
+    def audit(self, accuracy: float) -> Audit:
+        """Hold every answer against its prediction from the others."""
+        return _audit(self._answers, self.predict(accuracy, with_pit=True))
 
     def fitted(
         self, accuracy: float, trace: Trace | None = None, audited: bool = True
@@ -410,7 +415,7 @@ class NoiseFit:
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),
             columns=difficulty.columns(classes) | columns,
-            audit=self._audit(given, beliefs) if audited else None,
+            audit=self.audit(accuracy) if audited else None,
             trace=trace or Trace(),
             learning_sweeps=self._n_learned,
             scale=scale,
@@ -419,12 +424,17 @@ class NoiseFit:
         )
 
 
+def typical_degree(answers: Answers) -> float:
+    """How many answers the task of an answer has, on average."""
+    return float(answers.task_degree[answers.task].mean())
+
+
 def integrated_sweeps(answers: Answers) -> int:
     """How many sweeps of integrals messages need that began with matched moments.
 
     One Gaussian for an answer is the better, the more others there are to hold it against.
     """
-    degree = float(answers.task_degree[answers.task].mean())
+    degree = typical_degree(answers)
     return next(n for most, n in _INTEGRATED_SWEEPS if degree <= most)
 
 

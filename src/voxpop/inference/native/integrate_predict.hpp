@@ -41,6 +41,7 @@ inline void predict_answer(Integrand& r, int64_t u, double value, int64_t at, co
         const NodeRange range = gaussians.range[g];
         for (int64_t q = range.first; q < range.last; ++q)
             density = fma(mixed[q], gaussians.at[g * n + q], density);
+        if (out.pit == nullptr) continue;
         // Φ is 1 below the first node in reach of the answer, and 0 above the last.
         const double sd = __builtin_sqrt(r.variance[u * law.G + g]), centre = r.centre(u);
         const double *x = (double*)r.x, from = centre - 8.5 * sd, to = centre + 39.0 * sd;
@@ -62,7 +63,7 @@ inline void predict_answer(Integrand& r, int64_t u, double value, int64_t at, co
     const double variance = sum(second) * per_mass - mean * mean;
     const double truth_variance = variance > 0.0 ? variance : 0.0;
     out.log_density[at] = log_density > log_unsafe ? log_density : log_unsafe;
-    out.pit[at] = pit > 1.0 ? 1.0 : pit;
+    if (out.pit != nullptr) out.pit[at] = pit > 1.0 ? 1.0 : pit;
     out.mean[at] = mean, out.truth_variance[at] = truth_variance;
     out.bias[at] = value - r.centre(u);
     out.variance[at] = truth_variance + noise * per_mass / whole;

@@ -480,10 +480,11 @@ static void match_predict(
                 r.open_answer(c, u);
                 vec below = all(0.0), wide = all(0.0);
                 for (int64_t i = 0; i < t.g_vectors; ++i) {
+                    wide = fma(r.answer.share[i], r.answer.variance[i], wide);
+                    if (out.pit == nullptr) continue;
                     vec unused;
                     const vec z = all(held.distance) / sqrt(r.answer.variance[i] + all(others));
                     below = fma(r.answer.share[i], normal(z, unused), below);
-                    wide = fma(r.answer.share[i], r.answer.variance[i], wide);
                 }
                 whole += share, density += share * __builtin_exp(held.total() - reach);
                 mean += share * truth, variance += share * others;
@@ -500,7 +501,7 @@ static void match_predict(
                 reach + __builtin_log(density / whole) - 0.91893853320467274178;
             const int64_t at = r.first + u;
             out.log_density[at] = log_density > least ? log_density : least;
-            out.pit[at] = pit / whole > 1.0 ? 1.0 : pit / whole;
+            if (out.pit != nullptr) out.pit[at] = pit / whole > 1.0 ? 1.0 : pit / whole;
             out.mean[at] = mean, out.truth_variance[at] = variance;
             out.bias[at] = in.value[at] - r.centre[u];
             out.variance[at] = out.truth_variance[at] + noise / whole;

@@ -298,13 +298,18 @@ static void integrate_posterior(nb::handle law, nb::handle rows, nb::handle stat
                  wanted, classes.data());
 }
 
+// Room for predictions (6, answers).
+static LeftOut left_out(double* o, size_t size, bool with_pit) {
+    double* pit = with_pit ? o + size : nullptr;
+    return {o, pit, o + 2 * size, o + 3 * size, o + 4 * size, o + 5 * size};
+}
+
 static void integrate_predict(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,
-                              const Out<3>& out, const Machine& machine) {
+                              const Out<3>& out, bool with_pit, const Machine& machine) {
     const Rows r(law, rows, state, edges);
     const size_t size = r.value.size();
     check(out.shape(0) == 6 && out.size() == 6 * size, "out must be (6, rows, answers)");
-    double* o = out.data();
-    const LeftOut found{o, o + size, o + 2 * size, o + 3 * size, o + 4 * size, o + 5 * size};
+    const LeftOut found = left_out(out.data(), size, with_pit);
     machine.work(r.n_chunks(), 4.0 * r.work(), machine.variant.integrate_predict, r.given, r.rows,
                  r.group, found);
 }
@@ -397,12 +402,11 @@ static double match(nb::handle law, nb::handle rows, nb::handle state, nb::handl
 }
 
 static void match_predict(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,
-                          const Out<3>& out, const Machine& machine) {
+                          const Out<3>& out, bool with_pit, const Machine& machine) {
     const Matching r(law, rows, state, edges);
     const size_t size = r.value.size();
     check(out.shape(0) == 6 && out.size() == 6 * size, "out must be (6, answers, 1)");
-    double* o = out.data();
-    const LeftOut found{o, o + size, o + 2 * size, o + 3 * size, o + 4 * size, o + 5 * size};
+    const LeftOut found = left_out(out.data(), size, with_pit);
     machine.work(r.n_chunks(), r.work(), machine.variant.match_predict, r.given, r.rows, r.group,
                  found);
 }

@@ -110,7 +110,8 @@ struct MatchFound {
 
 // Each answer as predicted by the others: see LeftOut of kernels/integrate.py.
 struct LeftOut {
-    double *log_density, *pit, *mean, *truth_variance, *bias, *variance;  // (rows, degree)
+    // (rows, degree); without `pit`, which takes as long as all others, if it is null
+    double *log_density, *pit, *mean, *truth_variance, *bias, *variance;
 };
 
 // Answers of a group, to be expressed as distances from the middle one of their task (origin), in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -131,16 +131,17 @@ class NoiseParameters:
         level, (C, K, G). No variance is below the lowest level: rounding, which bounds that, bounds
         all. Slips, which are the same for all classes and levels, come last.
         """
-        variance, mixing = self._grid()
+        variance, mixing = self._grid
         slips = self[Slips]
         slipped = np.broadcast_to(slips.share, (*mixing.shape[:2], len(slips.share)))
         mixing = np.concatenate([(1.0 - slips.share.sum()) * mixing, slipped], axis=2)
         return np.append(variance, slips.variance), mixing
 
+    @cached_property
     def _grid(self) -> tuple[Floats, Floats]:
         """Variances and shares as in :meth:`grid`, of answers that are no slips."""
-        where, variance = self._layout()
-        shares = self._answer_steps()[1]
+        where, variance = self._layout
+        shares = self._answer_steps[1]
         mixing = np.zeros((*where.shape[:2], len(variance)))
         rows = np.indices(where.shape)
         np.add.at(mixing, (rows[0], rows[1], where), shares)
@@ -148,35 +149,38 @@ class NoiseParameters:
 
     def _expected_steps(self, pairs: Floats) -> Floats:
         """Answers expected at each step, an axis a component, from those (C, K, G) on the grid."""
-        where, _ = self._layout()
-        mixing = self._grid()[1]
+        where, _ = self._layout
+        mixing = self._grid[1]
         pairs = pairs[:, :, : mixing.shape[2]]
         per_share = np.divide(pairs, mixing, out=np.zeros_like(pairs), where=mixing > 0)
         counts = np.take_along_axis(per_share, where, axis=2).sum(axis=(0, 1))
-        counts = counts * self._answer_steps()[1]
+        counts = counts * self._answer_steps[1]
         return np.asarray(counts.reshape([len(p.answer_steps()[1]) for p in self.parts]))
 
     @property
     def answer_variance(self) -> float:
         """Variance of an answer as a multiple of its level, on average over its steps."""
-        steps, shares = self._answer_steps()
+        steps, shares = self._answer_steps
         return float(shares @ STEP ** steps.astype(float))
 
     @property
     def lowest_step(self) -> int:
         """The step furthest below its level that the variance of an answer may be."""
-        return int(self._answer_steps()[0].min() + self[Difficulty].steps.min())
+        return int(self._answer_steps[0].min() + self[Difficulty].steps.min())
 
+    @cached_property
     def _answer_steps(self) -> tuple[Index, Floats]:
         """Steps of an answer's variance and their shares, of all components together."""
         steps, shares = np.zeros(1, dtype=np.int64), np.ones(1)
         for part in self.parts:
             more, share = part.answer_steps()
-            steps, shares = np.add.outer(steps, more).ravel(), np.outer(shares, share).ravel()
+            if len(more) > 1:
+                steps, shares = np.add.outer(steps, more).ravel(), np.outer(shares, share).ravel()
         return steps, shares
 
+    @cached_property
     def _layout(self) -> tuple[Index, Floats]:
-        steps = np.add.outer(self[Difficulty].steps, self._answer_steps()[0])
+        steps = np.add.outer(self[Difficulty].steps, self._answer_steps[0])
         return _layout(tuple(self[Levels].variance.tolist()), tuple(map(tuple, steps.tolist())))
 
 
