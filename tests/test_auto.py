@@ -238,7 +238,7 @@ def test_the_choice_is_told() -> None:
     assert settings["chosen"] in result.notes[0]
     assert settings["reason"] in result.notes[0]
     models = {row["model"] for row in settings["contest"]}
-    assert len(models) >= 8
+    assert 1 < len(models) <= 20
     assert settings["averaged"].keys() <= models
     assert (np.diff(result.worker_interval, axis=1) > 0).all()
     json.dumps(dict(settings))

@@ -212,7 +212,7 @@ class KernelSet(Protocol):
     ) -> tuple[Posterior, Floats]:
         """Return what is known of the truths (n, 1) and of the classes (n, C)."""
 
-    def integrate_predict(self, given: Integrals, with_pit: bool) -> Predictions:
+    def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
         """Predict each answer (n, l) from the others; the PIT may be left out."""
 
     def match_sweep(
@@ -224,7 +224,7 @@ class KernelSet(Protocol):
         ``integrate_sweep`` does.
         """
 
-    def match_predict(self, given: Matching, with_pit: bool) -> Predictions:
+    def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
         """Predict each answer (E, 1) from the others; the PIT may be left out."""
 
 

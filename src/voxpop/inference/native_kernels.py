@@ -150,7 +150,7 @@ class NativeKernels:
         _native.integrate_posterior(*given, *wanted, classes, self._machine)
         return found, classes
 
-    def integrate_predict(self, given: Integrals, with_pit: bool) -> Predictions:
+    def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""
         out = np.full((6, *given.rows.value.shape), np.nan)
         _native.integrate_predict(*given, out, with_pit, self._machine)
@@ -167,7 +167,7 @@ class NativeKernels:
         n_open = max(int((~np.isfinite(given.rows.known)).sum()), 1)
         return float(np.sqrt(moved / n_open)), evidence, counts
 
-    def match_predict(self, given: Matching, with_pit: bool) -> Predictions:
+    def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""
         out = np.full((6, len(given.rows.value), 1), np.nan)
         _native.match_predict(*given, out, with_pit, self._machine)

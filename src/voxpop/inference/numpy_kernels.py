@@ -216,7 +216,7 @@ class NumpyKernels:
         posterior = Posterior.join([part[0] for part in parts])
         return posterior, np.concatenate([part[1] for part in parts])
 
-    def integrate_predict(self, given: Integrals, with_pit: bool) -> Predictions:
+    def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""
         del with_pit  # it is there anyhow
         value = given.rows.value
@@ -252,7 +252,7 @@ class NumpyKernels:
         n_open = max(int((~np.isfinite(rows.known)).sum()), 1)
         return float(np.sqrt(moved / n_open)), found.evidence, counts
 
-    def match_predict(self, given: Matching, with_pit: bool) -> Predictions:
+    def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""
         del with_pit
         block = _matched_rows(given)

@@ -14,7 +14,6 @@ from voxpop.data.sums import medians, weighted_means
 from voxpop.estimators.auto.average import Average, average, log_score, mixed, screen
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import ACCURACY, SWEEPS, Candidate, ModelComparison
-from voxpop.estimators.auto.gold_checks import judges
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import with_advice
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
@@ -164,7 +163,7 @@ class Auto(Estimator):
             noise = flat.learning(component.name) if component.compared_alike else flat
             if comparison.is_promising(noise):
                 comparison.enter(noise, "common")
-        if judges(answers) and not is_part:
+        if comparison.has_gold and not is_part:
             # Where most workers share an error, only gold shows who does not.
             for noise in (flat, flat.learning("bias", "truths")):
                 comparison.enter(noise, "auto", by_gold=True)

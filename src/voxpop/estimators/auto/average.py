@@ -91,9 +91,12 @@ def screen(comparison: ModelComparison) -> list[Candidate]:
     """The models entered that may be among the best once they are integrated.
 
     Matched moments make left-out answers look likelier than they are, and some models more than
-    others. So only what is far behind the best sound model is left out.
+    others. So only what is far behind the best sound model is left out; and nothing where gold has
+    a say, which has not been heard yet.
     """
     entered = comparison.entered
+    if comparison.has_gold:
+        return entered
     sound = [c for c in entered if _is_sound(comparison, c)] or entered
     best = max(sound, key=log_score)
 
@@ -105,7 +108,7 @@ def screen(comparison: ModelComparison) -> list[Candidate]:
         most = far * len(behind) + _FAR_ERRORS * comparison.standard_error(behind)
         return float(behind.sum()) <= most
 
-    return [c for c in entered if c is entered[0] or c.by_gold or is_near(c)]
+    return [c for c in entered if c is entered[0] or is_near(c)]
 
 
 def average(comparison: ModelComparison) -> Average:

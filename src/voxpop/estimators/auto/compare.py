@@ -18,7 +18,7 @@ from voxpop.estimators.auto.calibration_checks import (
     error_of_sum,
     scatter_left,
 )
-from voxpop.estimators.auto.gold_checks import gold_errors
+from voxpop.estimators.auto.gold_checks import gold_errors, judges
 from voxpop.estimators.auto.subset import Mask
 from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import OnSweep
@@ -33,6 +33,7 @@ from voxpop.estimators.leave_one_out import (
 )
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import Noise
+from voxpop.models.noise.truths import Truths
 from voxpop.results.audit import Audit
 
 SIGNIFICANCE = 0.05
@@ -143,15 +144,20 @@ class ModelComparison:
         """Tell whether a richer model is worth learning: if its components have shown any gain.
 
         Each by itself, by more than a parameter is worth; one of them will do where tasks have so
-        few answers that matched moments do not show it well. Gains are never tried alone.
+        few answers that matched moments do not show it well. Gains are never tried alone. Where
+        gold judges, all are.
         """
+        if self.has_gold:
+            return True
         plain = float(self.entered[0].log_density.sum())
         shown = {
             c.noise.learned[0]: float(c.log_density.sum()) > plain + WORTH
             for c in self.entered
             if c.support == "auto" and len(c.noise.learned) == 1
         }
-        parts = [shown[component] for component in noise.learned if component in shown]
+        # Gains always come with the distribution of the truths.
+        asked = [c for c in noise.learned if not (noise.gain and c is Truths)]
+        parts = [shown[component] for component in asked if component in shown]
         if not parts:
             return True
         return all(parts) if typical_degree(self.data.answers) > FEW_ANSWERS else any(parts)
@@ -185,6 +191,11 @@ class ModelComparison:
             gold=gold,
             by_gold=by_gold,
         )
+
+    @property
+    def has_gold(self) -> bool:
+        """Whether there is enough gold to judge models by."""
+        return judges(self.data.answers)
 
     @property
     def _min_answers(self) -> int:
@@ -354,7 +365,7 @@ class ModelComparison:
         return float(stdtrit(freedom, 1.0 - SIGNIFICANCE / max(n_comparisons, 1)))
 
     def table(self) -> list[dict[str, Any]]:
-        """The scores of all, as JSON can hold them."""
+        """The scores of all models that were integrated, as JSON can hold them."""
         best = min(self.candidates, key=lambda c: float(c.squared.sum()))
         simple = self.simple
         return [
