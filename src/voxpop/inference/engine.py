@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 class Engine:
     """How messages are worked out: by which kernel set, in which way, how exactly, how parallel.
 
-    ``backend`` "auto" is the best set installed; ``inference`` "auto" is what suits a task.
+    ``backend`` "auto" is the best set installed; ``inference`` "auto" is what suits a task;
+    ``threads`` None is one for each core that this process may use.
     """
 
     backend: str = "auto"
     inference: Inference = "auto"
     accuracy: float = 1e-9
-    threads: int = 1
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -49,7 +51,10 @@ class Engine:
             1e-14 <= self.accuracy <= 1e-2,
             f"accuracy must be between 1e-14 and 0.01, got {self.accuracy}",
         )
-        require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
+        require(
+            self.threads is None or self.threads >= 1,
+            f"threads must be at least 1, got {self.threads}",
+        )
 
     def open(
         self,
@@ -86,7 +91,14 @@ class Engine:
             return NumpyKernels()
         from voxpop.inference.native_kernels import NativeKernels
 
-        return NativeKernels(self.threads)
+        return NativeKernels(self.threads or _cores())
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def native_is_installed() -> bool:

@@ -13,7 +13,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
 from voxpop.estimators.auto.average import Average, average, log_score, mixed, screen
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
-from voxpop.estimators.auto.compare import ACCURACY, SWEEPS, Candidate, ModelComparison
+from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import with_advice
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
@@ -85,7 +85,7 @@ class Auto(Estimator):
     tol: float = 1e-7
     accuracy: float = 1e-9
     backend: str = "auto"
-    threads: int = 1
+    threads: int | None = None
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "averages the noise models that predict left-out answers best"
 
@@ -167,7 +167,8 @@ class Auto(Estimator):
             # Where most workers share an error, only gold shows who does not.
             for noise in (flat, flat.learning("bias", "truths")):
                 comparison.enter(noise, "auto", by_gold=True)
-        comparison.integrate(screen(comparison))
+        while near := screen(comparison):
+            comparison.integrate(near)
         return comparison
 
     def _fit_whole(
@@ -220,7 +221,7 @@ class Auto(Estimator):
                 gains = learn_gains(other) if candidate.noise.gain else None
                 model = candidate.noise, comparison.engine, candidate.support
                 fit = NoiseFit(data, *model, by_gold=candidate.by_gold, gains=gains)
-                fit.learn(SWEEPS, levels=None if gains else comparison.levels)
+                fit.learn(self.max_iter, levels=None if gains else comparison.levels)
                 fit.refine()
                 return fit.fitted(ACCURACY)
 

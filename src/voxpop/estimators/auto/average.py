@@ -88,18 +88,19 @@ class Average:
 
 
 def screen(comparison: ModelComparison) -> list[Candidate]:
-    """The models entered that may be among the best once they are integrated.
+    """The models entered that may be among the best once they are integrated, and are not yet.
 
     Matched moments make left-out answers look likelier than they are, and some models more than
-    others. So only what is far behind the best sound model is left out; and nothing where gold has
-    a say, which has not been heard yet.
+    others. So only what is far behind the best sound model is left out, as far as integrals have
+    not shown that one to be unsound; and nothing where gold has a say, which matched moments do not
+    hear.
     """
-    entered = comparison.entered
+    entered, fits = comparison.entered, {c.fit: c for c in comparison.candidates}
+    left = [c for c in entered if c.fit not in fits]
     if comparison.has_gold:
-        return entered
-    sound = [c for c in entered if _is_sound(comparison, c)] or entered
-    best = max(sound, key=log_score)
-
+        return left
+    sound = [c for c in entered if _is_sound(comparison, fits.get(c.fit, c))]
+    best = max(sound or entered, key=log_score)
     few = typical_degree(comparison.data.answers) <= FEW_ANSWERS
     far = _FAR_BEHIND_OF_FEW if few else _FAR_BEHIND
 
@@ -108,7 +109,7 @@ def screen(comparison: ModelComparison) -> list[Candidate]:
         most = far * len(behind) + _FAR_ERRORS * comparison.standard_error(behind)
         return float(behind.sum()) <= most
 
-    return [c for c in entered if c is entered[0] or is_near(c)]
+    return [c for c in left if c is entered[0] or is_near(c)]
 
 
 def average(comparison: ModelComparison) -> Average:

@@ -37,8 +37,9 @@ from voxpop.models.noise.truths import Truths
 from voxpop.results.audit import Audit
 
 SIGNIFICANCE = 0.05
-# Sweeps in which a candidate is learned, and error of an integral that is good enough to compare.
-SWEEPS, COMPARED = 12, 1e-3
+# Sweeps in which a candidate is learned before it is looked at for the first time, and error of an
+# integral that is good enough to compare.
+FIRST_LOOK, COMPARED = 6, 1e-3
 # Error of an integral that is good enough for what is averaged.
 ACCURACY = 1e-4
 # What a model learns more than another costs it one nat, as in Akaike's criterion.
@@ -133,7 +134,7 @@ class ModelComparison:
         few = self._min_answers
         fit = NoiseFit(self.data, noise, self.engine, support, few, by_gold, gains)
         start = self.entered[0].fit if self.entered and not (gains or by_gold) else None
-        fit.learn(SWEEPS, self.on_sweep, levels, start)
+        fit.learn(FIRST_LOOK, self.on_sweep, levels, start)
         if not self.entered:
             log_level = fit.expected_log_levels()
             weight = np.exp(-_WEIGHT_POWER * (log_level - log_level.min()))

@@ -73,7 +73,8 @@ class BI(Estimator):
         Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy), or
         the best one installed (``"auto"``).
     threads
-        Threads of the native backend; their number does not change the result.
+        Threads of the native backend, all cores by default; their number does not change the
+        result.
 
     References
     ----------
@@ -92,7 +93,7 @@ class BI(Estimator):
     inference: Inference = "auto"
     accuracy: float = 1e-9
     backend: str = "auto"
-    threads: int = 1
+    threads: int | None = None
     name: ClassVar[str] = "bi"
     summary: ClassVar[str] = "Bayesian iterative algorithm: learns every worker's noise level"
 

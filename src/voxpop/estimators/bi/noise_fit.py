@@ -203,7 +203,8 @@ class NoiseFit:
         self._learn(min(max_iter, _MATCHED_SWEEPS), on_sweep)
 
     def refine(self, on_sweep: OnSweep | None = None) -> None:
-        """Go on with integrals, for so few sweeps that parameters and messages come right."""
+        """Learn to the end, then with integrals, so few sweeps that all comes right."""
+        self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
         beliefs = self._beliefs()[0]
         posterior = softmax(beliefs.log_level, axis=1)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
