@@ -13,8 +13,9 @@ from tests.test_noise import crowd
 from voxpop import BI, Answers, Auto, ConvergenceWarning, Noise, Result
 from voxpop.estimators import plug_in
 from voxpop.estimators.auto.subset import neighbourhood
-from voxpop.estimators.bi import noise_fit
+from voxpop.estimators.bi import large_fit, noise_fit
 from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.large_fit import LargeFit
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.bi.noise_levels import informative_workers, level_bounds
 from voxpop.inference.engine import Engine, native_is_installed
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 def follow(answers: Answers, noise: Noise, limit: int, support: str = "auto") -> NoiseFitted:
     part = prepare(neighbourhood(answers, limit))
     known = NoiseFit(part, noise, ENGINE, support, 5).fit(1e-6, 300, 1e-6, warn=False)
-    whole = NoiseFit(prepare(answers, known.scale), noise, ENGINE, support)
+    whole = LargeFit(prepare(answers, known.scale), noise, ENGINE, support)
     return whole.fit_from_subset(known, 300)
 
 
@@ -74,7 +75,7 @@ def test_it_stops_where_a_sweep_of_all_changes_little(
     answers = crowd(6, n_tasks=300)[0]
     ours = follow(answers, noise, 600)
     assert ours.trace.converged
-    monkeypatch.setattr(noise_fit, "_AT_REST", 2e-5)
+    monkeypatch.setattr(large_fit, "_AT_REST", 2e-5)
     exact = follow(answers, noise, 600)
     away = (ours.posterior.estimate - exact.posterior.estimate) / np.sqrt(exact.posterior.variance)
     assert np.abs(away).max() < 0.01
@@ -84,12 +85,12 @@ def test_all_tasks_speaking_one_by_one_say_what_they_say_together() -> None:
     answers = crowd(7, n_tasks=60, dimension=2)[0]
     data = prepare(answers)
     learned = NoiseFit(data, Noise(), ENGINE, "auto").fit(1e-3, 20, 1e-6, warn=False).parameters
-    given = noise_fit._sweep_parameters(learned, 1e-6)
+    given = noise_fit.sweep_parameters(learned, 1e-6)
     messages = []
     for cuts in (1, 3):
         fit = NoiseFit(data, Noise(), ENGINE, "auto")
         fit._parameters = learned
-        fit._messages = passing = fit._open(learned, matched=False)
+        fit._messages = passing = noise_fit.integral_messages(data, Noise(), ENGINE, learned)
         fit._beliefs()
         changes, sums = [], passing.sums
         for cut in range(cuts):
@@ -142,7 +143,7 @@ def test_neither_names_nor_rows_nor_units_matter_to_a_large_crowd() -> None:
 def test_too_many_answers_have_the_audit_of_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = crowd(9, n_tasks=300)[0]
     audited = large(answers)
-    monkeypatch.setattr(noise_fit, "MOST_KEPT", 0)
+    monkeypatch.setattr(large_fit, "MOST_KEPT", 0)
     ours = large(answers)
     np.testing.assert_array_equal(ours.estimate, audited.estimate)
     assert ours.audit is not None

@@ -161,7 +161,9 @@ estimator_options = _together(
     ),
     click.option("--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."),
     click.option("--variances", help="File of workers' true variances, for oracles and scores."),
-    click.option("--threads", type=int, help="Threads, which do not change the result.  [default: all cores]"),
+    click.option(
+        "--threads", type=int, help="Threads, which do not change the result.  [default: all cores]"
+    ),
     click.option("--max-iter", type=int, help="Maximum number of sweeps."),
     click.option("--tol", type=float, help="Change at which the iteration stops."),
 )

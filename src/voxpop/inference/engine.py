@@ -17,6 +17,7 @@ from voxpop.models.model import Model
 if TYPE_CHECKING:
     from voxpop.inference.kernel_set import KernelSet
     from voxpop.inference.message_passing import MessagePassing
+    from voxpop.inference.moment_matching import MomentMatching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +58,11 @@ class Engine:
         )
 
     def open(
-        self,
-        answers: Answers,
-        model: Model,
-        per_worker: float | None = None,
-        matched: bool = False,
+        self, answers: Answers, model: Model, per_worker: float | None = None
     ) -> MessagePassing:
         """Lay out answers and the paper's model for passing messages.
 
-        ``per_worker`` goes with a part of a larger set of answers, and moments may be ``matched``,
-        as in :class:`MessagePassing`.
+        ``per_worker`` goes with a part of a larger set of answers, as in :class:`MessagePassing`.
         """
         from voxpop.inference.groups import model_in_units, noise_unit
         from voxpop.inference.message_passing import MessagePassing
@@ -80,8 +76,16 @@ class Engine:
             self.accuracy,
             self.kernels(),
             per_worker=per_worker,
-            matched=matched,
         )
+
+    def match(self, answers: Answers, model: Model) -> MomentMatching:
+        """Lay out answers and the paper's model for matching moments."""
+        from voxpop.inference.groups import model_in_units, noise_unit
+        from voxpop.inference.moment_matching import MomentMatching
+
+        unit = noise_unit(model)
+        units = np.full(answers.dimension, unit)
+        return MomentMatching(answers, model_in_units(model, unit), units, self.kernels())
 
     def kernels(self) -> KernelSet:
         """Return the kernel set."""

@@ -23,15 +23,12 @@ from voxpop.inference.kernel_set import (
     Edges,
     Integrals,
     KernelSet,
-    MatchInputs,
-    Matching,
     Predictions,
     RowInputs,
     SweepState,
     TaskKernel,
     WarmStartKernel,
     Workers,
-    add_to_workers,
 )
 from voxpop.inference.kernels.integrate import Law, NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior
@@ -179,6 +176,10 @@ class RowGroup:
             self.bias_precision[rows] = part.bias_precision
             self.bias_pull[rows] = part.bias_pull
 
+    def resume_bias(self, precision: Floats, pull: Floats) -> None:
+        """Go on from messages (n, l) about the biases."""
+        self.bias_precision[:], self.bias_pull[:] = precision, pull
+
     def hear_classes(self, log_class: Floats, evidence: Floats) -> None:
         """Take what the other coordinates (n_tasks, d, C) say of the class of each task."""
         if len(log_class) > 1:
@@ -230,8 +231,7 @@ class RowGroup:
     ) -> Predictions:
         """Predict each answer from the others."""
         given = self._integrals(parameters, state, bias)
-        found = self._kernels.integrate_predict(given, with_pit)
-        return replace(found, truth_mean=found.truth_mean + self.origin)
+        return self._kernels.integrate_predict(given, with_pit)
 
     def _integrals(
         self, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
@@ -247,118 +247,10 @@ class RowGroup:
         return Integrals(parameters.law(j, state.floor), rows, state, self.edges)
 
 
-class MatchGroup:
-    """One coordinate of all tasks, each answer matched by one Gaussian: rows of any degree.
-
-    Arrays per answer are (E, 1), in the order of the answers; those per row are (n,). ``site``
-    (C, E) and ``prior_site`` (C, n) are what the kernel goes on from.
-    """
-
-    kernel, warm = None, None
-
-    def __init__(
-        self,
-        kernels: KernelSet,
-        answers: Answers,
-        slot: int,
-        value: Floats,
-        origin: Floats,
-        gold: Floats,
-        n_levels: int,
-        n_classes: int,
-        has_bias: bool,
-    ) -> None:
-        self._kernels, self.slot = kernels, slot
-        self.task, self.worker = np.arange(answers.n_tasks), answers.worker[:, None]
-        self.edge = np.arange(answers.n_edges)[:, None]
-        self.ptr, self.value, self.origin, self.known = answers.task_ptr, value, origin, gold
-        self.message = np.zeros((answers.n_edges, 1, n_levels), dtype=np.int64)
-        self.bias_precision = np.zeros(self.worker.shape if has_bias else (0, 0))
-        self.bias_pull = np.zeros_like(self.bias_precision)
-        self.site = np.zeros((n_classes, answers.n_edges))
-        self.prior_site = np.zeros((n_classes, answers.n_tasks))
-        self._log_class = np.zeros((answers.n_tasks, 1))
-
-    @property
-    def edges(self) -> Edges:
-        """Workers and messages."""
-        return Edges(self.worker, self.message)
-
-    def hear_classes(self, log_class: Floats, evidence: Floats) -> None:
-        """Take what the other coordinates (n_tasks, d, C) say of the class of each task."""
-        if len(log_class) > 1:
-            self._log_class = classes_heard(log_class, evidence, self.slot)
-
-    def sweep(
-        self,
-        parameters: SweepParameters,
-        state: SweepState,
-        bias: WorkerBias | None,
-        new_sums: WorkerSums,
-        is_counted: bool,
-        tasks: NDArray[np.bool_] | None = None,
-    ) -> tuple[float, Floats, Floats | None]:
-        """Replace messages and sites, all or those of some tasks; see ``KernelSet.match_sweep``."""
-        given = self._given(parameters, state, bias)
-        if tasks is not None:
-            edges = np.repeat(tasks, np.diff(self.ptr))
-            add_to_workers(new_sums, self.worker[edges], -self.message[edges])
-            given = given._replace(rows=replace(given.rows, sending=tasks))
-        return self._kernels.match_sweep(given, new_sums, is_counted)
-
-    def predict(
-        self,
-        parameters: SweepParameters,
-        state: SweepState,
-        bias: WorkerBias | None,
-        with_pit: bool,
-    ) -> Predictions:
-        """Predict each answer from the others."""
-        found = self._kernels.match_predict(self._given(parameters, state, bias), with_pit)
-        origin = np.repeat(self.origin, np.diff(self.ptr))[:, None]
-        return replace(found, truth_mean=found.truth_mean + origin)
-
-    def _given(
-        self, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
-    ) -> Matching:
-        j = self.slot
-        about = None
-        if bias is not None:
-            messages = self.bias_precision, self.bias_pull
-            about = BiasMessages(bias.mean[:, j], bias.precision[:, j], *messages, bias.damping)
-        mean = parameters.truths.mean
-        rows = MatchInputs(
-            self.ptr, self.value, mean.T[j] - self.origin, self.known,
-            self._log_class, self.site, self.prior_site, about,
-        )  # fmt: skip
-        return Matching(parameters.law(j, state.floor), rows, state, self.edges)
-
-
 def classes_heard(log_class: Floats, evidence: Floats, slot: int) -> Floats:
-    """Log probability (n, C) of each task's class by the evidence (n, d, C) of other coordinates."""
+    """Log probability (n, C) of each task's class by the evidence (n, d, C) of the others."""
     found = log_class + evidence.sum(axis=1) - evidence[:, slot]
     return np.asarray(found - logsumexp(found, axis=1, keepdims=True))
-
-
-def match_groups(
-    kernels: KernelSet,
-    answers: Answers,
-    unit: Floats,
-    n_levels: int,
-    n_classes: int,
-    has_bias: bool,
-) -> Iterator[MatchGroup]:
-    """One group per coordinate, of all tasks."""
-    first = answers.task_ptr[:-1]
-    for j, value in enumerate(answers.value.T):
-        order = np.lexsort((value, answers.task))
-        origin = value[order][first + answers.task_degree // 2]
-        gold = np.full(answers.n_tasks, np.nan) if answers.gold is None else answers.gold[:, j]
-        away = (value - origin[answers.task]) / unit[j]
-        yield MatchGroup(
-            kernels, answers, j, away, origin / unit[j], (gold - origin) / unit[j], n_levels,
-            n_classes, has_bias,
-        )  # fmt: skip
 
 
 def make_groups(

@@ -17,20 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.arrays import Floats, Index, WorkerSums
+from voxpop.arrays import Floats, WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.data.sums import sum_by_worker
 from voxpop.inference.cost_model import Inference, KernelName, choose_kernel
 from voxpop.inference.groups import (
     Group,
-    MatchGroup,
     RowGroup,
     SweepParameters,
     WorkerBias,
     fixed_point,
     gather_tasks,
     make_groups,
-    match_groups,
     put_gold,
     put_posterior,
 )
@@ -55,8 +53,7 @@ _N_GUESSES = 4
 _GUESS_FLOOR = -10.0
 # Under a learned noise model a level that explains an answer worse than another by so many nats is
 # out of the question, by however much more.
-_LEARNED_FLOOR = -575.0
-_NONE = np.empty(0)
+LEARNED_FLOOR = -575.0
 
 
 class MessagePassing:
@@ -79,9 +76,6 @@ class MessagePassing:
         Whether parameters other than the model's are going to be given in every sweep: all tasks
         are then integrated over, with ``n_classes`` classes of difficulty, ``bounds`` (2, d) of the
         truths, and messages about the workers' biases if these are ``has_bias``.
-    matched
-        Whether moments are matched instead, in all tasks (``kernels.match``): quicker by far, and
-        near enough to learn by. There is then no posterior, and truths have no bounds.
     """
 
     def __init__(
@@ -98,24 +92,16 @@ class MessagePassing:
         n_classes: int = 1,
         bounds: Floats | None = None,
         has_bias: bool = False,
-        matched: bool = False,
     ) -> None:
         self._answers, self._unit = answers, unit
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, accuracy)
         self._accuracy = accuracy
-        self._groups: list[Group | RowGroup | MatchGroup]
-        self.is_matched = matched
-        if matched:
-            n_levels = len(model.support)
-            groups = match_groups(kernels, answers, unit, n_levels, n_classes, has_bias)
-            self._groups = list(groups)
-        else:
-            self._groups = list(
-                _all_groups(
-                    answers, unit, model, inference, accuracy, kernels, per_worker, learned,
-                    bounds, has_bias,
-                )
-            )  # fmt: skip
+        self._groups = list(
+            _all_groups(
+                answers, unit, model, inference, accuracy, kernels, per_worker, learned, bounds,
+                has_bias,
+            )
+        )  # fmt: skip
         self._start(len(model.support), n_classes, learned)
         self.log_weights = model.log_weights
         warm = any(group.warm for group in self._groups)
@@ -126,7 +112,7 @@ class MessagePassing:
         answers = self._answers
         self._n_slots = 1 + max(group.slot for group in self._groups)
         self.quantum, floor = fixed_point(int(answers.worker_degree.max()) * self._n_slots)
-        self._floor = max(floor, _LEARNED_FLOOR) if learned else floor
+        self._floor = max(floor, LEARNED_FLOOR) if learned else floor
         self.sums: WorkerSums = np.zeros((answers.n_workers, n_levels), dtype=np.int64)
         self.evidence = np.zeros((answers.n_tasks, answers.dimension, n_classes))
 
@@ -159,21 +145,13 @@ class MessagePassing:
         state = self._state(damping)
         moved = self._moved_workers(damping)
         new_sums = np.zeros_like(self.sums) if tasks is None else self.sums.copy()
-        counts = _Counter(parameters, self._answers.dimension) if is_counted else None
+        counts = CountSums(parameters, self._answers.dimension) if is_counted else None
         evidence, change = self.evidence.copy(), 0.0
         for group in self._groups:
             if isinstance(group, Group):
                 change = max(change, _sweep_tasks(group, state, moved, new_sums))
                 continue
             group.hear_classes(parameters.log_class, self.evidence)
-            if isinstance(group, MatchGroup):
-                found, said, sums = group.sweep(
-                    parameters, state, bias, new_sums, is_counted, tasks
-                )
-                change, evidence[:, group.slot] = max(change, found), said
-                if counts is not None and sums is not None:
-                    counts.add(sums, group.slot)
-                continue
             part, rows = group, None
             if tasks is not None:
                 rows = np.flatnonzero(tasks[group.task])
@@ -254,11 +232,11 @@ class MessagePassing:
         state = self._state(0.0)
         out = [np.zeros(self._answers.value.shape) for _ in range(6)]
         for group in self._groups:
-            assert isinstance(group, RowGroup | MatchGroup)
+            assert isinstance(group, RowGroup)
             group.hear_classes(parameters.log_class, self.evidence)
             p, j = group.predict(parameters, state, bias, with_pit), group.slot
-            unit, edge = self._unit[j], self._edges(group)
-            mean = p.truth_mean * unit
+            unit, edge = self._unit[j], edges_of(self._answers, group)
+            mean = (p.truth_mean + group.origin) * unit
             parts = (
                 p.log_density - np.log(unit), p.pit, mean, p.truth_variance * unit**2,
                 p.bias * unit, p.variance * unit**2,
@@ -269,22 +247,18 @@ class MessagePassing:
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
-        names = ("bias_precision", "bias_pull")
-        precision, pull = (sum_by_worker(self._answers, self._by_edge(name)) for name in names)
-        return precision, pull
-
-    def _by_edge(self, name: str) -> Floats:
-        """One kind of message about the biases, (n_edges, d); zeros without bias."""
-        per_edge = np.zeros(self._answers.value.shape)
-        for group in self._groups:
-            if getattr(group, name, _NONE).size:
-                per_edge[self._edges(group), group.slot] = getattr(group, name)
-        return per_edge
+        found = []
+        for name in ("bias_precision", "bias_pull"):
+            per_edge = np.zeros(self._answers.value.shape)
+            for group in self._groups:
+                per_edge[edges_of(self._answers, group), group.slot] = getattr(group, name)
+            found.append(sum_by_worker(self._answers, per_edge))
+        return found[0], found[1]
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
         for group in self._groups:
-            assert isinstance(group, RowGroup | MatchGroup)
+            assert isinstance(group, RowGroup)
             group.bias_pull -= group.bias_precision * shift[group.worker, group.slot]
 
     def messages(self) -> WorkerSums:
@@ -295,7 +269,7 @@ class MessagePassing:
         shape = (self._answers.n_edges, self._n_slots, self.sums.shape[1])
         found = np.zeros(shape, dtype=np.int64)
         for group in self._groups:
-            found[self._edges(group), group.slot] = group.message
+            found[edges_of(self._answers, group), group.slot] = group.message
         return found
 
     @property
@@ -306,26 +280,22 @@ class MessagePassing:
             found[group.task] += 1
         return found
 
-    def resume(self, messages: NDArray[Any], quantum: float) -> None:
-        """Go on from messages by edge and slot, as :meth:`messages` gives them."""
+    def resume(self, messages: NDArray[Any], quantum: float, bias: tuple[Floats, ...] = ()) -> None:
+        """Go on from messages by edge and slot, as :meth:`messages` gives them.
+
+        With ``bias``, from messages (E, d) about the biases, too: precision and pull.
+        """
         self._guesses_left = 0
         lowest, sums = int(self._floor / self.quantum), np.zeros_like(self.sums)
         for group in self._groups:
-            units = messages[self._edges(group), group.slot] * (quantum / self.quantum)
+            units = messages[edges_of(self._answers, group), group.slot] * (quantum / self.quantum)
             group.message[:] = np.maximum(np.rint(units).astype(np.int64), lowest)
             add_to_workers(sums, group.worker, group.message)
+            if bias and isinstance(group, RowGroup):
+                group.resume_bias(
+                    *(part[edges_of(self._answers, group), group.slot] for part in bias)
+                )
         self.sums = sums
-
-    def resume_from(self, other: MessagePassing, levels: Index) -> None:
-        """Go on from the messages of another layout of the same answers, about some levels."""
-        self.resume(other.messages()[:, :, levels], other.quantum)
-        if other.evidence.shape == self.evidence.shape:
-            self.evidence = other.evidence
-        for name in ("bias_precision", "bias_pull"):
-            per_edge = other._by_edge(name)
-            for group in self._groups:
-                if isinstance(group, RowGroup) and group.bias_precision.size:
-                    getattr(group, name)[:] = per_edge[self._edges(group), group.slot]
 
     def resume_part(self, messages: WorkerSums, sums: WorkerSums, quantum: float) -> None:
         """Go on where the answers are a part of a larger set, in its quantum.
@@ -334,18 +304,17 @@ class MessagePassing:
         """
         self._guesses_left, self.quantum, self.sums = 0, quantum, sums
         for group in self._groups:
-            group.message[:] = messages[self._edges(group), group.slot]
-
-    def _edges(self, group: Group | RowGroup | MatchGroup) -> NDArray[np.int64]:
-        """Numbers of the edges (n, l) of a group."""
-        if isinstance(group, MatchGroup):
-            return group.edge
-        first = self._answers.task_ptr[group.task]
-        return np.asarray(first[:, None] + np.arange(group.worker.shape[1]))
+            group.message[:] = messages[edges_of(self._answers, group), group.slot]
 
     def _state(self, damping: float) -> SweepState:
         weights = np.ascontiguousarray(self.log_weights)
         return SweepState(self.sums, weights, self.quantum, self._floor, damping)
+
+
+def edges_of(answers: Answers, group: Group | RowGroup) -> NDArray[np.int64]:
+    """Numbers of the edges (n, l) of a group."""
+    first = answers.task_ptr[group.task]
+    return np.asarray(first[:, None] + np.arange(group.worker.shape[1]))
 
 
 def _name(group: Group | RowGroup) -> str:
@@ -376,7 +345,7 @@ def _sweep_tasks(
     return change
 
 
-class _Counter:
+class CountSums:
     """Adds up what learning needs."""
 
     def __init__(self, parameters: SweepParameters, dimension: int) -> None:
@@ -385,9 +354,11 @@ class _Counter:
         self._shape, self._prior = shape, n_prior
 
     def add(self, sums: Floats, j: int) -> None:
+        """Add what a kernel counted in coordinate j."""
         self._sums[j] += sums
 
     def result(self) -> ExpectedCounts:
+        """All that was counted."""
         sizes = (int(np.prod(self._shape)), self._shape[0], self._prior, 1)
         pairs, classes, components, pull, precision = np.split(self._sums, np.cumsum(sizes), axis=1)
         d = len(self._sums)

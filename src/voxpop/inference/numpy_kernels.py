@@ -59,7 +59,7 @@ def sweep_in_blocks(
 
 
 def _rounded(log_message: Floats, old: WorkerSums, state: SweepState) -> WorkerSums:
-    """Clip, damp and round new messages (M16)."""
+    """Clip and damp new messages, and round them to the quantum (M16)."""
     log_message = np.maximum(log_message, state.floor)
     if state.damping:
         log_message *= 1.0 - state.damping
@@ -227,7 +227,6 @@ class NumpyKernels:
             bias = value[some] - block.centre
             out[:, some] = p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance
         return Predictions(*out)
-
 
     def match_sweep(
         self, given: Matching, new_sums: WorkerSums, is_counted: bool

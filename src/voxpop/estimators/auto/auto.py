@@ -11,9 +11,10 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
-from voxpop.estimators.auto.average import Average, average, log_score, mixed, screen
+from voxpop.estimators.auto.average import Average, average, log_score, mixed
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
-from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison
+from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison, scores_table
+from voxpop.estimators.auto.screen import is_promising, screen
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import with_advice
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
@@ -22,6 +23,7 @@ from voxpop.estimators.baselines.averages import Median
 from voxpop.estimators.bi.bi import BI
 from voxpop.estimators.bi.gains import learn_gains
 from voxpop.estimators.bi.initialise import prepare
+from voxpop.estimators.bi.large_fit import LargeFit
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.learn_map import learn_map
@@ -157,11 +159,11 @@ class Auto(Estimator):
         slopes = (answers.worker_degree >= MIN_ANSWERS).any()
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):
             # From a handful of answers no gain of a worker can be told.
-            if (slopes or not noise.gain) and comparison.is_promising(noise):
+            if (slopes or not noise.gain) and is_promising(comparison, noise):
                 comparison.enter(noise, "auto")
         for component in COMPONENTS:
             noise = flat.learning(component.name) if component.compared_alike else flat
-            if comparison.is_promising(noise):
+            if is_promising(comparison, noise):
                 comparison.enter(noise, "common")
         if comparison.has_gold and not is_part:
             # Where most workers share an error, only gold shows who does not.
@@ -187,7 +189,7 @@ class Auto(Estimator):
             data = prepare(answers, known.scale)
             gains = learn_gains(answers) if best.noise.gain else None
             engine = self._engine(self.accuracy)
-            whole = NoiseFit(data, best.noise, engine, best.support, gains=gains)
+            whole = LargeFit(data, best.noise, engine, best.support, gains=gains)
             fitted = whole.fit_from_subset(known, self.max_iter, on_sweep)
             result = self._shared(answers, fitted.result(settings, best.audit))
             return self._mapped(result, answers, fitted.hidden.estimate)
@@ -281,7 +283,7 @@ class Auto(Estimator):
                         found.candidates, found.weights.tolist(), strict=True
                     )
                 },
-                "contest": comparison.table(),
+                "contest": scores_table(comparison),
                 "contest_answers_used": comparison.data.answers.n_edges,
             }
         return settings

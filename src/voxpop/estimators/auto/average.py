@@ -16,7 +16,6 @@ from voxpop.estimators.auto.gold_checks import (
     share_of_answers,
     standard_errors_worse,
 )
-from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, typical_degree
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.results.audit import Audit
 
@@ -30,9 +29,6 @@ _ROUNDING = 1e-4
 _MOST_DECIDING = 0.99
 # Draws of the total scores, and the weight below which a model is left out.
 _N_DRAWS, _LEAST_WEIGHT = 256, 0.03
-# A model is not worth integrals if matched moments show it this far behind: so many nats an answer
-# (more where tasks have few answers), and so many standard errors.
-_FAR_BEHIND, _FAR_BEHIND_OF_FEW, _FAR_ERRORS = 0.02, 0.1, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,31 +83,6 @@ class Average:
         )
 
 
-def screen(comparison: ModelComparison) -> list[Candidate]:
-    """The models entered that may be among the best once they are integrated, and are not yet.
-
-    Matched moments make left-out answers look likelier than they are, and some models more than
-    others. So only what is far behind the best sound model is left out, as far as integrals have
-    not shown that one to be unsound; and nothing where gold has a say, which matched moments do not
-    hear.
-    """
-    entered, fits = comparison.entered, {c.fit: c for c in comparison.candidates}
-    left = [c for c in entered if c.fit not in fits]
-    if comparison.has_gold:
-        return left
-    sound = [c for c in entered if _is_sound(comparison, fits.get(c.fit, c))]
-    best = max(sound or entered, key=log_score)
-    few = typical_degree(comparison.data.answers) <= FEW_ANSWERS
-    far = _FAR_BEHIND_OF_FEW if few else _FAR_BEHIND
-
-    def is_near(candidate: Candidate) -> bool:
-        behind = best.log_density - candidate.log_density
-        most = far * len(behind) + _FAR_ERRORS * comparison.standard_error(behind)
-        return float(behind.sum()) <= most
-
-    return [c for c in left if c is entered[0] or is_near(c)]
-
-
 def average(comparison: ModelComparison) -> Average:
     """Weigh the sound models by how well they predict left-out answers (M38), (M39).
 
@@ -121,7 +92,7 @@ def average(comparison: ModelComparison) -> Average:
     better. Gold tasks hidden in turn take part in all of it, the more of them the more (M64).
     """
     candidates = comparison.candidates
-    sound = _without_agreement([c for c in candidates if _is_sound(comparison, c)])
+    sound = _without_agreement([c for c in candidates if is_sound(comparison, c)])
     reason = f"{len(comparison.entered)} noise models compared by leave-one-out prediction"
     if n_far := len(comparison.entered) - len(candidates):
         reason += f" ({n_far} of them far behind at a first look)"
@@ -202,7 +173,7 @@ def _simple(comparison: ModelComparison) -> str:
     return "median" if float(gain.sum()) > comparison.standard_error(gain) else "mean"
 
 
-def _is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
+def is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
     """Tell whether all workers together, and most of them, are predicted no worse than simply.
 
     If workers err independently, any weighting of them ranks the models alike, on average. So a

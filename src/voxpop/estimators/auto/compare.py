@@ -25,7 +25,7 @@ from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.gains import Gains, learn_gains
 from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
-from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, NoiseFit, NoiseFitted, typical_degree
+from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
     leave_one_out_medians,
@@ -33,7 +33,6 @@ from voxpop.estimators.leave_one_out import (
 )
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import Noise
-from voxpop.models.noise.truths import Truths
 from voxpop.results.audit import Audit
 
 SIGNIFICANCE = 0.05
@@ -141,28 +140,6 @@ class ModelComparison:
             self.weight = weight[self.data.answers.worker, None][self.usable]
         self.entered.append(self._candidate(noise, support, by_gold, fit))
 
-    def is_promising(self, noise: Noise) -> bool:
-        """Tell whether a richer model is worth learning: if its components have shown any gain.
-
-        Each by itself, by more than a parameter is worth; one of them will do where tasks have so
-        few answers that matched moments do not show it well. Gains are never tried alone. Where
-        gold judges, all are.
-        """
-        if self.has_gold:
-            return True
-        plain = float(self.entered[0].log_density.sum())
-        shown = {
-            c.noise.learned[0]: float(c.log_density.sum()) > plain + WORTH
-            for c in self.entered
-            if c.support == "auto" and len(c.noise.learned) == 1
-        }
-        # Gains always come with the distribution of the truths.
-        asked = [c for c in noise.learned if not (noise.gain and c is Truths)]
-        parts = [shown[component] for component in asked if component in shown]
-        if not parts:
-            return True
-        return all(parts) if typical_degree(self.data.answers) > FEW_ANSWERS else any(parts)
-
     def integrate(self, candidates: Sequence[Candidate]) -> None:
         """Go on with integrals in some of the models entered, and score their predictions."""
         for candidate in candidates:
@@ -170,9 +147,7 @@ class ModelComparison:
             what = candidate.noise, candidate.support, candidate.by_gold
             self.candidates.append(self._candidate(*what, candidate.fit))
 
-    def _candidate(
-        self, noise: Noise, support: Support, by_gold: bool, fit: NoiseFit
-    ) -> Candidate:
+    def _candidate(self, noise: Noise, support: Support, by_gold: bool, fit: NoiseFit) -> Candidate:
         """Score a model as it has been fitted so far."""
         found = fit.predict(COMPARED)
         error = self._errors(found.truth_mean + found.bias)
@@ -365,28 +340,29 @@ class ModelComparison:
         freedom = max(min(len(np.unique(owner)) for owner in self.owners) - 1, 1)
         return float(stdtrit(freedom, 1.0 - SIGNIFICANCE / max(n_comparisons, 1)))
 
-    def table(self) -> list[dict[str, Any]]:
-        """The scores of all models that were integrated, as JSON can hold them."""
-        best = min(self.candidates, key=lambda c: float(c.squared.sum()))
-        simple = self.simple
-        return [
-            {
-                "model": c.name,
-                "log_score": float(c.log_density.mean()),
-                "squared_error": float(c.squared.mean() / best.squared.mean())
-                if best.squared.mean() > 0
-                else 1.0,
-                "standard_errors_worse": self.errors_worse(c, best),
-                "to_mean_or_median": float(c.plain.sum() / (simple.plain.sum() or 1.0)),
-                "scatter_left": float(c.scatter.line.sum() / (simple.scatter.line.sum() or 1.0)),
-                **({"gold_error": float(np.sqrt(c.gold.mean()))} if c.gold.size else {}),
-            }
-            for c in self.candidates
-        ]
-
 
 def describe(noise: Noise, support: Support, by_gold: bool = False) -> str:
     """Name a noise model in words fit for a sentence."""
     levels = "workers alike" if support == "common" else "workers differ in noise"
     levels += " as gold alone shows" if by_gold else ""
     return ", ".join([levels, *(component.words for component in noise.learned)])
+
+
+def scores_table(comparison: ModelComparison) -> list[dict[str, Any]]:
+    """The scores of all models that were integrated, as JSON can hold them."""
+    best = min(comparison.candidates, key=lambda c: float(c.squared.sum()))
+    simple = comparison.simple
+    return [
+        {
+            "model": c.name,
+            "log_score": float(c.log_density.mean()),
+            "squared_error": float(c.squared.mean() / best.squared.mean())
+            if best.squared.mean() > 0
+            else 1.0,
+            "standard_errors_worse": comparison.errors_worse(c, best),
+            "to_mean_or_median": float(c.plain.sum() / (simple.plain.sum() or 1.0)),
+            "scatter_left": float(c.scatter.line.sum() / (simple.scatter.line.sum() or 1.0)),
+            **({"gold_error": float(np.sqrt(c.gold.mean()))} if c.gold.size else {}),
+        }
+        for c in comparison.candidates
+    ]

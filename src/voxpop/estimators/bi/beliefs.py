@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import softmax
 
 from voxpop.arrays import Floats
 from voxpop.inference.groups import WorkerBias
 from voxpop.inference.message_passing import MessagePassing
+from voxpop.inference.moment_matching import MomentMatching
 from voxpop.models.noise import NoiseParameters
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.levels import Levels
+
+Messages = MessagePassing | MomentMatching
+"""Messages to the workers, by integrals and enumeration or with moments matched."""
 
 # Log odds against a level that no message about a single answer can outweigh.
 _IMPOSSIBLE = -1e12
@@ -35,23 +38,14 @@ class WorkerBeliefs:
             return None
         return WorkerBias(self.bias_mean, self.bias_precision, damping)
 
-    def distance(self, other: WorkerBeliefs) -> Floats:
-        """How far each worker's are from others: in probability, and in sds of the bias (m,)."""
-        found = np.abs(softmax(self.log_level, axis=1) - softmax(other.log_level, axis=1))
-        if not self.bias_mean.size:
-            return np.asarray(found.max(axis=1))
-        bias = np.abs(self.bias_mean - other.bias_mean) * np.sqrt(self.bias_precision)
-        sure = np.abs(np.log(self.bias_precision / other.bias_precision))
-        return np.asarray(found.max(axis=1) + (bias + sure).max(axis=1))
 
-
-def bias_sums(messages: MessagePassing, parameters: NoiseParameters) -> tuple[Floats, Floats]:
+def bias_sums(messages: Messages, parameters: NoiseParameters) -> tuple[Floats, Floats]:
     """Precision, and precision times mean, of all messages about each bias; empty without."""
     none = np.empty((len(messages.sums), 0))
     return messages.bias_sums() if parameters[Bias].is_on else (none, none)
 
 
-def common_likelihood(messages: MessagePassing) -> Floats:
+def common_likelihood(messages: Messages) -> Floats:
     """Log likelihood of all answers under each level."""
     return np.asarray(messages.sums.sum(axis=0) * messages.quantum)
 

@@ -13,6 +13,7 @@ from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.beliefs import (
+    Messages,
     WorkerBeliefs,
     bias_sums,
     certain_level,
@@ -24,13 +25,13 @@ from voxpop.estimators.bi.initialise import PreparedAnswers, kept_levels, starti
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
-from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.inference.engine import Engine
 from voxpop.inference.groups import SweepParameters, TruthPrior
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior, reaching, stretched
 from voxpop.inference.message_passing import MessagePassing
+from voxpop.inference.moment_matching import MomentMatching
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise, NoiseParameters
 from voxpop.models.noise.bias import Bias, BiasPosterior
@@ -56,11 +57,6 @@ _GOLD_SWEEPS = 3
 # Messages about biases push the answers of a task back and forth; half a step at a time settles.
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
-# A crowd so large that its parameters come from a part of it needs no more digits than this.
-_LARGE_ACCURACY = 1e-5
-_LARGE_LEARNING, _SHARE_STEPS = 5, 5
-# Estimates are at rest when a sweep moves them by this many of their sds, root mean square.
-_AT_REST = 2e-3
 _NO_QUANTILES = np.empty(0)
 
 
@@ -127,10 +123,9 @@ class NoiseFitted:
 
 
 class NoiseFit:
-    """One data set and one noise model: the messages, and the parameters learned beside them.
+    """One data set and one noise model, learned by EM beside the messages, one step a sweep.
 
-    Parameters are learned by EM, one step a sweep: first with moments matched, which is cheap and
-    comes near, then with integrals.
+    First with moments matched, which is cheap and comes near, then with integrals.
     """
 
     def __init__(
@@ -161,7 +156,7 @@ class NoiseFit:
             # Truths of one distribution tie all parts of the crowd together.
             self._part = np.zeros_like(data.part)
             self._anchored = np.array([data.anchored.any()])
-        self._messages: MessagePassing
+        self._messages: Messages
         self._parameters: NoiseParameters
         self._n_learned = 0
 
@@ -195,9 +190,9 @@ class NoiseFit:
         is a fit of the same answers and levels to go on from.
         """
         self._parameters = parameters = self._initial(levels, on_sweep)
-        self._messages = self._open(parameters, matched=True)
-        if start is not None:
-            self._messages.resume_from(start._messages, np.arange(len(parameters[Levels].variance)))
+        self._messages = matching = match_messages(self._data, self._engine, self._parameters)
+        if start is not None and isinstance(start._messages, MomentMatching):
+            matching.resume(start._messages)
             self._parameters = parameters.replace(start._parameters[Levels])
         self._hear_gold()
         self._learn(min(max_iter, _MATCHED_SWEEPS), on_sweep)
@@ -205,25 +200,27 @@ class NoiseFit:
     def refine(self, on_sweep: OnSweep | None = None) -> None:
         """Learn to the end, then with integrals, so few sweeps that all comes right."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
-        beliefs = self._beliefs()[0]
-        posterior = softmax(beliefs.log_level, axis=1)
+        posterior = softmax(self._beliefs()[0].log_level, axis=1)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
         self._learn(integrated_sweeps(self._data.answers), on_sweep)
 
     def _open_integrals(self, levels: Index) -> None:
         """Go on with integrals from matched moments, with some of the levels."""
-        matched = self._messages
+        before = self._messages
+        assert isinstance(before, MomentMatching)
         self._parameters = self._parameters.replace(self._parameters[Levels].keep(levels))
-        self._messages = self._open(self._parameters, matched=False)
-        self._messages.resume_from(matched, levels)
+        self._messages = after = integral_messages(
+            self._data, self._noise, self._engine, self._parameters
+        )
+        after.resume(before.messages()[:, :, levels], before.quantum, before.bias_messages())
+        after.evidence = before.evidence
 
     def _settle(self, accuracy: float, damping: float) -> float:
         """Send all messages once, with the parameters as they are."""
         beliefs = self._beliefs()[0]
-        given = _sweep_parameters(self._parameters, accuracy)
+        given = sweep_parameters(self._parameters, accuracy)
         bias = beliefs.bias(max(damping, _BIAS_DAMPING))
-        sent = self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)
-        return sent[0]
+        return self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)[0]
 
     def _hear_gold(self) -> None:
         """Let gold tasks send their messages first.
@@ -233,7 +230,7 @@ class NoiseFit:
         is_gold = self._data.answers.is_gold
         for _ in range(_GOLD_SWEEPS if is_gold.any() else 0):
             beliefs = self._beliefs()[0]
-            given = _sweep_parameters(self._parameters, _LEARNING_ACCURACY)
+            given = sweep_parameters(self._parameters, _LEARNING_ACCURACY)
             self._messages.sweep(parameters=given, bias=beliefs.bias(0.0), tasks=is_gold)
 
     def _learn(self, n_sweeps: int, on_sweep: OnSweep | None) -> None:
@@ -246,7 +243,7 @@ class NoiseFit:
                 best = self._parameters[Levels].moved_to_best(common_likelihood(self._messages))
                 self._parameters = self._parameters.replace(best)
             self._learn_from_workers(beliefs)
-            given = _sweep_parameters(self._parameters, _LEARNING_ACCURACY)
+            given = sweep_parameters(self._parameters, _LEARNING_ACCURACY)
             bias = beliefs.bias(_BIAS_DAMPING)
             _, counts = self._messages.sweep(
                 damping, parameters=given, bias=bias, tasks=self._sending, is_counted=True
@@ -260,38 +257,6 @@ class NoiseFit:
         what = "learning the noise"
         iterate_until(learn, _SETTLED, n_sweeps, what, on_sweep, dampings=(0.0, 0.3), warn=False)
 
-    def fit_from_subset(
-        self, known: NoiseFitted, max_iter: int, on_sweep: OnSweep | None = None
-    ) -> NoiseFitted:
-        """Take over what was learned on a part of these answers, and let all messages settle.
-
-        For a few sweeps, what messages to the workers tell is learned on. Moments are matched
-        until estimates rest; integrals then make the posterior.
-        """
-        answers, n_sweeps = self._data.answers, 0
-        self._parameters = known.parameters
-        self._messages = self._open(known.parameters, matched=True)
-
-        def settle(damping: float) -> float:
-            nonlocal n_sweeps
-            beliefs = self._beliefs()[0]
-            if n_sweeps < _LARGE_LEARNING:
-                self._learn_from_workers(beliefs, _SHARE_STEPS)
-            n_sweeps += 1
-            given = _sweep_parameters(self._parameters, _LARGE_ACCURACY)
-            bias = beliefs.bias(max(damping, _BIAS_DAMPING))
-            moved = self._messages.sweep(damping, parameters=given, bias=bias)[0]
-            return moved if n_sweeps > _LARGE_LEARNING else np.inf
-
-        trace = iterate_until(settle, _AT_REST, max_iter, "BI", on_sweep)
-        posterior = softmax(self._beliefs()[0].log_level, axis=1)
-        self._open_integrals(kept_levels(self._parameters, posterior, self._common))
-        for _ in range(integrated_sweeps(answers)):
-            self._settle(_LARGE_ACCURACY, 0.0)
-        if on_sweep is not None:
-            on_sweep("estimates", 1, np.inf, _AT_REST)
-        return self.fitted(_LARGE_ACCURACY, trace, answers.value.size <= MOST_KEPT)
-
     def _initial(self, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
         """Parameters to start from."""
         data = self._data
@@ -304,23 +269,6 @@ class NoiseFit:
         log_weights = np.full(len(levels), -np.log(len(levels)))
         start = StartingPoint(levels, log_weights, data.task_means, data.value)
         return NoiseParameters.initial(self._noise, start)
-
-    def _open(self, parameters: NoiseParameters, matched: bool) -> MessagePassing:
-        """Lay out all messages, flat."""
-        answers, bounds = self._data.answers, Bounds.interval(self._noise.bounds)
-        return MessagePassing(
-            answers,
-            Model(support=parameters[Levels].variance.tolist(), dimension=answers.dimension),
-            self._data.scale,
-            "integrate",
-            _LEARNING_ACCURACY,
-            self._engine.kernels(),
-            learned=True,
-            n_classes=len(parameters[Difficulty].steps),
-            bounds=np.outer(bounds, np.ones(answers.dimension)),
-            has_bias=parameters[Bias].is_on,
-            matched=matched,
-        )
 
     def _learn_from_workers(self, beliefs: WorkerBeliefs, n_steps: int = 1) -> None:
         """Learn the shares of levels (M21), and components such as the spread of biases (M37)."""
@@ -361,7 +309,7 @@ class NoiseFit:
     @property
     def is_matched(self) -> bool:
         """Tell whether moments are matched so far, and nothing has been integrated."""
-        return self._messages.is_matched
+        return isinstance(self._messages, MomentMatching)
 
     def expected_log_levels(self) -> Floats:
         """Each worker's expected log level (m,)."""
@@ -370,14 +318,15 @@ class NoiseFit:
 
     def hidden_gold(self, accuracy: float) -> Floats:
         """What the estimates (g, d) of gold tasks would be without their truths, by integrals."""
-        given = _sweep_parameters(self._parameters, accuracy)
-        about = self._beliefs()[0].bias(0.0)
-        hidden, _ = self._messages.posterior_and_classes(_NO_QUANTILES, given, about, hidden=True)
-        return hidden.estimate[self._answers.is_gold]
+        given = sweep_parameters(self._parameters, accuracy)
+        about, messages = self._beliefs()[0].bias(0.0), self._messages
+        assert isinstance(messages, MessagePassing)
+        found = messages.posterior_and_classes(_NO_QUANTILES, given, about, hidden=True)
+        return found[0].estimate[self._answers.is_gold]
 
     def predict(self, accuracy: float, with_pit: bool = False) -> Predictions:
         """Predict every answer from the others, with moments matched or by integrals."""
-        given = _sweep_parameters(self._parameters, accuracy)
+        given = sweep_parameters(self._parameters, accuracy)
         found = self._messages.predict(given, self._beliefs()[0].bias(0.0), with_pit)
         return found if self._gains is None else self._gains.predictions(found)
 
@@ -390,11 +339,12 @@ class NoiseFit:
     ) -> NoiseFitted:
         """Posterior of the truths and of the workers, in the users' units, by integrals."""
         answers, scale = self._data.answers, self._data.scale
-        given = _sweep_parameters(self._parameters, accuracy)
+        given = sweep_parameters(self._parameters, accuracy)
         # Beliefs may move the zero of the biases, and the prior with it: a later fit goes on there.
         beliefs, bias = self._beliefs()
-        about, parameters = beliefs.bias(0.0), self._parameters
-        posterior = partial(self._messages.posterior_and_classes, PROBABILITIES, given, about)
+        about, parameters, messages = beliefs.bias(0.0), self._parameters, self._messages
+        assert isinstance(messages, MessagePassing)
+        posterior = partial(messages.posterior_and_classes, PROBABILITIES, given, about)
         (found, classes), (hidden, _) = posterior(), posterior(hidden=True)
         if self._noise.bounds is not None:
             found = reaching(found, posterior(bounded=False)[0], PROBABILITIES < 0.5)
@@ -423,6 +373,34 @@ class NoiseFit:
             on_grid=self._on_grid,
             hidden=hidden.rows(answers.is_gold),
         )
+
+
+def match_messages(
+    data: PreparedAnswers, engine: Engine, parameters: NoiseParameters
+) -> MomentMatching:
+    """Lay out flat messages for matching moments."""
+    model = Model(support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension)
+    about = len(parameters[Difficulty].steps), parameters[Bias].is_on
+    return MomentMatching(data.answers, model, data.scale, engine.kernels(), *about)
+
+
+def integral_messages(
+    data: PreparedAnswers, noise: Noise, engine: Engine, parameters: NoiseParameters
+) -> MessagePassing:
+    """Lay out flat messages for integrals."""
+    dimension = data.answers.dimension
+    return MessagePassing(
+        data.answers,
+        Model(support=parameters[Levels].variance.tolist(), dimension=dimension),
+        data.scale,
+        "integrate",
+        _LEARNING_ACCURACY,
+        engine.kernels(),
+        learned=True,
+        n_classes=len(parameters[Difficulty].steps),
+        bounds=np.outer(Bounds.interval(noise.bounds), np.ones(dimension)),
+        has_bias=parameters[Bias].is_on,
+    )
 
 
 def typical_degree(answers: Answers) -> float:
@@ -454,7 +432,7 @@ def _audit(answers: Answers, found: Predictions) -> Audit:
     )
 
 
-def _sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepParameters:
+def sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepParameters:
     """What a sweep takes as given."""
     truths = parameters[Truths]
     return SweepParameters(

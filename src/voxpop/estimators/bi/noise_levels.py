@@ -17,9 +17,9 @@ from voxpop.data.sums import (
 )
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.baselines.nbi import NBI
+from voxpop.estimators.bi.beliefs import Messages
 from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
-from voxpop.inference.message_passing import MessagePassing
 from voxpop.models.model import Model
 from voxpop.models.noise.component import STEP
 from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
@@ -28,7 +28,7 @@ from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
 # (1.6 in sd) fill it: a worker between two levels loses a few per cent of efficiency at most.
 _COARSE = 10.0
 _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
-# EM is slow where levels are close: where messages are cheap, so many of its steps are taken at once.
+# EM is slow where levels are close: where messages are cheap, it takes so many steps at once.
 _MATCHED_STEPS = 5
 # Weights need no more digits than this of the messages, and cost half as much with them. It is the
 # same whatever the accuracy asked for, and so are the levels.
@@ -83,7 +83,7 @@ def learn_support(
 
     def learn(levels: list[float], most: int) -> tuple[Model, int]:
         model, n_sweeps = base.with_levels(levels), min(max_iter, most)
-        messages = engine.open(answers, model, matched=matched)
+        messages = engine.match(answers, model) if matched else engine.open(answers, model)
         n_steps = _MATCHED_STEPS if matched else 1
         return _learn_weights(messages, model, n_sweeps, on_sweep, informative, n_steps)
 
@@ -110,7 +110,7 @@ def informative_workers(answers: Answers, min_answers: int) -> NDArray[np.bool_]
 
 
 def _learn_weights(
-    messages: MessagePassing,
+    messages: Messages,
     model: Model,
     max_iter: int,
     on_sweep: OnSweep | None,

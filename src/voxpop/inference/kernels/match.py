@@ -2,8 +2,8 @@
 
 The function of the truth that an answer stands for is a mixture of Gaussians, all about the answer
 (M12). Here one Gaussian about the answer takes its place, a *site* whose precision is such that the
-mean of the truth stays what the mixture makes it (M75). What the other answers say of the truth is
-then a Gaussian, too, and messages, evidence and predictions have closed forms (M76)-(M78). A sweep
+mean of the truth stays what the mixture makes it (M90). What the other answers say of the truth is
+then a Gaussian, too, and messages, evidence and predictions have closed forms (M91)-(M93). A sweep
 costs a small part of one that integrates, linear in the answers whatever their spread, and near
 enough to learn a noise model by; what is then made of the answers is integrated.
 """
@@ -96,9 +96,7 @@ def _match(
     slope, square = (part * per_wide).sum(axis=1), (part * per_wide**2).sum(axis=1)
     precision = slope / (part * variance * per_wide).sum(axis=1)
     total = np.where(usable, top[:, 0] + np.log(whole), 0.0)
-    return _Matched(
-        distance, others, log_gauss, part, total, slope, square, precision, usable
-    )
+    return _Matched(distance, others, log_gauss, part, total, slope, square, precision, usable)
 
 
 def _others(per_answer: Floats, ptr: Index) -> Floats:
@@ -181,7 +179,7 @@ class _Class:
         return (pull + self.prior_site * self._rows.prior_mean) / total, total
 
     def evidence(self, answers: _Matched, prior: _Matched | None) -> Floats:
-        """Log of the density of all answers of each row (n,) (M77)."""
+        """Log of the density of all answers of each row (n,) (M92)."""
         rows, at = self._rows, self._at
         mean, total = self.mean()
         away = self.site * (rows.centre - mean[at]) ** 2
@@ -197,9 +195,7 @@ class _Class:
 def _log_factor(found: _Matched, site: Floats) -> Floats:
     """Log of the height of a site: with it the Gaussian has the density that the mixture has."""
     wider = 1.0 + np.where(found.usable, found.others, 0.0) * site
-    return np.asarray(
-        found.total + 0.5 * np.log(wider) + 0.5 * found.distance**2 * site / wider
-    )
+    return np.asarray(found.total + 0.5 * np.log(wider) + 0.5 * found.distance**2 * site / wider)
 
 
 def _all_classes(
@@ -256,7 +252,9 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
         after, total = cls.mean()
         open_row = ~np.isfinite(rows.known)
         moved += float((weight[:, c] * (after - before) ** 2 * total)[open_row].sum())
-    message = np.where(answers[0].usable[:, None], message - message.max(axis=1, keepdims=True), 0.0)
+    message = np.where(
+        answers[0].usable[:, None], message - message.max(axis=1, keepdims=True), 0.0
+    )
     shift = rows.spread * first
     variance = np.clip(rows.spread - rows.spread**2 * second - shift**2, 0.0, rows.spread)
     usable = answers[0].usable
@@ -265,7 +263,10 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
         np.where(usable, variance, rows.spread), pairs, weight.sum(axis=0), components, pull,
         precision,
     )  # fmt: skip
-    site, prior_site = np.stack([c.site for c in classes]), np.stack([c.prior_site for c in classes])
+    site, prior_site = (
+        np.stack([c.site for c in classes]),
+        np.stack([c.prior_site for c in classes]),
+    )
     return found_all, site, prior_site, moved
 
 
@@ -280,7 +281,7 @@ class MatchedLeftOut(NamedTuple):
 
 
 def predict(rows: MatchedRows, law: Law) -> MatchedLeftOut:
-    """Predict each answer from all others of its row (M78)."""
+    """Predict each answer from all others of its row (M93)."""
     classes, answers, _, evidence = _all_classes(rows, law)
     without = _class_shares(rows, evidence, answers)
     density = np.full(rows.centre.shape, -np.inf)

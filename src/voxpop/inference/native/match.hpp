@@ -2,7 +2,7 @@
 //
 // The same as kernels/match.py, row by row; lanes are variances, or levels. Of function u held
 // against what all others say of the truth, N(mean, others), with V_g = v_g + gamma_u + others and
-// d = a_u - mean (M75):
+// d = a_u - mean (M90):
 //
 //     Z = Σ_g share_g N(d | 0, V_g),  A = E[1/V],  B = E[1/V²],  site = E[1/V] / E[(v + gamma)/V]
 #pragma once
@@ -291,7 +291,7 @@ private:
         return {pull / precision, 1.0 / precision};
     }
 
-    // M77: log of the density of all answers under each class, and the classes' probabilities.
+    // M92: log of the density of all answers under each class, and the classes' probabilities.
     void weigh() {
         evidence[0] = 0.0, weight[0] = 1.0;
         if (law.C == 1) return;
@@ -323,7 +323,7 @@ private:
     }
 };
 
-// The message about the level of an answer, in logs: m(k) ∝ Σ_c p(c) Σ_g mixing[c, k, g] N_g (M76);
+// The message about the level of an answer, in logs: m(k) ∝ Σ_c p(c) Σ_g mixing[c, k, g] N_g (M91);
 // and with `pairs` the answer counted at every class, level and variance, less the mixing.
 inline void say_level(MatchedRow& r, const Tables& t, int64_t u, vec* message, vec* pairs) {
     const Law& law = r.law;
@@ -451,7 +451,7 @@ static double match(
     return 0.0;
 }
 
-// M78: each answer as predicted by all others of its row.
+// M93: each answer as predicted by all others of its row.
 static void match_predict(
     const IntegralLaw& given, const MatchInputs& in, const Messages& m, const LeftOut& out,
     int64_t first_chunk, int64_t last_chunk, Workspace& workspace) {

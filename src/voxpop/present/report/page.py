@@ -180,11 +180,10 @@ def _comparison(result: Result) -> str:
             f"{row['log_score']:.3f}",
             f"{row['squared_error']:.3f}",
             f"{row['standard_errors_worse']:.1f}",
-            "" if row["coverage_95"] is None else f"{100 * row['coverage_95']:.1f} %",
         )
         for row in sorted(contest, key=lambda row: -float(row["log_score"]))
     ]
-    heads = ("model", "log score", "squared error", "standard errors worse", "95 % coverage")
+    heads = ("model", "log score", "squared error", "standard errors worse")
     return _table("Models compared on left-out answers", heads, rows)
 
 
