@@ -11,7 +11,7 @@ import numpy as np
 
 from voxpop.data.answers import Answers
 from voxpop.errors import require
-from voxpop.inference.cost_model import Inference
+from voxpop.inference.cost_model import GPU_PAYS_FROM, Inference
 from voxpop.models.model import Model
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Engine:
     """How messages are worked out: by which kernel set, in which way, how exactly, how parallel.
 
-    ``backend`` "auto" is the best set installed; ``inference`` "auto" is what suits a task;
-    ``threads`` None is one for each core that this process may use.
+    ``backend`` "auto" is a GPU where there is one and the answers are many, else the best set
+    installed; ``inference`` "auto" is what suits a task; ``threads`` None is one for each core that
+    this process may use.
     """
 
     backend: str = "auto"
@@ -34,8 +35,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         require(
-            self.backend in ("auto", "native", "portable"),
-            f"backend must be 'auto', 'native' or 'portable', got {self.backend!r}",
+            self.backend in ("auto", "native", "portable", "gpu"),
+            f"backend must be 'auto', 'native', 'portable' or 'gpu', got {self.backend!r}",
         )
         require(
             self.backend != "native" or native_is_installed(),
@@ -78,13 +79,23 @@ class Engine:
             np.full(answers.dimension, unit),
             self.inference,
             self.accuracy,
-            self.kernels(),
+            self.kernels(answers, matched),
             per_worker=per_worker,
             matched=matched,
         )
 
-    def kernels(self) -> KernelSet:
-        """Return the kernel set."""
+    def kernels(self, answers: Answers, matched: bool = False) -> KernelSet:
+        """Return the kernel set for some answers; moments are matched on the host alone."""
+        if matched:
+            return self._host_kernels()
+        is_large = answers.value.size >= GPU_PAYS_FROM
+        if self.backend == "gpu" or (self.backend == "auto" and is_large and gpu_is_there()):
+            from voxpop.inference.gpu_kernels import GpuKernels
+
+            return GpuKernels(self._host_kernels())
+        return self._host_kernels()
+
+    def _host_kernels(self) -> KernelSet:
         if self.backend == "portable" or not native_is_installed():
             from voxpop.inference.numpy_kernels import NumpyKernels
 
@@ -99,6 +110,15 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def gpu_is_there() -> bool:
+    """Tell whether CuPy is installed and finds a GPU."""
+    if find_spec("cupy") is None:
+        return False
+    from voxpop.inference.gpu_device import finds_gpu
+
+    return finds_gpu()
 
 
 def native_is_installed() -> bool:

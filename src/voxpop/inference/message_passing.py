@@ -56,7 +56,6 @@ _GUESS_FLOOR = -10.0
 # Under a learned noise model a level that explains an answer worse than another by so many nats is
 # out of the question, by however much more.
 _LEARNED_FLOOR = -575.0
-_NONE = np.empty(0)
 
 
 class MessagePassing:
@@ -100,7 +99,7 @@ class MessagePassing:
         has_bias: bool = False,
         matched: bool = False,
     ) -> None:
-        self._answers, self._unit = answers, unit
+        self._answers, self._unit, self._kernels = answers, unit, kernels
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, accuracy)
         self._accuracy = accuracy
         self._groups: list[Group | RowGroup | MatchGroup]
@@ -128,6 +127,7 @@ class MessagePassing:
         self.quantum, floor = fixed_point(int(answers.worker_degree.max()) * self._n_slots)
         self._floor = max(floor, _LEARNED_FLOOR) if learned else floor
         self.sums: WorkerSums = np.zeros((answers.n_workers, n_levels), dtype=np.int64)
+        self._sums_there: tuple[WorkerSums, Any] | None = None
         self.evidence = np.zeros((answers.n_tasks, answers.dimension, n_classes))
 
     @property
@@ -158,7 +158,7 @@ class MessagePassing:
         parameters = parameters or self._parameters
         state = self._state(damping)
         moved = self._moved_workers(damping)
-        new_sums = np.zeros_like(self.sums) if tasks is None else self.sums.copy()
+        new_sums = self._new_sums(None if tasks is None else self.sums)
         counts = _Counter(parameters, self._answers.dimension) if is_counted else None
         evidence, change = self.evidence.copy(), 0.0
         for group in self._groups:
@@ -180,15 +180,22 @@ class MessagePassing:
                 if not len(rows):
                     continue
                 part = group.rows(rows)
-                add_to_workers(new_sums, part.worker, -part.message)
+                self._kernels.add_messages(new_sums, part.edges, -1)
             found, said, sums = part.sweep(parameters, state, bias, new_sums, is_counted)
             change, evidence[part.task, group.slot] = max(change, found), said
             if rows is not None:
                 group.put_back(rows, part)
             if counts is not None and sums is not None:
                 counts.add(sums, group.slot)
-        self.sums, self.evidence = new_sums, evidence
+        self.sums, self.evidence = self._kernels.fetch(new_sums), evidence
+        self._sums_there = self.sums, new_sums
         return change, None if counts is None else counts.result()
+
+    def _new_sums(self, start: WorkerSums | None) -> Any:
+        """Return sums to add messages to, where the kernels are."""
+        if start is None:
+            return self._kernels.zeros(self.sums.shape, np.int64)
+        return self._kernels.bring(start.copy())
 
     def _guess(self) -> WorkerSums:
         """Guess where messages would be slow to send from flat ones; others are sent."""
@@ -277,15 +284,16 @@ class MessagePassing:
         """One kind of message about the biases, (n_edges, d); zeros without bias."""
         per_edge = np.zeros(self._answers.value.shape)
         for group in self._groups:
-            if getattr(group, name, _NONE).size:
-                per_edge[self._edges(group), group.slot] = getattr(group, name)
+            if not isinstance(group, Group) and group.has_bias:
+                there = getattr(group, name)
+                per_edge[self._edges(group), group.slot] = self._kernels.fetch(there)
         return per_edge
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
         for group in self._groups:
             assert isinstance(group, RowGroup | MatchGroup)
-            group.bias_pull -= group.bias_precision * shift[group.worker, group.slot]
+            group.recentre(shift)
 
     def messages(self) -> WorkerSums:
         """Return all messages by edge and slot, (n_edges, c, n_levels).
@@ -295,7 +303,7 @@ class MessagePassing:
         shape = (self._answers.n_edges, self._n_slots, self.sums.shape[1])
         found = np.zeros(shape, dtype=np.int64)
         for group in self._groups:
-            found[self._edges(group), group.slot] = group.message
+            found[self._edges(group), group.slot] = self._kernels.fetch(group.message)
         return found
 
     @property
@@ -312,8 +320,9 @@ class MessagePassing:
         lowest, sums = int(self._floor / self.quantum), np.zeros_like(self.sums)
         for group in self._groups:
             units = messages[self._edges(group), group.slot] * (quantum / self.quantum)
-            group.message[:] = np.maximum(np.rint(units).astype(np.int64), lowest)
-            add_to_workers(sums, group.worker, group.message)
+            message = np.maximum(np.rint(units).astype(np.int64), lowest)
+            group.message = self._kernels.bring(message)
+            add_to_workers(sums, group.worker, message)
         self.sums = sums
 
     def resume_from(self, other: MessagePassing, levels: Index) -> None:
@@ -324,8 +333,9 @@ class MessagePassing:
         for name in ("bias_precision", "bias_pull"):
             per_edge = other._by_edge(name)
             for group in self._groups:
-                if isinstance(group, RowGroup) and group.bias_precision.size:
-                    getattr(group, name)[:] = per_edge[self._edges(group), group.slot]
+                if isinstance(group, RowGroup) and group.has_bias:
+                    mine = per_edge[self._edges(group), group.slot]
+                    setattr(group, name, self._kernels.bring(mine))
 
     def resume_part(self, messages: WorkerSums, sums: WorkerSums, quantum: float) -> None:
         """Go on where the answers are a part of a larger set, in its quantum.
@@ -334,7 +344,7 @@ class MessagePassing:
         """
         self._guesses_left, self.quantum, self.sums = 0, quantum, sums
         for group in self._groups:
-            group.message[:] = messages[self._edges(group), group.slot]
+            group.message = self._kernels.bring(messages[self._edges(group), group.slot])
 
     def _edges(self, group: Group | RowGroup | MatchGroup) -> NDArray[np.int64]:
         """Numbers of the edges (n, l) of a group."""
@@ -345,12 +355,15 @@ class MessagePassing:
 
     def _state(self, damping: float) -> SweepState:
         weights = np.ascontiguousarray(self.log_weights)
-        return SweepState(self.sums, weights, self.quantum, self._floor, damping)
+        if self._sums_there is None or self._sums_there[0] is not self.sums:
+            self._sums_there = self.sums, self._kernels.bring(self.sums)
+        there = self._sums_there[1]
+        return SweepState(there, weights, self.quantum, self._floor, damping)
 
 
 def _name(group: Group | RowGroup) -> str:
     if isinstance(group, RowGroup):
-        return "gold" if np.isfinite(group._known).all() else "integrate"
+        return "gold" if group.is_known else "integrate"
     return "active" if group.warm else "enumerate"
 
 

@@ -314,7 +314,7 @@ class NoiseFit:
             self._data.scale,
             "integrate",
             _LEARNING_ACCURACY,
-            self._engine.kernels(),
+            self._engine.kernels(answers, matched),
             learned=True,
             n_classes=len(parameters[Difficulty].steps),
             bounds=np.outer(bounds, np.ones(answers.dimension)),
