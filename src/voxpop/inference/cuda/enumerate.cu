@@ -45,7 +45,8 @@ struct Walk {
     static __device__ __forceinline__ double level(
         Task& t, int k, i64 prefix, const double* mean, double exponent, double squared,
         double said) {
-        const Entry entry = t.table[start(U) + prefix * LEVELS + k];
+        constexpr i64 first = start(U);
+        const Entry entry = t.table[first + prefix * LEVELS + k];
         double next[DIMENSION];
         for (int j = 0; j < DIMENSION; ++j)
             next[j] = mean[j] + entry.gain * (t.value[U][j] - mean[j]);
@@ -77,10 +78,11 @@ struct Walk<DEGREE - 1> {
     static __device__ __forceinline__ double all(
         Task& t, i64 prefix, const double* mean, double exponent, double said) {
         const double squared = squared_distance(t.value[DEGREE - 1], mean);
+        constexpr i64 first = start(DEGREE - 1);
         double total = 0.0;
 #pragma unroll
         for (int k = 0; k < LEVELS; ++k) {
-            const Entry entry = t.table[start(DEGREE - 1) + prefix * LEVELS + k];
+            const Entry entry = t.table[first + prefix * LEVELS + k];
             const double factor = exp(exponent + entry.cost * squared + entry.gain);
             t.out[DEGREE - 1][k] += factor * said;
             total += factor * t.message[DEGREE - 1][k];
@@ -89,26 +91,22 @@ struct Walk<DEGREE - 1> {
     }
 };
 
-// Exponent of one configuration, the last worker's digit first in `number`; `mean` starts as the
-// prior's and becomes the mean of all workers but the last.
+// Exponent of one configuration; `mean` starts as the prior's and becomes that of all workers but
+// the last.
 __device__ __forceinline__ double fit(const Task& t, i64 number, double* mean) {
     double exponent = 0.0;
-    i64 place = N_CONFIGURATIONS, prefix = 0;
+    i64 place = N_CONFIGURATIONS, size = 1;
+    const Entry* entries = t.table;
     for (int u = 0; u < DEGREE; ++u) {
-        place /= LEVELS;
-        prefix = prefix * LEVELS + number / place % LEVELS;
-        const Entry entry = t.table[start(u) + prefix];
+        // The configuration of the first u + 1 workers.
+        place /= LEVELS, size *= LEVELS;
+        const Entry entry = entries[number / place];
+        entries += size;
         exponent += entry.cost * squared_distance(t.value[u], mean);
         if (u == DEGREE - 1) return exponent + entry.gain;
         for (int j = 0; j < DIMENSION; ++j) mean[j] += entry.gain * (t.value[u][j] - mean[j]);
     }
     return exponent;
-}
-
-// The level of worker u in a configuration.
-__device__ __forceinline__ int digit(i64 number, int u) {
-    for (int v = DEGREE - 1; v > u; --v) number /= LEVELS;
-    return (int)(number % LEVELS);
 }
 
 // The same in logs throughout: slower, and safe for any finite input. Writes log messages to `out`,
@@ -156,9 +154,10 @@ extern "C" __global__ void enumerate_sweep(
     double floor, double damping, double* change) {
     Task t;
     t.table = table;
-    if constexpr (N_ENTRIES <= MOST_SHARED) {
-        __shared__ Entry nearby[N_ENTRIES <= MOST_SHARED ? N_ENTRIES : 1];
-        for (int i = threadIdx.x; i < N_ENTRIES; i += blockDim.x) nearby[i] = table[i];
+    constexpr i64 n_entries = N_ENTRIES;
+    if constexpr (n_entries <= MOST_SHARED) {
+        __shared__ Entry nearby[n_entries <= MOST_SHARED ? n_entries : 1];
+        for (int i = threadIdx.x; i < n_entries; i += blockDim.x) nearby[i] = table[i];
         __syncthreads();
         t.table = nearby;
     }
@@ -174,7 +173,7 @@ extern "C" __global__ void enumerate_sweep(
     double aside[DIMENSION];
     for (int j = 0; j < DIMENSION; ++j) aside[j] = mean[j];
     // No configuration has a smaller sum of squares than that of the widest levels.
-    const double highest = fit(t, widest, aside) - t.table[start(DEGREE - 1) + widest].gain;
+    const double highest = fit(t, widest, aside) - t.table[N_ENTRIES - N_CONFIGURATIONS + widest].gain;
     Walk<0>::all(t, 0, mean, -highest, 1.0);
     bool is_safe = true;
     for (int u = 0; u < DEGREE; ++u)

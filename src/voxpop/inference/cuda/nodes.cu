@@ -55,7 +55,7 @@ __host__ __device__ inline i64 functions_size(const Law& law, i64 degree) {
 
 __device__ __forceinline__ double* carve(double*& next, i64 n) { return (next += n) - n; }
 
-__device__ void carve_functions(Functions& f, const Law& law, double* next) {
+__device__ __noinline__ void carve_functions(Functions& f, const Law& law, double* next) {
     const i64 L = f.L, n = (i64)f.M * L;
     f.centre = carve(next, L), f.spread = carve(next, f.degree);
     f.variance = carve(next, n), f.rate = carve(next, n), f.per_sd = carve(next, n);
@@ -77,26 +77,32 @@ __device__ __forceinline__ int components(const Functions& f, const Law& law, in
 // Highest of a component over the classes.
 __device__ __forceinline__ double highest(const Functions& f, const Law& law, int u, int g) {
     double found = LOG_NOTHING;
+#pragma unroll 1
     for (int c = 0; c < law.C; ++c) found = fmax(found, f.height[((i64)c * f.M + g) * f.L + u]);
     return found;
 }
 
 // Variance, shares and heights of an answer whose messages, centre and spread are known.
-__device__ void open_answer(Functions& f, const Law& law, int u) {
+__device__ __noinline__ void open_answer(Functions& f, const Law& law, int u) {
+#pragma unroll 1
     for (int k = 0; k < law.K; ++k)
         f.level[(i64)k * f.degree + u] = exp(f.incoming[(i64)k * f.degree + u]);
+#pragma unroll 1
     for (int g = 0; g < law.G; ++g) {
         const double v = law.variance[g] + f.spread[u];
         f.variance[(i64)g * f.L + u] = v, f.rate[(i64)g * f.L + u] = 0.5 / v;
         f.per_sd[(i64)g * f.L + u] = 1.0 / sqrt(v);
+#pragma unroll 1
         for (int c = 0; c < law.C; ++c) {
             const double* mixing = law.mixing + (i64)c * law.K * law.G + g;
             double share = 0.0;
+#pragma unroll 1
             for (int k = 0; k < law.K; ++k)
                 share += f.level[(i64)k * f.degree + u] * mixing[k * law.G];
             double log_share = log(share);
             if (share < UNSAFE_SHARE) {
                 log_share = LOG_NOTHING;
+#pragma unroll 1
                 for (int k = 0; k < law.K; ++k)
                     if (mixing[k * law.G] > 0.0)
                         log_share = fmax(log_share, f.incoming[(i64)k * f.degree + u] +
@@ -108,12 +114,14 @@ __device__ void open_answer(Functions& f, const Law& law, int u) {
     }
 }
 
-__device__ void open_prior(Functions& f, const Law& law, double mean) {
+__device__ __noinline__ void open_prior(Functions& f, const Law& law, double mean) {
     const int u = f.degree;
     f.centre[u] = mean;
+#pragma unroll 1
     for (int j = 0; j < law.J; ++j) {
         const double v = law.prior_variance[j], weight = law.prior_weight[j];
         f.variance[(i64)j * f.L + u] = v, f.rate[(i64)j * f.L + u] = 0.5 / v;
+#pragma unroll 1
         for (int c = 0; c < law.C; ++c) {
             const i64 at = ((i64)c * f.M + j) * f.L + u;
             f.share[at] = weight;
@@ -124,12 +132,14 @@ __device__ void open_prior(Functions& f, const Law& law, double mean) {
 
 // f_u and w_u, how far w_u and the widest component are behind the likeliest, in nats, and the mean
 // precision at the centre.
-__device__ void find_credible(Functions& f, const Law& law, int u, double spare) {
+__device__ __noinline__ void find_credible(Functions& f, const Law& law, int u, double spare) {
     const int n = components(f, law, u);
     double best = LOG_NOTHING;
+#pragma unroll 1
     for (int g = 0; g < n; ++g) best = fmax(best, highest(f, law, u, g));
     double narrow = INFINITE, fine = INFINITE, wide = 0.0, widest = 0.0;
     double of_wide = best, of_widest = best;
+#pragma unroll 1
     for (int g = 0; g < n; ++g) {
         const double mine = highest(f, law, u, g), v = f.variance[(i64)g * f.L + u];
         narrow = fmin(narrow, v);
@@ -139,10 +149,13 @@ __device__ void find_credible(Functions& f, const Law& law, int u, double spare)
     }
     f.narrow[u] = narrow, f.fine[u] = fine, f.wide[u] = wide, f.behind[u] = best - of_wide;
     f.widest[u] = widest, f.ruled_out[u] = best - of_widest;
+#pragma unroll 1
     for (int c = 0; c < law.C; ++c) {
         const double* height = f.height + (i64)c * f.M * f.L + u;
         double top = LOG_NOTHING, sum = 0.0, total = 0.0;
+#pragma unroll 1
         for (int g = 0; g < n; ++g) top = fmax(top, height[(i64)g * f.L]);
+#pragma unroll 1
         for (int g = 0; g < n; ++g) {
             const double share = exp(height[(i64)g * f.L] - top);
             sum += share, total += share / f.variance[(i64)g * f.L + u];
@@ -156,7 +169,7 @@ struct Range {
     double low, high, near, low_bound, high_bound;
 };
 
-__device__ Range find_range(
+__device__ __noinline__ Range find_range(
     const Functions& f, double spare, double low_bound, double high_bound, double finest) {
     double low = INFINITE, high = -INFINITE, wide = 0.0;
     for (int u = lane_number(); u < f.L; u += LANES) {
@@ -180,7 +193,7 @@ __device__ Range find_range(
 
 // Guess where the product of all functions peaks, and its precision there: the slope of log F_u is
 // E[1/s] (A_u - x) under the shares of its components at x. Starts at 0, the middle answer.
-__device__ double search(const Functions& f, const Law& law, double& precision) {
+__device__ __noinline__ double search(const Functions& f, const Law& law, double& precision) {
     double x = 0.0;
     for (int step = 0; step < SEARCH; ++step) {
         double total = 0.0, pull = 0.0;
@@ -188,8 +201,10 @@ __device__ double search(const Functions& f, const Law& law, double& precision) 
             const int n = components(f, law, u);
             const double away = x - f.centre[u], squared = away * away;
             double top = LOG_NOTHING, sum = 0.0, of_sum = 0.0;
+#pragma unroll 1
             for (int g = 0; g < n; ++g)
                 top = fmax(top, highest(f, law, u, g) - squared * f.rate[(i64)g * f.L + u]);
+#pragma unroll 1
             for (int g = 0; g < n; ++g) {
                 const double rate = f.rate[(i64)g * f.L + u];
                 const double share = exp(highest(f, law, u, g) - squared * rate - top);
@@ -204,7 +219,7 @@ __device__ double search(const Functions& f, const Law& law, double& precision) 
 }
 
 // Points of a scan from low to high: about `apart` at the centre, further apart away from it.
-__device__ void place_points(double low, double high, double centre, double apart, double* x) {
+__device__ __noinline__ void place_points(double low, double high, double centre, double apart, double* x) {
     centre = fmin(fmax(centre, low), high);
     x[BELOW] = centre;
     for (int side = 0; side < 2; ++side) {
@@ -220,14 +235,16 @@ __device__ void place_points(double low, double high, double centre, double apar
 }
 
 // Log of function u of class c at x, and the mean precision of its components there.
-__device__ __forceinline__ double log_function(
+__device__ __noinline__ double log_function(
     const Functions& f, const Law& law, int c, int u, double x, double& precision) {
     const int n = components(f, law, u);
     const double *height = f.height + (i64)c * f.M * f.L + u, *rate = f.rate + u;
     const double squared = (x - f.centre[u]) * (x - f.centre[u]);
     double top = LOG_NOTHING, total = 0.0, sum = 0.0;
+#pragma unroll 1
     for (int g = 0; g < n; ++g)
         top = fmax(top, height[(i64)g * f.L] - rate[(i64)g * f.L] * squared);
+#pragma unroll 1
     for (int g = 0; g < n; ++g) {
         const double term = exp(height[(i64)g * f.L] - rate[(i64)g * f.L] * squared - top);
         total += term, sum += term * rate[(i64)g * f.L];
@@ -237,11 +254,13 @@ __device__ __forceinline__ double log_function(
 }
 
 // M12 at all points for one class, and the sum of the curvatures between them, times h²/2.
-__device__ void look(Functions& f, const Law& law, int c, const double* x) {
+__device__ __noinline__ void look(Functions& f, const Law& law, int c, const double* x) {
     double total[POINTS], curvature[POINTS];
+#pragma unroll 1
     for (int p = 0; p < POINTS; ++p) total[p] = curvature[p] = 0.0;
     for (int u = lane_number(); u < f.L; u += LANES) {
         double before = 0.0;
+#pragma unroll 1
         for (int p = 0; p < POINTS; ++p) {
             double precision;
             const double found = log_function(f, law, c, u, x[p], precision);
@@ -255,6 +274,7 @@ __device__ void look(Functions& f, const Law& law, int c, const double* x) {
             before = precision;
         }
     }
+#pragma unroll 1
     for (int p = 0; p < POINTS; ++p) {
         const double all = f.log_class[c] + team_sum(total[p]), bend = team_sum(curvature[p]);
         const double step = p + 1 < POINTS ? x[p + 1] - x[p] : 0.0;
@@ -268,10 +288,12 @@ __device__ void look(Functions& f, const Law& law, int c, const double* x) {
 // that it has had at any point (M14a).
 //
 //     q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊ / 4
-__device__ void raise_scores(Functions& f, const Law& law, int u, const double* x, double* score) {
+__device__ __noinline__ void raise_scores(Functions& f, const Law& law, int u, const double* x, double* score) {
     double cavity[POINTS], bend[POINTS];
+#pragma unroll 1
     for (int p = 0; p < POINTS; ++p) {
         cavity[p] = bend[p] = LOG_NOTHING;
+#pragma unroll 1
         for (int c = 0; c < law.C; ++c) {
             const double* log_f = f.log_f + ((i64)c * POINTS + p) * f.L + u;
             const double here = f.total[c * POINTS + p] - log_f[0];
@@ -282,17 +304,21 @@ __device__ void raise_scores(Functions& f, const Law& law, int u, const double* 
             }
         }
     }
+#pragma unroll 1
     for (int p = 0; p + 1 < POINTS; ++p) bend[p] -= cavity[p] + cavity[p + 1];
+#pragma unroll 1
     for (int g = 0; g < law.G + f.predicts; ++g) {
         // The last is the cavity itself, as if an answer of infinite variance were at stake.
         const double rate = g < law.G ? f.rate[(i64)g * f.L + u] : 0.0;
         double* top = f.top + (i64)g * f.degree + u;
         double highest = *top;
+#pragma unroll 1
         for (int p = 0; p < POINTS; ++p) {
             const double away = x[p] - f.centre[u];
             highest = fmax(highest, cavity[p] - rate * away * away);
         }
         *top = highest;
+#pragma unroll 1
         for (int p = 0; p + 1 < POINTS; ++p) {
             const double from = x[p] - f.centre[u], to = x[p + 1] - f.centre[u], h = x[p + 1] - x[p];
             const double a = cavity[p] - rate * from * from, b = cavity[p + 1] - rate * to * to;
@@ -303,7 +329,7 @@ __device__ void raise_scores(Functions& f, const Law& law, int u, const double* 
 }
 
 // Narrow the range down to where some message has mass; give up where that gains little.
-__device__ void zoom(
+__device__ __noinline__ void zoom(
     Functions& f, const Law& law, double spare, double alpha, double finest, Range& r) {
     double precision, centre = search(f, law, precision);
     const double of_prior = f.L > f.degree ? 1.0 / f.narrow[f.degree] : 0.0;
@@ -321,17 +347,22 @@ __device__ void zoom(
         team_sync();
         double x[POINTS], score[POINTS];
         place_points(r.low, r.high, centre, APART / sqrt(precision), x);
+#pragma unroll 1
         for (int c = 0; c < law.C; ++c) look(f, law, c, x);
+#pragma unroll 1
         for (int p = 0; p < POINTS; ++p) score[p] = LOG_NOTHING;
         for (int u = lane_number(); u < f.degree; u += LANES) raise_scores(f, law, u, x, score);
         const double least = -spare - log1p(width * sqrt(peak));
         int first = -1, last = 0;
+#pragma unroll 1
         for (int p = 0; p + 1 < POINTS; ++p)
             if (team_max(score[p]) > least) first = first < 0 ? p : first, last = p;
         if (first < 0) first = 0, last = POINTS - 2;
         double best = LOG_NOTHING;
+#pragma unroll 1
         for (int p = 0; p < POINTS; ++p) {
             double most = LOG_NOTHING;
+#pragma unroll 1
             for (int c = 0; c < law.C; ++c) most = fmax(most, f.total[c * POINTS + p]);
             if (most > best) best = most, centre = x[p];
         }
@@ -342,7 +373,7 @@ __device__ void zoom(
 }
 
 // W(x) without bounds (M14): the least of it, and peaks.
-__device__ void find_peaks(
+__device__ __noinline__ void find_peaks(
     Functions& f, const Law& law, double spare, double alpha, double finest, double width) {
     double sum = 0.0, of_flat = 0.0, of_pull = 0.0;
     for (int u = lane_number(); u < f.L; u += LANES) sum += 1.0 / f.wide[u];
@@ -395,7 +426,7 @@ __device__ __forceinline__ double gap_from(double x, double bound, double near) 
 // Returns the number of nodes, or -1 if there are more than `room`.
 //
 //     x' = x + alpha / sqrt(W(x)),   weight' = weight dx'/dx
-__device__ int place_nodes(
+__device__ __noinline__ int place_nodes(
     Functions& f, const Law& law, double low_bound, double high_bound, double refinement, int room,
     double* node, double* log_weight) {
     const double alpha = 3.14159265358979323846 * sqrt(2.0 / log(2.0 / law.accuracy));
