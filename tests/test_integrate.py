@@ -201,7 +201,8 @@ def posterior(kernels: KernelSet, case: Case) -> tuple[Posterior, Floats]:
 
 
 def predict(kernels: KernelSet, case: Case) -> Predictions:
-    return kernels.integrate_predict(Integrals(case.law, case.inputs, case.state, case.edges))
+    given = Integrals(case.law, case.inputs, case.state, case.edges)
+    return kernels.integrate_predict(given, with_pit=True)
 
 
 # Nodes go as near to a bound as 1e-5 of the local sd; what lies between is left out.
