@@ -130,8 +130,9 @@ def bi(most: int) -> None:
             took.append(time.perf_counter() - start)
         whole, used = time.perf_counter() - begin, cp.get_default_memory_pool().used_bytes()
         of_cpu = cpu_sweep(there, value, model) if 10**6 <= n <= 10**7 else np.nan
-        print(f"{n:.0e} | {layout:.2f} | {len(took)} | {whole:.3f} | "
-              f"{np.median(took) / n * 1e9:.3f} | {used / 1e9:.1f} | {of_cpu:.1f}", flush=True)  # fmt: skip
+        each = np.median(took) / n * 1e9
+        line = f"{n:.0e} | {layout:.2f} | {len(took)} | {whole:.3f} | {each:.3f}"
+        print(f"{line} | {used / 1e9:.1f} | {of_cpu:.1f}", flush=True)
         del there, value, task, edges, sums, new
         cp.get_default_memory_pool().free_all_blocks()
 
@@ -168,12 +169,11 @@ def integrate(n: int = 20_000, degree: int = 100, n_levels: int = 8) -> None:
     law = Law(NoiseGrid.plain(levels), np.empty(0), np.empty(0), 1e-9, -1e6)
     weights = np.full(n_levels, -np.log(n_levels))
     quantum, floor = fixed_point(2000)
-    rates = []
-    gpu = GpuKernels(NumpyKernels(), CupyDevice())
-    for kernels, rows in ((gpu, n), (host_kernels(), n // 100)):
+
+    def rate(kernels: KernelSet, rows: int) -> float:
         endless = np.full(rows, np.inf)
-        arrays = (value[:rows], np.zeros(rows), -endless, endless, np.full(rows, np.nan),
-                  np.zeros((rows, 1)))  # fmt: skip
+        known, log_class = np.full(rows, np.nan), np.zeros((rows, 1))
+        arrays = value[:rows], np.zeros(rows), -endless, endless, known, log_class
         inputs = RowInputs(*(kernels.bring(array) for array in arrays))
         message = kernels.zeros((rows, degree, n_levels), np.int64)
         edges = Edges(kernels.bring(worker[:rows]), message)
@@ -187,7 +187,9 @@ def integrate(n: int = 20_000, degree: int = 100, n_levels: int = 8) -> None:
             sums = new
 
         sweep()
-        rates.append(seconds(sweep) / rows / degree * 1e9)
+        return seconds(sweep) / rows / degree * 1e9
+
+    rates = rate(GpuKernels(NumpyKernels(), CupyDevice()), n), rate(host_kernels(), n // 100)
     print(f"integration, {degree} answers a task, {n_levels} levels: {rates[0]:.2f} ns an answer "
           f"and sweep on the GPU, {rates[1]:.0f} on one thread: {rates[1] / rates[0]:.0f} times",
           flush=True)  # fmt: skip
@@ -204,10 +206,10 @@ def default(n: int) -> None:
         value_names=("x", "y"),
     )  # fmt: skip
     cores = os.cpu_count() or 1
-    estimates = []
-    for backend in ("gpu", "native"):
+
+    def run(backend: str) -> np.ndarray:
         stages: dict[str, float] = {}
-        last = time.perf_counter()
+        start = last = time.perf_counter()
 
         def note(what: str, *_: object) -> None:
             nonlocal last
@@ -215,12 +217,13 @@ def default(n: int) -> None:
             stages[what] = stages.get(what, 0.0) + now - last
             last = now
 
-        start = time.perf_counter()
-        method = vp.Auto(backend=backend, threads=cores)
-        estimates.append(method.fit(answers, note).estimate)
-        whole = time.perf_counter() - start
+        found = vp.Auto(backend=backend, threads=cores).fit(answers, note).estimate
         parts = ", ".join(f"{what} {took:.1f}" for what, took in stages.items())
+        whole = time.perf_counter() - start
         print(f"default, {n:.0e} answers, {backend}: {whole:.1f} s ({parts})", flush=True)
+        return found
+
+    estimates = [run(backend) for backend in ("gpu", "native")]
     print(f"largest difference of an estimate: {np.abs(estimates[0] - estimates[1]).max():.2g}")
 
 

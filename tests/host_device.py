@@ -10,7 +10,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,24 +113,18 @@ def _argument(arg: Any) -> Any:
     return kinds[type(arg)](arg.item())
 
 
-@lru_cache(maxsize=None)
-def _folder() -> Path:
-    return Path(tempfile.gettempdir()) / "voxpop-host-kernels"
+_FOLDER = tempfile.TemporaryDirectory(prefix="voxpop-kernels-")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _library(files: tuple[str, ...], defines: tuple[tuple[str, int], ...]) -> ctypes.CDLL:
     text = "".join(f"#define {name} {value}\n" for name, value in defines)
     text += _SHIM + source_of(files)
-    folder = _folder()
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.so"
-    if not path.exists():
-        source, made = path.with_suffix(".cpp"), path.with_suffix(".tmp")
-        source.write_text(text, encoding="utf-8")
-        gpp = compiler()
-        assert gpp is not None
-        flags = ["-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-o", str(made)]
-        subprocess.run([gpp, *flags, str(source)], check=True)
-        made.rename(path)
-    return ctypes.CDLL(str(path))
+    made = Path(_FOLDER.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.so"
+    source = made.with_suffix(".cpp")
+    source.write_text(text, encoding="utf-8")
+    gpp = compiler()
+    assert gpp is not None
+    flags = ["-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-o", str(made)]
+    subprocess.run([gpp, *flags, str(source)], check=True)
+    return ctypes.CDLL(str(made))

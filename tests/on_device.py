@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
-
 from voxpop import Model
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.gpu_kernels import GpuKernels
@@ -25,9 +23,7 @@ class OnDevice:
 
     def _integrals(self, given: Integrals) -> Integrals:
         bring, rows = self.kernels.bring, given.rows
-        arrays = {
-            f.name: bring(getattr(rows, f.name)) for f in fields(rows) if f.name != "bias"
-        }
+        arrays = {f.name: bring(getattr(rows, f.name)) for f in fields(rows) if f.name != "bias"}
         bias = rows.bias
         if bias is not None:
             there = bring(bias.edge_precision), bring(bias.edge_pull)

@@ -66,9 +66,7 @@ class Enumeration:
         self._value = kernels.there(value)
         self._prior_mean = kernels.there(prior_mean) if model.prior_precision > 0 else None
         levels = tuple(model.support)
-        table, last, self._widest = _tables(
-            levels, degree, self._dimension, model.prior_precision
-        )
+        table, last, self._widest = _tables(levels, degree, self._dimension, model.prior_precision)
         self._table, self._last = kernels.there(table), kernels.there(last)
         self._shape = {"DEGREE": degree, "LEVELS": len(levels), "DIMENSION": self._dimension}
 
@@ -193,9 +191,7 @@ class GpuKernels:
         """Add messages to the sums of their workers."""
         worker: Any = edges.worker
         n, n_levels = int(np.prod(worker.shape)), edges.message.shape[2]
-        kernel = self.device.compile(
-            ("messages", "sums"), "add_messages", LANES=1, LEVELS=n_levels
-        )
+        kernel = self.device.compile(("messages", "sums"), "add_messages", LANES=1, LEVELS=n_levels)
         self.device.launch(
             kernel, -(-n // _SEGMENT), worker.there, edges.message, worker.order, np.int64(n),
             np.int64(sign), sums,

@@ -229,7 +229,6 @@ class NumpyKernels(HostArrays):
             out[:, some] = p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance
         return Predictions(*out)
 
-
     def match_sweep(
         self, given: Matching, new_sums: WorkerSums, is_counted: bool
     ) -> tuple[float, Floats, Floats | None]:
