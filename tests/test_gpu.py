@@ -214,6 +214,6 @@ def test_messages_are_whole_numbers_of_the_quantum(backend: str) -> None:
 @pytest.mark.skipif(gpu_is_there(), reason="there is a GPU")
 def test_without_a_gpu_it_says_what_to_install() -> None:
     with pytest.raises(
-        vp.VoxpopError, match="backend 'gpu' (needs CuPy: pip install|found no GPU)"
+        vp.VoxpopError, match=r"backend 'gpu' (needs CuPy: pip install|found no GPU)"
     ):
         vp.BI(support=(1.0, 2.0), backend="gpu").fit(crowd_of(5))

@@ -170,7 +170,9 @@ class ModelComparison:
             what = candidate.noise, candidate.support, candidate.by_gold
             self.candidates.append(self._candidate(*what, candidate.fit))
 
-    def _candidate(self, noise: Noise, support: Support, by_gold: bool, fit: NoiseFit) -> Candidate:
+    def _candidate(
+        self, noise: Noise, support: Support, by_gold: bool, fit: NoiseFit
+    ) -> Candidate:
         """Score a model as it has been fitted so far."""
         found = fit.predict(COMPARED)
         error = self._errors(found.truth_mean + found.bias)

@@ -96,7 +96,9 @@ def _match(
     slope, square = (part * per_wide).sum(axis=1), (part * per_wide**2).sum(axis=1)
     precision = slope / (part * variance * per_wide).sum(axis=1)
     total = np.where(usable, top[:, 0] + np.log(whole), 0.0)
-    return _Matched(distance, others, log_gauss, part, total, slope, square, precision, usable)
+    return _Matched(
+        distance, others, log_gauss, part, total, slope, square, precision, usable
+    )
 
 
 def _others(per_answer: Floats, ptr: Index) -> Floats:
@@ -195,7 +197,9 @@ class _Class:
 def _log_factor(found: _Matched, site: Floats) -> Floats:
     """Log of the height of a site: with it the Gaussian has the density that the mixture has."""
     wider = 1.0 + np.where(found.usable, found.others, 0.0) * site
-    return np.asarray(found.total + 0.5 * np.log(wider) + 0.5 * found.distance**2 * site / wider)
+    return np.asarray(
+        found.total + 0.5 * np.log(wider) + 0.5 * found.distance**2 * site / wider
+    )
 
 
 def _all_classes(
@@ -252,9 +256,7 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
         after, total = cls.mean()
         open_row = ~np.isfinite(rows.known)
         moved += float((weight[:, c] * (after - before) ** 2 * total)[open_row].sum())
-    message = np.where(
-        answers[0].usable[:, None], message - message.max(axis=1, keepdims=True), 0.0
-    )
+    message = np.where(answers[0].usable[:, None], message - message.max(axis=1, keepdims=True), 0.0)
     shift = rows.spread * first
     variance = np.clip(rows.spread - rows.spread**2 * second - shift**2, 0.0, rows.spread)
     usable = answers[0].usable
@@ -263,10 +265,7 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
         np.where(usable, variance, rows.spread), pairs, weight.sum(axis=0), components, pull,
         precision,
     )  # fmt: skip
-    site, prior_site = (
-        np.stack([c.site for c in classes]),
-        np.stack([c.prior_site for c in classes]),
-    )
+    site, prior_site = np.stack([c.site for c in classes]), np.stack([c.prior_site for c in classes])
     return found_all, site, prior_site, moved
 
 
