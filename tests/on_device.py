@@ -51,7 +51,7 @@ class OnDevice:
     ) -> tuple[Posterior, Floats]:
         return self.kernels.integrate_posterior(self._integrals(given), probabilities)
 
-    def integrate_predict(self, given: Integrals, with_pit: bool) -> Predictions:
+    def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
         return self.kernels.integrate_predict(self._integrals(given), with_pit)
 
     def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> TaskKernel:

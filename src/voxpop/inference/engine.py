@@ -127,9 +127,10 @@ def native_is_installed() -> bool:
 
 
 def backend_in_use() -> str:
-    """Name the kernel set that ``auto`` stands for on this machine, and its instruction set."""
+    """Name the kernel sets that ``auto`` stands for on this machine, and the instruction set."""
+    gpu = f"gpu from {GPU_PAYS_FROM:,} numbers on, else " if gpu_is_there() else ""
     if not native_is_installed():
-        return "portable"
+        return f"{gpu}portable"
     from voxpop._native import instruction_sets
 
-    return f"native ({instruction_sets()[0]})"
+    return f"{gpu}native ({instruction_sets()[0]})"

@@ -241,7 +241,7 @@ class GpuKernels:
         estimate, variance, quantile, classes = (device.download(part) for part in found)
         return Posterior(estimate, variance, quantile), classes
 
-    def integrate_predict(self, given: Integrals, with_pit: bool) -> Predictions:
+    def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""
         size = int(np.prod(given.edges.worker.shape))
         out = self.device.empty(6, *given.edges.worker.shape)
@@ -257,7 +257,7 @@ class GpuKernels:
         """Match moments on the host, where :class:`Engine` leaves all that is matched."""
         return self._host.match_sweep(given, new_sums, is_counted)
 
-    def match_predict(self, given: Matching, with_pit: bool) -> Predictions:
+    def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others, likewise."""
         return self._host.match_predict(given, with_pit)
 

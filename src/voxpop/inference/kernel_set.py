@@ -255,8 +255,8 @@ class KernelSet(Arrays, Protocol):
 
     def pruned_enumeration(
         self, value: Floats, prior_mean: Floats, model: Model, accuracy: float
-    ) -> WarmStartKernel:
-        """Sum over those configurations that can matter."""
+    ) -> TaskKernel:
+        """Sum over those configurations that can matter; see also :class:`WarmStartKernel`."""
 
     def integrate_sweep(
         self, given: Integrals, new_sums: WorkerSums, is_counted: bool
