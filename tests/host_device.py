@@ -66,7 +66,7 @@ class HostArray:
 class HostDevice:
     """This machine in the place of a GPU."""
 
-    block, n_threads, shapes = 1, 7, False
+    block, n_threads, workspace, shapes = 1, 7, 2**24, False
 
     def lanes(self, n: int) -> int:
         del n
@@ -87,9 +87,6 @@ class HostDevice:
 
     def argsort(self, array: HostArray) -> HostArray:
         return HostArray(np.argsort(array.inside.reshape(-1), kind="stable").astype(np.uint32))
-
-    def workspace(self) -> int:
-        return 2**24
 
     def compile(self, files: tuple[str, ...], name: str, **defines: int) -> Any:
         return _library(files, tuple(sorted(defines.items()))), name

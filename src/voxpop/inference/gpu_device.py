@@ -15,8 +15,8 @@ from voxpop.errors import require
 _BLOCK = 128
 # Threads that are given work at once, for every multiprocessor.
 _THREADS_EACH = 1024
-# Share of the free memory that the workspace of a kernel may take.
-_WORKSPACE_SHARE = 0.25
+# Share of the memory that the workspace of a kernel may take.
+_WORKSPACE_SHARE = 0.1
 
 
 class Device(Protocol):
@@ -26,6 +26,8 @@ class Device(Protocol):
     """The number of threads in a launch is a multiple of this."""
     n_threads: int
     """So many threads keep it busy."""
+    workspace: int
+    """So many numbers a kernel may have as a workspace."""
     shapes: bool
     """Whether kernels are compiled for the sizes of a model, and not for any."""
 
@@ -46,9 +48,6 @@ class Device(Protocol):
 
     def argsort(self, array: Any) -> Any:
         """Return the positions that sort an array, flat, as uint32; equal ones in their order."""
-
-    def workspace(self) -> int:
-        """How many numbers a kernel may have as a workspace."""
 
     def compile(self, files: tuple[str, ...], name: str, **defines: int) -> Any:
         """Return a kernel of some sources."""
@@ -76,8 +75,9 @@ class CupyDevice:
             "backend 'gpu' found no GPU: CuPy is installed, but sees no CUDA device; check the "
             "driver with nvidia-smi, or use backend='auto'",
         )
-        properties = self._cp.cuda.runtime.getDeviceProperties(self._cp.cuda.Device().id)
-        self.n_threads = int(properties["multiProcessorCount"]) * _THREADS_EACH
+        n_processors, memory = _facts(int(self._cp.cuda.Device().id))
+        self.n_threads = n_processors * _THREADS_EACH
+        self.workspace = int(_WORKSPACE_SHARE * memory) // 8
 
     def lanes(self, n: int) -> int:
         """How many threads share the work of a task with ``n`` answers."""
@@ -102,12 +102,6 @@ class CupyDevice:
     def argsort(self, array: Any) -> Any:
         """Return the positions that sort an array, flat, as uint32; equal ones in their order."""
         return self._cp.argsort(array.reshape(-1), kind="stable").astype(self._cp.uint32)
-
-    def workspace(self) -> int:
-        """How many numbers a kernel may have as a workspace."""
-        pool = self._cp.get_default_memory_pool()
-        free = self._cp.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
-        return int(_WORKSPACE_SHARE * free) // 8
 
     def compile(self, files: tuple[str, ...], name: str, **defines: int) -> Any:
         """Return a kernel of some sources."""
@@ -144,6 +138,13 @@ def finds_gpu() -> bool:
         return bool(cupy.cuda.runtime.getDeviceCount() > 0)
     except cupy.cuda.runtime.CUDARuntimeError:
         return False
+
+
+@lru_cache
+def _facts(number: int) -> tuple[int, int]:
+    """How many multiprocessors a GPU has, and its memory in bytes."""
+    properties = _cupy().cuda.runtime.getDeviceProperties(number)
+    return int(properties["multiProcessorCount"]), int(properties["totalGlobalMem"])
 
 
 @lru_cache(maxsize=256)

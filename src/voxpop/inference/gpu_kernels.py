@@ -135,6 +135,7 @@ class GpuKernels:
         self._host = host
         self.device: Device = CupyDevice() if device is None else device
         self._small: dict[bytes, Any] = {}
+        self.team_sizes: dict[tuple[int, ...], int] = {}
 
     def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
         """Return values less an origin of their task, and the origins."""
@@ -181,7 +182,7 @@ class GpuKernels:
         self._copy_rows("put_rows", part, rows, array)
 
     def _copy_rows(self, name: str, given: Any, rows: NDArray[np.intp], out: Any) -> None:
-        width = int(np.prod(given.shape[1:])) * given.dtype.itemsize
+        width = int(np.prod(given.shape[1:])) * given.dtype.itemsize // 4
         kernel = self.device.compile(("messages", "sums"), name, LANES=1, LEVELS=1)
         row = self.device.upload(rows.astype(np.int64))
         sizes = np.int64(len(rows)), np.int64(width)
@@ -296,7 +297,7 @@ class GpuKernels:
     def n_teams(self, n: int, lanes: int, size: int) -> int:
         """How many teams share the work on n tasks, of which each needs so many numbers."""
         device = self.device
-        most = min(n, device.n_threads // lanes, device.workspace() // size)
+        most = min(n, device.n_threads // lanes, device.workspace // size)
         whole = max(device.block // lanes, 1)
         return max(-(-n // whole) if most == n else most // whole, 1) * whole
 
@@ -332,8 +333,13 @@ class _Rows:
         if rows.bias is not None:
             beliefs = there(rows.bias.mean), there(rows.bias.precision)
             about = *beliefs, rows.bias.edge_precision, rows.bias.edge_pull
-        numbers = rows.value, rows.prior_mean, rows.low, rows.high, rows.known, rows.log_class
-        self._rows = (np.int32(self._degree), *(there(array) for array in numbers), *about)
+        # A flat prior has no mean, and the only class is certain.
+        mean = there(rows.prior_mean) if law.prior_variance.size else None
+        log_class = (
+            there(rows.log_class) if n_classes > 1 else self._device.zeros((self.n, 1), np.float64)
+        )
+        given_rows = there(rows.value), mean, there(rows.low), there(rows.high), there(rows.known)
+        self._rows = (np.int32(self._degree), *given_rows, log_class, *about)
         self._heard = kernels.heard(given.state, given.edges)
 
     def _compile(self, name: str) -> Any:
@@ -342,13 +348,15 @@ class _Rows:
 
     def workspace(self) -> tuple[int, tuple[Any, ...]]:
         """Return the number of teams, and the workspace for them."""
-        device = self._device
-        size = device.zeros((1,), np.int64)
-        numbers = (np.int32(x) for x in (*self._sizes, self._degree, self._room))
-        device.launch(self._compile("measure_team"), 1, *numbers, size)
-        each = int(device.download(size)[0])
-        n_teams = self._kernels.n_teams(self.n, self._lanes, each)
-        return n_teams, (np.int32(self._room), device.empty(n_teams * each))
+        key = *self._sizes, self._degree, self._room
+        known = self._kernels.team_sizes
+        if key not in known:
+            size = self._device.zeros((1,), np.int64)
+            numbers = (np.int32(x) for x in key)
+            self._device.launch(self._compile("measure_team"), 1, *numbers, size)
+            known[key] = int(self._device.download(size)[0])
+        n_teams = self._kernels.n_teams(self.n, self._lanes, known[key])
+        return n_teams, (np.int32(self._room), self._device.empty(n_teams * known[key]))
 
     def launch(self, n_teams: int, work: tuple[Any, ...], out: tuple[Any, ...]) -> None:
         """Integrate; keep the rows for which there was no room, with more room for them."""

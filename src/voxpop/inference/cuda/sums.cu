@@ -25,17 +25,6 @@ extern "C" __global__ void add_messages(
     }
 }
 
-// Sums over the answers of each worker, in the order of the answers: `order` lists these worker by
-// worker, and those of worker u begin at first[u].
-extern "C" __global__ void sum_by_worker(
-    const double* number, const unsigned* order, const i64* first, i64 n_workers, double* sums) {
-    const i64 u = thread_number();
-    if (u >= n_workers) return;
-    double total = 0.0;
-    for (i64 i = first[u]; i < first[u + 1]; ++i) total += number[order[i]];
-    sums[u] = total;
-}
-
 // Take `shift` (m) off every worker's bias, in all messages about it.
 extern "C" __global__ void recentre(
     const int* worker, const double* precision, const double* shift, i64 n, double* pull) {
@@ -43,15 +32,14 @@ extern "C" __global__ void recentre(
     if (i < n) pull[i] -= precision[i] * shift[worker[i]];
 }
 
-// Some rows of a table of `width` bytes a row, there and back: part[i] = whole[row[i]].
+// Some rows of a table of `width` words of 32 bits a row, there and back: part[i] = whole[row[i]].
 extern "C" __global__ void take_rows(
-    const char* whole, const i64* row, i64 n, i64 width, char* part) {
+    const int* whole, const i64* row, i64 n, i64 width, int* part) {
     const i64 i = thread_number();
     if (i < n * width) part[i] = whole[row[i / width] * width + i % width];
 }
 
-extern "C" __global__ void put_rows(
-    const char* part, const i64* row, i64 n, i64 width, char* whole) {
+extern "C" __global__ void put_rows(const int* part, const i64* row, i64 n, i64 width, int* whole) {
     const i64 i = thread_number();
     if (i < n * width) whole[row[i / width] * width + i % width] = part[i];
 }
