@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 
@@ -20,7 +21,7 @@ import cupy as cp
 import numpy as np
 
 import voxpop as vp
-from voxpop.inference.engine import native_is_installed
+from voxpop.inference.engine import gpu_is_there, native_is_installed
 from voxpop.inference.gpu_device import CupyDevice
 from voxpop.inference.gpu_kernels import GpuKernels, GpuWorkers
 from voxpop.inference.groups import fixed_point
@@ -234,6 +235,8 @@ def main() -> None:
     parser.add_argument("--most", type=float, default=1e9, help="most answers of bi")
     parser.add_argument("--default", type=float, default=1e7, help="answers of the default")
     given = parser.parse_args()
+    if not gpu_is_there():
+        sys.exit("no GPU to measure")
     name = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
     print(f"{name}, {os.cpu_count()} cores, CuPy {cp.__version__}", flush=True)
     if "bi" in given.what:
