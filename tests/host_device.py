@@ -1,6 +1,6 @@
-"""The sources of the GPU kernels compiled for this machine: one thread a block, one lane a team.
+"""The sources of the GPU kernels compiled for this machine: one team a block, a thread a lane.
 
-What they compute is then checked where there is no GPU; how fast they are, and races, are not.
+What they compute is then checked where there is no GPU; how fast they are is not.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from voxpop.inference.gpu_device import source_of
 _SHIM = r"""
 #include <cmath>
 #include <cstring>
+#include <pthread.h>
 #define __device__
 #define __host__
 #define __global__
@@ -31,10 +33,24 @@ _SHIM = r"""
 using std::isfinite;
 using std::isinf;
 struct Place { unsigned x; };
-extern "C" { Place blockIdx, threadIdx, blockDim{1}, gridDim; }
-inline void __syncthreads() {}
-inline void __syncwarp(unsigned) {}
-template <class T> T __shfl_xor_sync(unsigned, T x, int, int) { return x; }
+thread_local Place blockIdx, threadIdx;
+Place blockDim{LANES}, gridDim;
+pthread_barrier_t meeting;
+double shown[LANES];
+extern "C" void begin_launch(unsigned n_blocks) {
+    gridDim.x = n_blocks;
+    pthread_barrier_init(&meeting, nullptr, LANES);
+}
+extern "C" void take_place(unsigned block, unsigned thread) { blockIdx.x = block, threadIdx.x = thread; }
+inline void __syncwarp(unsigned) { pthread_barrier_wait(&meeting); }
+inline void __syncthreads() { pthread_barrier_wait(&meeting); }
+inline double __shfl_xor_sync(unsigned, double x, int other, int) {
+    shown[threadIdx.x] = x;
+    __syncwarp(0);
+    const double found = shown[threadIdx.x ^ other];
+    __syncwarp(0);
+    return found;
+}
 inline unsigned long long atomicAdd(unsigned long long* a, unsigned long long x) {
     const unsigned long long old = *a;
     *a += x;
@@ -66,11 +82,14 @@ class HostArray:
 class HostDevice:
     """This machine in the place of a GPU."""
 
-    block, n_threads, workspace, shapes = 1, 7, 2**24, False
+    block, n_threads, workspace, shapes = 1, 14, 2**24, False
+
+    def __init__(self, lanes: int = 1) -> None:
+        self._lanes = lanes
 
     def lanes(self, n: int) -> int:
         del n
-        return 1
+        return self._lanes
 
     def upload(self, array: NDArray[Any]) -> HostArray:
         return HostArray(np.array(array, order="C"))
@@ -89,16 +108,25 @@ class HostDevice:
         return HostArray(np.argsort(array.inside.reshape(-1), kind="stable").astype(np.uint32))
 
     def compile(self, files: tuple[str, ...], name: str, **defines: int) -> Any:
-        return _library(files, tuple(sorted(defines.items()))), name
+        return _library(files, tuple(sorted(defines.items()))), name, defines["LANES"]
 
     def launch(self, kernel: Any, n_threads: int, *args: Any) -> None:
-        library, name = kernel
-        place = {at: ctypes.c_uint.in_dll(library, at) for at in ("blockIdx", "gridDim")}
-        place["gridDim"].value = n_threads
+        library, name, lanes = kernel
         given = [_argument(arg) for arg in args]
-        for i in range(n_threads):
-            place["blockIdx"].value = i
-            getattr(library, name)(*given)
+        n_blocks = -(-n_threads // lanes)
+        library.begin_launch(n_blocks)
+
+        def lane(number: int) -> None:
+            for block in range(n_blocks):
+                library.take_place(block, number)
+                getattr(library, name)(*given)
+
+        others = [Thread(target=lane, args=(number,)) for number in range(1, lanes)]
+        for thread in others:
+            thread.start()
+        lane(0)
+        for thread in others:
+            thread.join()
 
 
 def _argument(arg: Any) -> Any:
@@ -122,6 +150,6 @@ def _library(files: tuple[str, ...], defines: tuple[tuple[str, int], ...]) -> ct
     source.write_text(text, encoding="utf-8")
     gpp = compiler()
     assert gpp is not None
-    flags = ["-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-o", str(made)]
+    flags = ["-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-pthread", "-o", str(made)]
     subprocess.run([gpp, *flags, str(source)], check=True)
     return ctypes.CDLL(str(made))
