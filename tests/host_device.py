@@ -41,7 +41,9 @@ extern "C" void begin_launch(unsigned n_blocks) {
     gridDim.x = n_blocks;
     pthread_barrier_init(&meeting, nullptr, LANES);
 }
-extern "C" void take_place(unsigned block, unsigned thread) { blockIdx.x = block, threadIdx.x = thread; }
+extern "C" void take_place(unsigned block, unsigned thread) {
+    blockIdx.x = block, threadIdx.x = thread;
+}
 inline void __syncwarp(unsigned) { pthread_barrier_wait(&meeting); }
 inline void __syncthreads() { pthread_barrier_wait(&meeting); }
 inline double __shfl_xor_sync(unsigned, double x, int other, int) {

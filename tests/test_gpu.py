@@ -1,7 +1,7 @@
 """The kernels for a GPU against numpy's: on a GPU if there is one, and compiled for this machine.
 
-Compiled for the host the same sources run with one lane or four a task, so that what they compute
-is checked everywhere; messages agree to 1e-9 as they must on a GPU.
+Compiled for the host the same sources run thread by thread, so that what they compute is checked
+everywhere; messages agree to 1e-9 as they must on a GPU.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def where(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def kernels(where: str) -> OnDevice:
     """The kernels there, called with arrays of the host."""
-    device = HostDevice(lanes=4) if where == "host" else CupyDevice()
+    device = HostDevice() if where == "host" else CupyDevice()
     return OnDevice(GpuKernels(NumpyKernels(), device))
 
 
@@ -134,7 +134,17 @@ def assert_agrees(kernels: OnDevice, crowd: Crowd) -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@settings(max_examples=15)
+@pytest.mark.parametrize("shapes", [False, True])
+def test_lanes_share_the_work(shapes: bool) -> None:
+    """A thread a lane, for any size of the mixing and for its own."""
+    device = HostDevice(lanes=2)
+    device.shapes = shapes
+    crowd = replace(RICH, degree=3, heavy=False, prior_variance=4.0)
+    assert_agrees(OnDevice(GpuKernels(NumpyKernels(), device)), crowd)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@settings(max_examples=8)
 @given(crowd=crowds)
 def test_any_integral_is_numpys_on_the_host(crowd: Crowd) -> None:
     assert_agrees(OnDevice(GpuKernels(NumpyKernels(), HostDevice())), crowd)
