@@ -202,9 +202,11 @@ def default(n: int) -> None:
     truth = np.random.default_rng(1).uniform(0, 100, size=(n // DEGREE, 1, DIMENSION))
     task = np.repeat(np.arange(n // DEGREE), DEGREE)
     ids = np.arange(n // DEGREE), np.arange(worker.max() + 1)
+    # A random graph gives a few tasks to one worker twice.
+    kept = np.unique(task * len(ids[1]) + worker.ravel(), return_index=True)[1]
     answers = vp.Answers.from_codes(
-        task, ids[0], worker.ravel(), ids[1], (value + truth).reshape(n, DIMENSION),
-        value_names=("x", "y"),
+        task[kept], ids[0], worker.ravel()[kept], ids[1],
+        (value + truth).reshape(n, DIMENSION)[kept], value_names=("x", "y"),
     )  # fmt: skip
     cores = os.cpu_count() or 1
 
