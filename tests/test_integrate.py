@@ -24,6 +24,7 @@ from tests.cavity_messages import (
     state_and_edges,
 )
 from voxpop.arrays import Floats, WorkerSums
+from voxpop.data.answers import Answers
 from voxpop.inference.engine import Engine, native_is_installed
 from voxpop.inference.kernel_set import (
     BiasMessages,
@@ -201,7 +202,8 @@ def posterior(kernels: KernelSet, case: Case) -> tuple[Posterior, Floats]:
 
 
 def predict(kernels: KernelSet, case: Case) -> Predictions:
-    return kernels.integrate_predict(Integrals(case.law, case.inputs, case.state, case.edges))
+    given = Integrals(case.law, case.inputs, case.state, case.edges)
+    return kernels.integrate_predict(given, with_pit=True)
 
 
 # Nodes go as near to a bound as 1e-5 of the local sd; what lies between is left out.
@@ -504,6 +506,7 @@ def test_bits_do_not_depend_on_threads_or_neighbours(instruction_set: str) -> No
 
 @needs_native
 def test_the_engine_chooses() -> None:
-    assert isinstance(Engine(backend="portable").kernels(), NumpyKernels)
+    few = Answers.from_arrays([0, 0], [0, 1], [1.0, 2.0])
+    assert isinstance(Engine(backend="portable").kernels(few), NumpyKernels)
     for backend in ("native", "auto"):
-        assert type(Engine(backend=backend).kernels()) is type(kernel_set(INSTRUCTION_SETS[0]))
+        assert type(Engine(backend=backend).kernels(few)) is type(kernel_set(INSTRUCTION_SETS[0]))

@@ -70,8 +70,8 @@ class BI(Estimator):
     accuracy
         Error aimed at by the integration, and most that ``"active"`` leaves out.
     backend
-        Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy), or
-        the best one installed (``"auto"``).
+        Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy),
+        ``"gpu"`` (by CuPy), or the best one for these answers (``"auto"``).
     threads
         Threads of the native backend, all cores by default; their number does not change the
         result.

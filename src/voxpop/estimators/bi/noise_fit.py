@@ -173,8 +173,8 @@ class NoiseFit:
         self._open_integrals(np.arange(len(self._parameters[Levels].variance)))
         self._learn(min(max_iter, _LEARNING_SWEEPS), on_sweep)
         accuracy = max(accuracy, _FINEST_ACCURACY)
-        settle = partial(self._settle, accuracy)
-        trace = iterate_until(settle, max(tol, _FINEST_TOL), max_iter, "BI", on_sweep, warn=warn)
+        settle, tol = partial(self._settle, accuracy), max(tol, _FINEST_TOL)
+        trace = iterate_until(settle, tol, max_iter, "BI", on_sweep, warn=warn)
         return self.fitted(accuracy, trace)
 
     def learn(
@@ -198,7 +198,7 @@ class NoiseFit:
         self._learn(min(max_iter, _MATCHED_SWEEPS), on_sweep)
 
     def refine(self, on_sweep: OnSweep | None = None) -> None:
-        """Learn to the end, then with integrals, so few sweeps that all comes right."""
+        """Learn to the end, then with integrals, in as few sweeps as it takes."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
         posterior = softmax(self._beliefs()[0].log_level, axis=1)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
@@ -217,9 +217,8 @@ class NoiseFit:
 
     def _settle(self, accuracy: float, damping: float) -> float:
         """Send all messages once, with the parameters as they are."""
-        beliefs = self._beliefs()[0]
+        bias = self._beliefs()[0].bias(max(damping, _BIAS_DAMPING))
         given = sweep_parameters(self._parameters, accuracy)
-        bias = beliefs.bias(max(damping, _BIAS_DAMPING))
         return self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)[0]
 
     def _hear_gold(self) -> None:
@@ -229,9 +228,9 @@ class NoiseFit:
         """
         is_gold = self._data.answers.is_gold
         for _ in range(_GOLD_SWEEPS if is_gold.any() else 0):
-            beliefs = self._beliefs()[0]
+            bias = self._beliefs()[0].bias(0.0)
             given = sweep_parameters(self._parameters, _LEARNING_ACCURACY)
-            self._messages.sweep(parameters=given, bias=beliefs.bias(0.0), tasks=is_gold)
+            self._messages.sweep(parameters=given, bias=bias, tasks=is_gold)
 
     def _learn(self, n_sweeps: int, on_sweep: OnSweep | None) -> None:
         """EM beside the messages, one step a sweep."""
@@ -255,7 +254,7 @@ class NoiseFit:
             return self._parameters.distance(before) if self._n_learned > _FIRST_SWEEPS else np.inf
 
         what = "learning the noise"
-        iterate_until(learn, _SETTLED, n_sweeps, what, on_sweep, dampings=(0.0, 0.3), warn=False)
+        iterate_until(learn, _SETTLED, n_sweeps, what, on_sweep, (0.0, 0.3), warn=False)
 
     def _initial(self, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
         """Parameters to start from."""
@@ -308,7 +307,7 @@ class NoiseFit:
 
     @property
     def is_matched(self) -> bool:
-        """Tell whether moments are matched so far, and nothing has been integrated."""
+        """Tell whether nothing has been integrated so far."""
         return isinstance(self._messages, MomentMatching)
 
     def expected_log_levels(self) -> Floats:
@@ -318,8 +317,8 @@ class NoiseFit:
 
     def hidden_gold(self, accuracy: float) -> Floats:
         """What the estimates (g, d) of gold tasks would be without their truths, by integrals."""
-        given = sweep_parameters(self._parameters, accuracy)
         about, messages = self._beliefs()[0].bias(0.0), self._messages
+        given = sweep_parameters(self._parameters, accuracy)
         assert isinstance(messages, MessagePassing)
         found = messages.posterior_and_classes(_NO_QUANTILES, given, about, hidden=True)
         return found[0].estimate[self._answers.is_gold]
@@ -381,7 +380,9 @@ def match_messages(
     """Lay out flat messages for matching moments."""
     model = Model(support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension)
     about = len(parameters[Difficulty].steps), parameters[Bias].is_on
-    return MomentMatching(data.answers, model, data.scale, engine.kernels(), *about)
+    return MomentMatching(
+        data.answers, model, data.scale, engine.kernels(data.answers, True), *about
+    )
 
 
 def integral_messages(
@@ -395,7 +396,7 @@ def integral_messages(
         data.scale,
         "integrate",
         _LEARNING_ACCURACY,
-        engine.kernels(),
+        engine.kernels(data.answers),
         learned=True,
         n_classes=len(parameters[Difficulty].steps),
         bounds=np.outer(Bounds.interval(noise.bounds), np.ones(dimension)),
