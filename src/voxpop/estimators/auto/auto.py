@@ -14,6 +14,7 @@ from voxpop.data.sums import medians, weighted_means
 from voxpop.estimators.auto.average import Average, average, log_score, mixed
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison, scores_table
+from voxpop.estimators.auto.panel import checked_by_gold
 from voxpop.estimators.auto.screen import is_promising, screen
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import with_advice
@@ -25,7 +26,6 @@ from voxpop.estimators.bi.gains import learn_gains
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
-from voxpop.estimators.conformal import widen_by_gold
 from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
@@ -198,7 +198,7 @@ class Auto(Estimator):
         result = replace(
             result, alike_share=found.alike_share, notes=(found.summary(), *result.notes)
         )
-        return widen_by_gold(fit, answers, result)
+        return checked_by_gold(fit, answers, result)
 
     def _calibrate(self, answers: Answers, comparison: ModelComparison, found: Average) -> Result:
         """Mix the posteriors of the models, stretch the intervals, and say what was done."""
@@ -233,7 +233,7 @@ class Auto(Estimator):
         fits = [candidate.fitted for candidate in found.candidates]
         result = combine(answers, fits, workers.fitted)
         result = replace(result, notes=(found.summary(), *result.notes))
-        return widen_by_gold(again, answers, result)
+        return checked_by_gold(again, answers, result)
 
     def _shared(self, answers: Answers, result: Result) -> Result:
         return with_shared_error(answers, result, self.shared_error, self.bounds)
@@ -260,7 +260,7 @@ class Auto(Estimator):
         settings = {**result.settings, **self._settings(found, comparison)}
         notes = (f"took the {method}: {reason}", *result.notes)
         result = replace(result, settings=settings, notes=notes)
-        return widen_by_gold(fit, answers, result)
+        return checked_by_gold(fit, answers, result)
 
     def _mapped(self, result: Result, answers: Answers, hidden: Floats) -> Result:
         """Map estimates as gold tasks show, given what their estimates would be without gold."""
