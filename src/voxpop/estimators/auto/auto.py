@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
 from voxpop.estimators.auto.average import Average, average, log_score, mixed
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
+from voxpop.estimators.auto.choose_scale import ScaleChoice, choose_scale
 from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison, scores_table
 from voxpop.estimators.auto.panel import checked_by_gold
 from voxpop.estimators.auto.screen import is_promising, screen
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
-from voxpop.estimators.auto.suggest_scale import with_advice
+from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
@@ -63,8 +64,8 @@ class Auto(Estimator):
         Lowest and highest value a truth can have; estimates and intervals stay between them.
     scale
         The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range
-        of a logit, or one turn of a circle. On the linear scale a note says if another fits
-        clearly better.
+        of a logit, or one turn of a circle. A note says if another scale than the linear one fits
+        clearly better; "auto" takes it where gold confirms that (M82).
     shared_error
         Kappa: the variance of an error that all workers share, as a multiple of that of one
         answer. "auto" is a prior from public crowds, from which gold learns; 0 allows for no such
@@ -80,7 +81,7 @@ class Auto(Estimator):
     """
 
     bounds: tuple[float, float] | None = None
-    scale: ScaleName = "linear"
+    scale: ScaleName | Literal["auto"] = "auto"
     shared_error: SharedErrorOption = "auto"
     contest_answers: int = 30_000
     max_iter: int = 300
@@ -92,7 +93,8 @@ class Auto(Estimator):
     summary: ClassVar[str] = "averages the noise models that predict left-out answers best"
 
     def __post_init__(self) -> None:
-        check_scale(self.scale)
+        if self.scale != "auto":
+            check_scale(self.scale)
         SharedError.option(self.shared_error)
         BI(
             noise=Noise(bounds=self.bounds),
@@ -105,15 +107,22 @@ class Auto(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers, with those of workers who depend on each other counted once."""
-        scale = SCALES[self.scale].of(answers, self.bounds)
+        choice = self._choose_scale(answers)
+        scale = SCALES[choice.scale].of(answers, self.bounds)
         there = self.for_scale(scale)
         # Those of a scale that has ends of its own are kept by it.
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
         found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
-        if self.scale == "linear":
-            found = with_advice(found, answers)
+        found = replace(found, notes=(*found.notes, *choice.notes))
         return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+
+    def _choose_scale(self, answers: Answers) -> ScaleChoice:
+        if self.scale == "auto":
+            engine, most = self._engine(ACCURACY), self.contest_answers // answers.dimension
+            return choose_scale(answers, self.bounds, engine, most)
+        advice = suggest_scale(answers) if self.scale == "linear" else None
+        return ScaleChoice(self.scale, () if advice is None else (advice.summary(),))
 
     def for_scale(self, scale: Scale) -> Auto:
         """The estimator to fit answers on a scale with."""
