@@ -23,7 +23,7 @@ from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
 from voxpop.estimators.bi.bi import BI
-from voxpop.estimators.bi.gains import learn_gains
+from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
@@ -34,6 +34,7 @@ from voxpop.estimators.shared import with_shared_error
 from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
+from voxpop.models.noise.growth import Growth
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
 from voxpop.results.diagnosis.groups import find_groups
@@ -164,13 +165,15 @@ class Auto(Estimator):
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")
         comparison.enter(flat, "common")
-        richer = [flat.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
+        grows = self.bounds is None and comparison.noise_grows
+        tried = [component for component in COMPONENTS if grows or component is not Growth]
+        richer = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_with]
         slopes = (answers.worker_degree >= MIN_ANSWERS).any()
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):
             # From a handful of answers no gain of a worker can be told.
             if (slopes or not noise.gain) and is_promising(comparison, noise):
                 comparison.enter(noise, "auto")
-        for component in COMPONENTS:
+        for component in tried:
             noise = flat.learning(component.name) if component.compared_alike else flat
             if is_promising(comparison, noise):
                 comparison.enter(noise, "common")
@@ -196,9 +199,9 @@ class Auto(Estimator):
 
         def fit(answers: Answers) -> Result:
             data = prepare(answers, known.scale)
-            gains = learn_gains(answers) if best.noise.gain else None
+            freeing = learned_before(answers, best.noise)
             engine = self._engine(self.accuracy)
-            whole = LargeFit(data, best.noise, engine, best.support, gains=gains)
+            whole = LargeFit(data, best.noise, engine, best.support, freeing=freeing)
             fitted = whole.fit_from_subset(known, self.max_iter, on_sweep)
             result = self._shared(answers, fitted.result(settings, best.audit))
             return self._mapped(result, answers, fitted.hidden.estimate)
@@ -229,10 +232,10 @@ class Auto(Estimator):
             data = prepare(other, comparison.data.scale)
 
             def fit(candidate: Candidate) -> NoiseFitted:
-                gains = learn_gains(other) if candidate.noise.gain else None
+                freeing = learned_before(other, candidate.noise)
                 model = candidate.noise, comparison.engine, candidate.support
-                fit = NoiseFit(data, *model, by_gold=candidate.by_gold, gains=gains)
-                fit.learn(self.max_iter, levels=None if gains else comparison.levels)
+                fit = NoiseFit(data, *model, by_gold=candidate.by_gold, freeing=freeing)
+                fit.learn(self.max_iter, levels=None if freeing else comparison.levels)
                 fit.refine()
                 return fit.fitted(ACCURACY)
 
