@@ -186,7 +186,7 @@ class ModelComparison:
         return starting_levels(answers, scale, self.engine, self.on_sweep, self._min_answers)
 
     def _learned_before(self, noise: Noise) -> tuple[Gains | Growing | None, Floats]:
-        """Gains or growth, learned once for all candidates that have it, and levels to start from."""
+        """Gains or growth, learned once for all candidates that have it, and starting levels."""
         if not (noise.gain or noise.growth):
             return None, self.levels
         if noise.gain not in self._freeing:
