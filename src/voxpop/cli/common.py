@@ -157,7 +157,7 @@ estimator_options = _together(
     click.option(
         "--scale",
         type=click.Choice(["linear", "log", "sqrt", "logit", "circular"]),
-        help="Scale on which noise is alike.  [default: linear]",
+        help="Scale on which noise is alike.  [default: linear, or as gold shows]",
     ),
     click.option("--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."),
     click.option("--variances", help="File of workers' true variances, for oracles and scores."),

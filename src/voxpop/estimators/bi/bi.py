@@ -13,7 +13,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.read import read_truth
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
-from voxpop.estimators.bi.gains import learn_gains
+from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
@@ -168,9 +168,9 @@ class BI(Estimator):
         if not self.is_plain:
             # Levels that are given are in the users' units.
             units = None if isinstance(self.support, str) else np.ones(answers.dimension)
-            gains = learn_gains(answers) if self.noise.gain else None
+            freeing = learned_before(answers, self.noise)
             data, engine = prepare(answers, units), self._engine()
-            fit = NoiseFit(data, self.noise, engine, self.support, gains=gains)
+            fit = NoiseFit(data, self.noise, engine, self.support, freeing=freeing)
             learned = fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep)
             result = learned.result(plain_settings(self))
         else:

@@ -21,6 +21,7 @@ from voxpop.estimators.bi.beliefs import (
     relative_level,
 )
 from voxpop.estimators.bi.gains import Gains, with_noise_as_given
+from voxpop.estimators.bi.growth import Growing
 from voxpop.estimators.bi.initialise import PreparedAnswers, kept_levels, starting_levels
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
@@ -136,17 +137,19 @@ class NoiseFit:
         support: object,
         min_answers: int = 1,
         by_gold: bool = False,
-        gains: Gains | None = None,
+        freeing: Gains | Growing | None = None,
     ) -> None:
         """Take ``support`` as :class:`BI` does: "auto", "common", or levels of equal weight.
 
         Workers with ``min_answers`` are learned from (:func:`informative_workers`), ``by_gold``
-        from gold tasks alone: no other task sends a message. With ``noise.gain`` there are
-        ``gains``, learned before.
+        from gold tasks alone: no other task sends a message. With gains or growth, ``freeing``
+        is what was learned of them before.
         """
-        self._answers, self._gains = data.answers, gains
-        if gains is not None:
-            data, noise = gains.freed(data), replace(noise, bias=False)
+        self._answers, self._freeing = data.answers, freeing
+        if freeing is not None:
+            # Gains have offsets, which are biases.
+            bias = noise.bias and not noise.gain
+            data, noise = freeing.freed(data), replace(noise, bias=bias)
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
         self._informative = informative_workers(data.answers, min_answers)
         self._on_grid, self._common = support == "auto", support == "common"
@@ -261,8 +264,8 @@ class NoiseFit:
         data = self._data
         if not isinstance(self._support, str):
             levels = Model(support=self._support).levels  # type: ignore[arg-type]
-        elif levels is None and self._gains is not None:
-            levels = self._gains.levels(data, self._answers, self._engine, on_sweep)
+        elif levels is None and self._freeing is not None:
+            levels = self._freeing.levels(data, self._answers, self._engine, on_sweep)
         elif levels is None:
             levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)
         log_weights = np.full(len(levels), -np.log(len(levels)))
@@ -321,13 +324,17 @@ class NoiseFit:
         given = sweep_parameters(self._parameters, accuracy)
         assert isinstance(messages, MessagePassing)
         found = messages.posterior_and_classes(_NO_QUANTILES, given, about, hidden=True)
-        return found[0].estimate[self._answers.is_gold]
+        known = self._answers.is_gold
+        hidden = found[0].estimate[known]
+        if isinstance(self._freeing, Growing):
+            return self._freeing.estimates(hidden, known)
+        return hidden
 
     def predict(self, accuracy: float, with_pit: bool = False) -> Predictions:
         """Predict every answer from the others, with moments matched or by integrals."""
         given = sweep_parameters(self._parameters, accuracy)
         found = self._messages.predict(given, self._beliefs()[0].bias(0.0), with_pit)
-        return found if self._gains is None else self._gains.predictions(found)
+        return found if self._freeing is None else self._freeing.predictions(found)
 
     def audit(self, accuracy: float) -> Audit:
         """Hold every answer against its prediction from the others."""
@@ -353,9 +360,12 @@ class NoiseFit:
             shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
             found = stretched(found, found.variance + shift)
         columns = bias.columns(scale) if bias else {}
-        if self._gains is not None:
-            parameters = parameters.replace(self._gains.component)
-            found, columns = self._gains.posterior(found, answers.is_gold), self._gains.columns()
+        if self._freeing is not None:
+            parameters = parameters.replace(self._freeing.component)
+            found = self._freeing.posterior(found, answers.is_gold)
+            columns = columns | self._freeing.columns()
+        if isinstance(self._freeing, Growing):
+            hidden = self._freeing.posterior(hidden)
         difficulty = parameters[Difficulty]
         variance = parameters.answer_variance * float((scale**2).mean())
         return NoiseFitted(
@@ -364,7 +374,7 @@ class NoiseFit:
             level_posterior=softmax(beliefs.log_level, axis=1),
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),
-            columns=difficulty.columns(classes) | columns,
+            columns=_together(difficulty.columns(classes), columns),
             audit=self.audit(accuracy) if audited else None,
             trace=trace or Trace(),
             learning_sweeps=self._n_learned,
@@ -402,6 +412,11 @@ def integral_messages(
         bounds=np.outer(Bounds.interval(noise.bounds), np.ones(dimension)),
         has_bias=parameters[Bias].is_on,
     )
+
+
+def _together(one: dict[str, Floats], other: dict[str, Floats]) -> dict[str, Floats]:
+    """Columns of several components; what two of them say of a variance is multiplied."""
+    return one | {name: one[name] * c if name in one else c for name, c in other.items()}
 
 
 def typical_degree(answers: Answers) -> float:
