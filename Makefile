@@ -49,7 +49,7 @@ smoke: $(VENV)/.developer
 	cd build/smoke && venv/bin/voxpop --help > /dev/null
 	cd build/smoke && venv/bin/voxpop simulate --tasks 50 -o crowd
 	cd build/smoke && venv/bin/voxpop aggregate crowd/answers.csv --truth crowd/truth.csv > tasks.csv
-	test -s build/smoke/answers.voxpop/report.html
+	test -s build/smoke/crowd/answers.voxpop/report.html
 	rm -rf build/smoke
 
 $(VENV)/bin/python:

@@ -23,7 +23,7 @@ import numpy as np
 
 from voxpop.collect.campaign.ledger import Ledger
 from voxpop.collect.planning.learn_crowd import LearnedCrowd
-from voxpop.data.files import replacing
+from voxpop.data.output import replacing
 from voxpop.errors import DataError, DataWarning, require, shorten
 from voxpop.models.model import Model
 
