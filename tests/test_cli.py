@@ -454,3 +454,27 @@ def test_support_can_be_auto_where_a_crowd_is_learned(
     assert ok("next", "small.csv", "--support", "auto").stdout == ok("next", "small.csv").stdout
     wrong = run("next", "small.csv", "--support", "nbi")
     assert (wrong.exit_code, "give numbers, or auto" in wrong.stderr) == (1, True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell closes streams")
+@pytest.mark.parametrize(
+    ("command", "status", "told"),
+    [
+        ("aggregate {} --method average -o o >&-", 0, "wrote tasks.csv"),
+        ("aggregate {} --method average -o o >&- 2>&-", 0, ""),
+        ("aggregate - --method average -o o <&-", 1, "Error: there is no standard input to read"),
+        ("aggregate {} --method average -o o > /dev/full", 1, "Error: No space left on device\n"),
+        ("--help > /dev/full", 1, "Error: No space left on device\n"),
+    ],
+)
+def test_closed_streams_and_full_devices_end_in_a_line(
+    files: Path, command: str, status: int, told: str
+) -> None:
+    if "/dev/full" in command and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    given = f"{sys.executable} -m voxpop {command.format(files / 'answers.csv')}"
+    done = subprocess.run(given, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not command.startswith("aggregate {}") or len(pd.read_csv("o/tasks.csv")) == 60

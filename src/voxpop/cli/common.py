@@ -216,6 +216,7 @@ def _open_input(source: object) -> Iterator[object]:
         return
     from tempfile import TemporaryDirectory
 
+    require(sys.stdin is not None, "there is no standard input to read; name a file instead of -")
     content = sys.stdin.buffer.read()
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"stdin{_ending(content)}"
