@@ -153,26 +153,27 @@ def _locked_temporary(
     It is locked, so that another process can tell it from the leftovers of one that was killed.
     """
     _remove_leftovers(place, target, names)
-    while True:
-        new = place / f".{target.name}.{secrets.token_hex(4)}.part{target.suffix}"
-        if names is None:
-            # Never open to more people than what it will replace.
-            mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666
-            descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode | 0o600)
-        else:
-            new.mkdir()
-            descriptor = os.open(new, os.O_RDONLY)
-        if _lock(descriptor, wait=True) and new.exists():
-            break
-        os.close(descriptor)  # another process has just taken it for a leftover
+    new = place / f".{target.name}.{secrets.token_hex(4)}.part{target.suffix}"
+    # Never open to more people than what it will replace.
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666
+    descriptor = None
     try:
+        # Until it is locked, another process may take it for a leftover and remove it.
+        while descriptor is None or not new.exists():
+            if names is None:
+                descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode | 0o600)
+            else:
+                new.mkdir()
+                descriptor = os.open(new, os.O_RDONLY)
+            _lock(descriptor, wait=True)
         yield new
     finally:
-        os.close(descriptor)
-        if names is not None:
-            _empty(new, names)
-        else:
+        if names is None:
             new.unlink(missing_ok=True)
+        else:
+            _empty(new, names)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _remove_leftovers(place: Path, target: Path, names: Collection[str] | None) -> None:

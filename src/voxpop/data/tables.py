@@ -258,26 +258,26 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
     kind = _KINDS.get(suffix, "csv")
     texts = text_columns(columns, safe=kind == "csv")
     with replacing(path) as temporary:
-        # DuckDB reads the columns where they are, by the name of the variable.
-        relation = duckdb.connect().sql("FROM texts")
-        try:
-            if kind == "parquet":
-                relation.write_parquet(str(temporary))
-            elif kind == "csv":
-                relation.write_csv(
-                    str(temporary),
-                    sep="\t" if suffix in (".tsv", ".tab") else ",",
-                    compression="gzip" if packed else "none",
-                )
-        except duckdb.Error as error:
-            told = " ".join(str(error).replace(str(temporary), str(path)).split())
-            raise DataError(f"{path}: cannot be written: {told}") from None
         if kind == "json":
             text = "".join(
                 json.dumps(dict(zip(texts, row, strict=True))) + "\n"
                 for row in _rows(texts, absent=None)
             )
             temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+            return
+        mark = "\t" if suffix in (".tsv", ".tab") else ","
+        packing = "gzip" if packed else "none"
+        options = f", HEADER, DELIMITER '{mark}', COMPRESSION {packing}" if kind == "csv" else ""
+        place = str(temporary).replace("'", "''")
+        try:
+            # DuckDB reads the columns where they are, by the name of the variable. It writes to the
+            # file that is there, which has the right mode, and not to one of its own beside it.
+            duckdb.connect().execute(
+                f"COPY (FROM texts) TO '{place}' (FORMAT {kind}, USE_TMP_FILE false{options})"
+            )
+        except duckdb.Error as error:
+            told = " ".join(str(error).replace(str(temporary), str(path)).split())
+            raise DataError(f"{path}: cannot be written: {told}") from None
 
 
 def finite(item: Any) -> Any:
