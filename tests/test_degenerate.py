@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from tests.degenerate import cases, crowds, is_fine
-from voxpop import ESTIMATORS, Answers, Average, DataError, Exact, Model, StrongOracle
+from voxpop import (
+    ESTIMATORS,
+    Answers,
+    Average,
+    DataError,
+    DataWarning,
+    Exact,
+    Model,
+    StrongOracle,
+    aggregate,
+)
 
 # auto takes seconds for some of these, and the exponential methods for one.
 QUICK = [name for name in ESTIMATORS if name not in ("auto", "exact", "weak-oracle")]
@@ -50,3 +60,25 @@ def test_exact_is_the_same_in_any_units(scale: float) -> None:
     crowd = crowds()["a chain"]
     one, other = (Exact(support=(s**2, 9 * s**2)).fit(crowd.at(s)) for s in (1.0, scale))
     np.testing.assert_allclose(other.estimate / scale, one.estimate, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["bi", "auto"])
+def test_groups_that_scatter_very_differently_are_warned_of(method: str) -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(0, 10, (6, 1)) + rng.normal(size=(6, 3))
+    task, worker = (np.indices(table.shape)[k].ravel() for k in (0, 1))
+
+    def both(ratio: float, joined: bool) -> Answers:
+        tasks = np.append(task, task + 6)
+        workers = np.append(worker, worker + 3)
+        value = np.append(table, ratio * table)
+        if joined:  # one worker answers in both
+            tasks, workers, value = (
+                np.append(x, y) for x, y in ((tasks, 6), (workers, 0), (value, 0))
+            )
+        return Answers.from_arrays(tasks, workers, value)
+
+    with pytest.warns(DataWarning, match="2 groups .* scatter 1e\\+03 times as far"):
+        aggregate(both(1000, False), method)
+    aggregate(both(2, False), method)
+    aggregate(both(1000, True), method)

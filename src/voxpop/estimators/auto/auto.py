@@ -26,6 +26,7 @@ from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
+from voxpop.estimators.groups_apart import warn_of_groups_apart
 from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
@@ -110,6 +111,7 @@ class Auto(Estimator):
         # Those of a scale that has ends of its own are kept by it.
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
+        warn_of_groups_apart(scale.answers(answers))
         found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
         if self.scale == "linear":
             found = with_advice(found, answers)

@@ -17,6 +17,7 @@ from voxpop.estimators.bi.gains import learn_gains
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
+from voxpop.estimators.groups_apart import warn_of_groups_apart
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
@@ -161,6 +162,7 @@ class BI(Estimator):
         # Those of a scale that has ends of its own are kept by it.
         bounds = None if there.noise.bounds is None else self.noise.bounds
         refuse_bounds(answers, bounds)
+        warn_of_groups_apart(scale.answers(answers))
         found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
         return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
 
