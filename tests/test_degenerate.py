@@ -62,7 +62,7 @@ def test_exact_is_the_same_in_any_units(scale: float) -> None:
     np.testing.assert_allclose(other.estimate / scale, one.estimate, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", ["bi", "auto"])
+@pytest.mark.parametrize("method", ["bi", pytest.param("auto", marks=pytest.mark.slow)])
 def test_groups_that_scatter_very_differently_are_warned_of(method: str) -> None:
     rng = np.random.default_rng(0)
     table = rng.normal(0, 10, (6, 1)) + rng.normal(size=(6, 3))
@@ -73,9 +73,7 @@ def test_groups_that_scatter_very_differently_are_warned_of(method: str) -> None
         workers = np.append(worker, worker + 3)
         value = np.append(table, ratio * table)
         if joined:  # one worker answers in both
-            tasks, workers, value = (
-                np.append(x, y) for x, y in ((tasks, 6), (workers, 0), (value, 0))
-            )
+            tasks, workers, value = np.append(tasks, 6), np.append(workers, 0), np.append(value, 0)
         return Answers.from_arrays(tasks, workers, value)
 
     with pytest.warns(DataWarning, match="2 groups .* scatter 1e\\+03 times as far"):
