@@ -230,7 +230,7 @@ class Campaign:
     @classmethod
     def load(cls, path: str | Path) -> Campaign:
         """Read a campaign that was saved, or one that is open elsewhere; the file is unchanged."""
-        return cls._replay(read_journal(Path(path)), Path(path))
+        return _replay(read_journal(Path(path)), Path(path))
 
     @classmethod
     def open(
@@ -252,7 +252,7 @@ class Campaign:
             create_journal(path, cls(model, value_names=value_names)._records())
         journal = Journal(path)
         try:
-            campaign = cls._replay(journal.read(), path)
+            campaign = _replay(journal.read(), path)
         except BaseException:
             journal.close()
             raise
@@ -261,23 +261,6 @@ class Campaign:
 
     def _records(self) -> Iterator[Record]:
         return campaign_records(self._ledger, self.model, self.trust)
-
-    @classmethod
-    def _replay(cls, records: list[Record], path: Path) -> Campaign:
-        """Repeat the changes in the records."""
-        try:
-            crowd, value_names = crowd_in(records)
-            campaign = cls(crowd, value_names=value_names)
-            for record in records:
-                campaign.add_tasks(record.get("tasks", ()))
-                if "gold" in record:
-                    gold = record["gold"]
-                    campaign.add_gold(dict(zip(gold["task"], gold["value"], strict=True)))
-                if "answers" in record:
-                    campaign.add_many(**record["answers"])
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise DataError(f"{path}: is no campaign of this version of voxpop: {error}") from None
-        return campaign
 
     @one_at_a_time
     def close(self) -> None:
@@ -297,6 +280,23 @@ class Campaign:
             f"Campaign({ledger.n_edges} answers of {len(ledger.workers)} workers to "
             f"{int((ledger.of_task.size > 0).sum())} of {len(ledger.tasks)} tasks)"
         )
+
+
+def _replay(records: list[Record], path: Path) -> Campaign:
+    """Repeat the changes in the records of a journal."""
+    try:
+        crowd, value_names = crowd_in(records)
+        campaign = Campaign(crowd, value_names=value_names)
+        for record in records:
+            campaign.add_tasks(record.get("tasks", ()))
+            if "gold" in record:
+                gold = record["gold"]
+                campaign.add_gold(dict(zip(gold["task"], gold["value"], strict=True)))
+            if "answers" in record:
+                campaign.add_many(**record["answers"])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: is no campaign of this version of voxpop: {error}") from None
+    return campaign
 
 
 def next_answers(

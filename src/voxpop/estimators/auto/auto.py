@@ -22,11 +22,11 @@ from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
 from voxpop.estimators.bi.bi import BI
 from voxpop.estimators.bi.gains import learn_gains
+from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
 from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
 from voxpop.estimators.conformal import widen_by_gold
-from voxpop.estimators.groups_apart import warn_of_groups_apart
 from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings

@@ -14,10 +14,10 @@ from voxpop.data.read import read_truth
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
 from voxpop.estimators.bi.gains import learn_gains
+from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
-from voxpop.estimators.groups_apart import warn_of_groups_apart
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
