@@ -46,7 +46,7 @@ def test_variances_beyond_those_of_any_values_are_refused() -> None:
     with pytest.raises(ValueError, match="positive finite variances"):
         Model(support=(1e-320,))
     answers = Answers.from_arrays([1, 1], ["u", "v"], [1.0, 2.0])
-    with pytest.raises(DataError, match="variances: expected positive numbers between"):
+    with pytest.raises(DataError, match="variances: expected positive finite numbers"):
         StrongOracle(variances={"u": 1e-320, "v": 1.0}).fit(answers)
 
 

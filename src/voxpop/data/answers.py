@@ -24,8 +24,8 @@ Duplicates = Literal["error", "mean", "last"]
 _LARGEST_VALUE = 1e100
 # If no value is larger than this, the inverse of a squared difference would.
 _SMALLEST_UNIT = 1e-100
-VARIANCES = (_SMALLEST_UNIT**2, _LARGEST_VALUE**2)
-"""The range of variances that goes with that of the values."""
+VARIANCES = (1e-250, 1e250)
+"""The range of variances that answers in that range may have, and more."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -287,7 +287,7 @@ def read_variances(source: object, worker_ids: Ids) -> Floats:
         raise DataError(f"variances: there is none for worker {shorten(missing)}")
     least, most = VARIANCES
     if not ((variance >= least) & (variance <= most)).all():
-        raise DataError(f"variances: expected positive numbers between {least:g} and {most:g}")
+        raise DataError(f"variances: expected positive finite numbers, {least:g} to {most:g}")
     return variance
 
 

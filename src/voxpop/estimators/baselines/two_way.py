@@ -156,7 +156,8 @@ class _Design:
             given = apart = np.zeros(n)
             pull = scale * eye_array(n, n + 1, format="csr")
         else:
-            given, apart, pull = alone, shrink, joint * (-shrink / noise)[:, None]
+            given, apart = alone, shrink
+            pull = csr_array(joint * (-shrink / noise)[:, None])
         error = apart.copy()
         for rows in blocks(len(error), 2 * len(z)):
             some = pull[rows].toarray()
