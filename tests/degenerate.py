@@ -72,8 +72,8 @@ def full(values: object, gold: object = None) -> Crowd:
 def sparse(task: object, worker: object, value: object) -> Crowd:
     """Answers one by one."""
     values = np.array(value, dtype=float)
-    listed = (np.asarray(ids, dtype=int).tolist() for ids in (task, worker))
-    return Crowd(*listed, values.reshape(len(values), -1))
+    tasks, workers = (np.asarray(ids, dtype=int).tolist() for ids in (task, worker))
+    return Crowd(tasks, workers, values.reshape(len(values), -1))
 
 
 def crowds() -> dict[str, Crowd]:
