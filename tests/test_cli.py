@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from voxpop import Simulation, __version__
 from voxpop.cli import common, main
-from voxpop.cli.common import default_folder
+from voxpop.cli.result_folder import default_folder
 from voxpop.inference.engine import backend_in_use
 
 
@@ -44,16 +44,14 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     printed = pd.read_csv(io.StringIO(result.stdout))
     assert list(printed.columns[:4]) == ["task", "x", "y", "sd"]
     assert len(printed) == 60
-    written = pd.read_csv("answers.voxpop/tasks.csv")
-    pd.testing.assert_frame_equal(printed, written)
-    assert Path("answers.voxpop/workers.csv").exists()
+    written = pd.read_csv(files / "answers.voxpop/tasks.csv")
+    pd.testing.assert_frame_equal(printed, written.drop(columns="run"))
+    assert (files / "answers.voxpop/workers.csv").exists()
     assert "task from 'task', worker from 'worker', value from 'x, y'" in result.stderr
     assert "noise models compared" in result.stderr
     assert "of left-out answers fell inside" in result.stderr
-    assert (
-        "wrote tasks.csv, workers.csv, result.json and report.html to answers.voxpop"
-        in result.stderr
-    )
+    listed = "tasks.csv, workers.csv, result.json and report.html"
+    assert f"wrote {listed} to {files / 'answers.voxpop'}" in result.stderr
 
 
 def test_aggregate_writes_a_report_unless_told_not_to(files: Path) -> None:
@@ -217,7 +215,7 @@ def test_gold_of_vectors(files: Path) -> None:  # noqa: ARG001
     [("data.2023.csv", "data.2023"), ("a.csv.gz", "a"), ("b.parquet", "b"), ("plain", "plain")],
 )
 def test_output_is_named_after_the_input(name: str, folder: str) -> None:
-    assert default_folder(f"some/where/{name}") == Path(f"{folder}.voxpop")
+    assert default_folder(f"some/where/{name}") == Path(f"some/where/{folder}.voxpop")
 
 
 def test_warnings_are_one_line_each(files: Path) -> None:  # noqa: ARG001
@@ -456,3 +454,27 @@ def test_support_can_be_auto_where_a_crowd_is_learned(
     assert ok("next", "small.csv", "--support", "auto").stdout == ok("next", "small.csv").stdout
     wrong = run("next", "small.csv", "--support", "nbi")
     assert (wrong.exit_code, "give numbers, or auto" in wrong.stderr) == (1, True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell closes streams")
+@pytest.mark.parametrize(
+    ("command", "status", "told"),
+    [
+        ("aggregate {} --method average -o o >&-", 0, "wrote tasks.csv"),
+        ("aggregate {} --method average -o o >&- 2>&-", 0, ""),
+        ("aggregate - --method average -o o <&-", 1, "Error: there is no standard input to read"),
+        ("aggregate {} --method average -o o > /dev/full", 1, "Error: No space left on device\n"),
+        ("--help > /dev/full", 1, "Error: No space left on device\n"),
+    ],
+)
+def test_closed_streams_and_full_devices_end_in_a_line(
+    files: Path, command: str, status: int, told: str
+) -> None:
+    if "/dev/full" in command and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    given = f"{sys.executable} -m voxpop {command.format(files / 'answers.csv')}"
+    done = subprocess.run(given, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not command.startswith("aggregate {}") or len(pd.read_csv("o/tasks.csv")) == 60

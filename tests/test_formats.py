@@ -441,3 +441,11 @@ def test_what_cannot_be_is_told(studio: Path, tmp_path: Path) -> None:
         read_answers([studio, studio], format="label-studio")
     with pytest.raises(ConfigError, match="choose a question"):
         read_answers(studio, format="label-studio", values="age")
+
+
+@pytest.mark.parametrize("amount", ["much", float("nan"), float("inf"), 1e9, -1, 100.01, None])
+def test_a_bonus_that_nobody_can_pay_is_refused(batch: Path, tmp_path: Path, amount: Any) -> None:
+    with pytest.raises(DataError, match="bonus of worker 'ALICE': ") as told:
+        review(open_table(batch), tmp_path / "r.csv", {}, {"ALICE": amount})
+    assert "\n" not in str(told.value)
+    assert not (tmp_path / "r.csv").exists()

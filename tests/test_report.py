@@ -259,7 +259,7 @@ def test_an_older_report_stays_until_the_new_one_is_complete(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(DataError, match="cannot be written: No space"):
         write_report(answers, Median().fit(answers), path)
     assert path.read_bytes() == before
     assert [found.name for found in tmp_path.iterdir()] == ["r.html"]

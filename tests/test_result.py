@@ -27,7 +27,7 @@ from voxpop import (
     StrongOracle,
     aggregate,
 )
-from voxpop.data.tables import replacing
+from voxpop.data.output import replacing
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from voxpop.cli import common
+from voxpop.cli.result_folder import result_folder, source_name, source_of
 
 
 @click.command()
 @common.answers_argument
 @common.estimator_options
 @click.option("--truth", help="File with task and true value, to score the estimates.")
-@common.output_option("Directory for the files.  [default: NAME.voxpop]")
+@common.output_option("Directory for the files.  [default: NAME.voxpop beside ANSWERS]")
 @click.option(
     "--format",
     "file_format",
@@ -48,14 +49,15 @@ def aggregate(
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
         cat answers.csv | voxpop aggregate - > truth.csv
     """
+    from voxpop.data.output import replacing_folder
     from voxpop.data.read import read_truth, read_variances
-    from voxpop.data.tables import require_folder
     from voxpop.present.report import write_report
     from voxpop.present.terminal import show_result, show_score
+    from voxpop.results import saved
     from voxpop.results.metrics import score
 
-    folder = output or common.default_folder(answers)
-    require_folder(folder)
+    source = source_of(answers, settings)
+    folder = result_folder(output, answers, source)
     variances = settings["variances"]
     if method not in ("strong-oracle", "weak-oracle"):
         settings["variances"] = None  # to score the learned ones
@@ -67,13 +69,13 @@ def aggregate(
     scored = None if true is None else score(result, true, true_variance)
     common.say_result(result)
     # Files first: whoever reads the output may hang up on us.
-    result.save(folder, file_format)
     written = [f"tasks.{file_format}", f"workers.{file_format}", "result.json"]
-    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier result
-    if not no_report:
-        title = common.source_name(answers)
-        report = write_report(table, result, folder / "report.html", truth=true, title=title)
-        written.append(report.name)
+    with replacing_folder(folder, saved.FILES) as new:
+        saved.write(result, new, file_format, source)
+        if not no_report:
+            title = source_name(answers)
+            report = write_report(table, result, new / "report.html", truth=true, title=title)
+            written.append(report.name)
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
     score_of = {"score": scored.to_dict()} if scored else {}
     document = result.to_dict() | score_of if as_json else None

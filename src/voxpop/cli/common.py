@@ -216,6 +216,7 @@ def _open_input(source: object) -> Iterator[object]:
         return
     from tempfile import TemporaryDirectory
 
+    require(sys.stdin is not None, "there is no standard input to read; name a file instead of -")
     content = sys.stdin.buffer.read()
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"stdin{_ending(content)}"
@@ -370,20 +371,6 @@ def write_data(columns: Mapping[str, Any], path: Path) -> None:
 
     write_table(columns, path)
     say(f"wrote {path}")
-
-
-def source_name(answers: str) -> str:
-    """Name the input without its folder, or the credentials of a URL."""
-    return "stdin" if answers == "-" else Path(answers.partition("?")[0]).name or "answers"
-
-
-def default_folder(answers: str) -> Path:
-    """Name the output after the input, without the ending of its kind of file."""
-    name = source_name(answers)
-    endings = (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json")
-    for ending in (*endings, ".xml", ".py", ".db", ".sqlite", ".duckdb"):
-        name = name[: -len(ending)] if name.lower().endswith(ending) else name
-    return Path(f"{name or 'answers'}.voxpop")
 
 
 def console(stderr: bool = False) -> Console:

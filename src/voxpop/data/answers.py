@@ -22,6 +22,10 @@ Duplicates = Literal["error", "mean", "last"]
 
 # Squared differences of larger values would overflow float64.
 _LARGEST_VALUE = 1e100
+# If no value is larger than this, the inverse of a squared difference would.
+_SMALLEST_UNIT = 1e-100
+VARIANCES = (1e-250, 1e250)
+"""The range of variances that answers in that range may have, and more."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,6 +130,7 @@ class Answers:
             if unused.any():
                 raise DataError(f"{role} {shorten(ids[unused])} has no answer")
         check_values(value, value_names)
+        _check_unit(value, value_names)
         if gold is not None:
             _check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
         order, repeated = edge_order(task, worker, worker_ids)
@@ -294,15 +299,26 @@ def check_values(value: Floats, value_names: tuple[str, ...]) -> None:
     )
 
 
+def _check_unit(value: Floats, value_names: tuple[str, ...]) -> None:
+    """Refuse a coordinate in units so large that all its squares vanish; zeros are fine."""
+    for name, largest in zip(value_names, np.abs(value).max(axis=0).tolist(), strict=True):
+        if 0 < largest < _SMALLEST_UNIT:
+            raise DataError(
+                f"the largest number in column {name!r} is {largest:g}, too small to be squared; "
+                f"give the values in smaller units (multiply them by {1 / _SMALLEST_UNIT:g}, say)"
+            )
+
+
 def _check_gold(gold: Floats, shape: tuple[int, int], task_ids: Ids) -> None:
     if gold.shape != shape:
         raise DataError(f"gold must have shape {shape} (tasks, coordinates), got {gold.shape}")
     known = np.isfinite(gold)
-    wrong = np.isinf(gold).any(axis=1) | (known.any(axis=1) & ~known.all(axis=1))
+    large = (np.abs(gold) > _LARGEST_VALUE).any(axis=1)
+    wrong = large | (known.any(axis=1) & ~known.all(axis=1))
     if wrong.any():
         raise DataError(
             f"gold of task {shorten(task_ids[wrong])} must give every coordinate as a finite "
-            "number, or none"
+            f"number of at most {_LARGEST_VALUE:g}, or none"
         )
 
 

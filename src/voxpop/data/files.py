@@ -1,4 +1,4 @@
-"""Files as tables: read by DuckDB, written under a temporary name and moved into place.
+"""Files as tables: read by DuckDB.
 
 DuckDB also gives the ids their dense numbers, so that a million text ids never become a million
 Python strings. A CSV is opened in spreadsheets, where a cell that begins with ``=`` is run: text
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import re
 import shutil
 import tempfile
@@ -320,42 +319,3 @@ def refuse_text(
             f"{where}row {rows[0] + 1}: {shorten([written(int(rows[0]))])} in column "
             f"{column!r} is not a number{more}"
         )
-
-
-def require_folder(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, before any work is done; create nothing."""
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: is a file; name a directory to write to")
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise DataError(f"{folder}: cannot be written to: no permission for {there}")
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder for output, or say why it cannot be made."""
-    require_folder(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be made: {error.strerror}") from None
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside ``path`` to write to, and move it there if all went well."""
-    if not path.parent.is_dir():
-        raise DataError(f"{path}: cannot be written: no folder {path.parent}")
-    handle, name = tempfile.mkstemp(
-        prefix=f".{path.name}.", suffix=".part" + path.suffix, dir=path.parent
-    )
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

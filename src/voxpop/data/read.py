@@ -10,7 +10,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from voxpop.arrays import Codes, Floats, Ids
-from voxpop.data.answers import Answers, Duplicates
+from voxpop.data.answers import VARIANCES, Answers, Duplicates
 from voxpop.data.formats import collect, detect
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.sql import is_url, read_query
@@ -285,8 +285,9 @@ def read_variances(source: object, worker_ids: Ids) -> Floats:
     if np.isnan(variance).any():
         missing = worker_ids[np.isnan(variance)]
         raise DataError(f"variances: there is none for worker {shorten(missing)}")
-    if not (np.isfinite(variance).all() and (variance > 0).all()):
-        raise DataError("variances: expected positive finite numbers")
+    least, most = VARIANCES
+    if not ((variance >= least) & (variance <= most)).all():
+        raise DataError(f"variances: expected positive finite numbers, {least:g} to {most:g}")
     return variance
 
 

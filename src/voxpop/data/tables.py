@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Ids
 from voxpop.data.files import SUSPECT, FileTable, refuse_missing, refuse_text, with_apostrophe
-from voxpop.data.files import make_folder as make_folder
-from voxpop.data.files import replacing as replacing
-from voxpop.data.files import require_folder as require_folder
 from voxpop.data.ids import number_ids
+from voxpop.data.output import replacing
 from voxpop.errors import DataError, shorten
 
 FrameKind = Literal["pandas", "polars", "pyarrow"]
@@ -241,31 +239,45 @@ def _rows(table: Mapping[str, NDArray[Any]], absent: object) -> Iterator[tuple[A
     return zip(*listed, strict=True)
 
 
+_KINDS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "json", ".ndjson": "json"}
+# Endings that promise something else than a table as text or Parquet.
+_NOT_WRITTEN = {".xlsx", ".xls", ".ods", ".json", ".xml", ".html", ".zip", ".bz2", ".zst"}
+
+
 def write_table(columns: Mapping[str, Any], path: Path) -> None:
     """Write columns to a CSV, TSV, Parquet or JSONL file, atomically; numbers keep every digit."""
     import duckdb
 
     packed = path.suffix.lower() == ".gz"
     suffix = (path.with_suffix("") if packed else path).suffix.lower()
-    kind = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json"}.get(suffix, "csv")
+    if suffix in _NOT_WRITTEN:
+        raise DataError(
+            f"{path}: no {suffix} file is written here; name a .csv (spreadsheets open it), .tsv, "
+            ".parquet or .jsonl file"
+        )
+    kind = _KINDS.get(suffix, "csv")
     texts = text_columns(columns, safe=kind == "csv")
     with replacing(path) as temporary:
-        # DuckDB reads the columns where they are, by the name of the variable.
-        relation = duckdb.connect().sql("FROM texts")
-        if kind == "parquet":
-            relation.write_parquet(str(temporary))
-        elif kind == "csv":
-            relation.write_csv(
-                str(temporary),
-                sep="\t" if suffix == ".tsv" else ",",
-                compression="gzip" if packed else "none",
-            )
-        else:
+        if kind == "json":
             text = "".join(
                 json.dumps(dict(zip(texts, row, strict=True))) + "\n"
                 for row in _rows(texts, absent=None)
             )
             temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+            return
+        mark = "\t" if suffix in (".tsv", ".tab") else ","
+        packing = "gzip" if packed else "none"
+        options = f", HEADER, DELIMITER '{mark}', COMPRESSION {packing}" if kind == "csv" else ""
+        place = str(temporary).replace("'", "''")
+        try:
+            # DuckDB reads the columns where they are, by the name of the variable. It writes to the
+            # file that is there, which has the right mode, and not to one of its own beside it.
+            duckdb.connect().execute(
+                f"COPY (FROM texts) TO '{place}' (FORMAT {kind}, USE_TMP_FILE false{options})"
+            )
+        except duckdb.Error as error:
+            told = " ".join(str(error).replace(str(temporary), str(path)).split())
+            raise DataError(f"{path}: cannot be written: {told}") from None
 
 
 def finite(item: Any) -> Any:

@@ -48,6 +48,7 @@ def make_result(
 
     Without an audit of its own, a method gets the plug-in audit.
     """
+    found = _holding_estimates(found)
     if audit is None:
         audit = plug_in_audit(
             answers, found.estimate, workers.variance, workers.levels, workers.posterior
@@ -73,6 +74,17 @@ def make_result(
         trace=trace or Trace(),
         notes=(*answers.notes, *notes),
     )
+
+
+def _holding_estimates(found: Posterior) -> Posterior:
+    """Widen the intervals that do not hold their own estimate.
+
+    Where a small share of the posterior is far away, the mean may lie beyond a quantile.
+    """
+    below = np.asarray(PROBABILITIES) < 0.5
+    held = found.estimate[:, :, None]
+    quantile = np.where(below, np.fmin(found.quantile, held), np.fmax(found.quantile, held))
+    return replace(found, quantile=np.where(np.isnan(found.quantile), np.nan, quantile))
 
 
 def gaussian_result(

@@ -15,8 +15,8 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.collect.planning.plan import CRITERION_NAMES, Option, Plan
 from voxpop.data.answers import Answers
-from voxpop.data.files import replacing
 from voxpop.data.objects import SHAPE_NAMES
+from voxpop.data.output import replacing
 from voxpop.errors import ConfigError, DataError, require
 from voxpop.models.scale import LINEAR
 from voxpop.results.answer_weights import answer_weights, require_match

@@ -236,7 +236,7 @@ class Result:
     def save(self, directory: str | Path, format: str = "csv") -> Path:
         """Write ``tasks`` and ``workers`` as CSV or Parquet, and ``result.json``.
 
-        Each file is written under a temporary name and put in place when complete.
+        They replace an earlier result there, together (:doc:`/promises`).
         """
         from voxpop.results import saved
 

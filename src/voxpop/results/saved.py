@@ -1,9 +1,14 @@
-"""Saved results: a result as two tables and a JSON file in a directory, and back."""
+"""Saved results: a result as two tables and a JSON file in a directory, and back.
+
+Every file holds the id of the run that wrote it: files of two runs are never read as one result.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -12,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from voxpop.data.ids import id_kind, restore_ids
-from voxpop.data.tables import finite, make_folder, matrix, open_table, replacing, write_table
-from voxpop.errors import DataError, require
+from voxpop.data.output import replacing, replacing_folder
+from voxpop.data.tables import Table, finite, matrix, open_table, write_table
+from voxpop.errors import DataError, VoxpopError, require
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, scale_from_dict
@@ -26,16 +32,33 @@ from voxpop.results.shared_error import SharedError
 from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
 
 _FORMATS = ("csv", "parquet")
+FILES = {f"{name}.{format}" for name in ("tasks", "workers") for format in _FORMATS} | {
+    *("result.json", "report.html")
+}
+"""Names of all files that a saved result may have."""
 
 
 def save(result: Result, directory: str | Path, format: str) -> Path:
     """Write a result; see :meth:`voxpop.Result.save`."""
     require(format in _FORMATS, f"format must be one of {_FORMATS}, got {format!r}")
-    folder = Path(directory)
-    make_folder(folder)
-    write_table(result.task_columns(), folder / f"tasks.{format}")
-    write_table(result.worker_columns(), folder / f"workers.{format}")
+    with replacing_folder(Path(directory), FILES) as new:
+        write(result, new, format)
+    return Path(directory)
+
+
+def write(result: Result, folder: Path, format: str, source: str | None = None) -> None:
+    """Write the files of a result to an empty folder; ``source`` says what the answers came from.
+
+    An earlier result there is not replaced as a whole: that is what :func:`save` does.
+    """
+    run = run_id(result)
+    tables = {"tasks": result.task_columns(), "workers": result.worker_columns()}
+    for name, columns in tables.items():
+        n = len(next(iter(columns.values())))
+        write_table({**columns, "run": np.full(n, run)}, folder / f"{name}.{format}")
     facts = {
+        "run": run,
+        **({} if source is None else {"source": source}),
         "format": format,
         "id_kinds": {"task": id_kind(result.task_ids), "worker": id_kind(result.worker_ids)},
         "has_bias": bool(result.worker_bias.size),
@@ -45,11 +68,30 @@ def save(result: Result, directory: str | Path, format: str) -> Path:
     }
     with replacing(folder / "result.json") as temporary:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
-    # An earlier result in the other format would stand there as if it belonged to this one.
-    for other in set(_FORMATS) - {format}:
-        for name in ("tasks", "workers"):
-            (folder / f"{name}.{other}").unlink(missing_ok=True)
-    return folder
+
+
+def run_id(result: Result) -> str:
+    """Return the id of the run that made a result: the same for the same result, and no other."""
+    digest = hashlib.sha256(json.dumps(_facts(result)).encode())
+    for columns in (result.task_columns(), result.worker_columns()):
+        for name, column in columns.items():
+            digest.update(f"\0{name}\0".encode("utf-8", "surrogatepass"))
+            array = np.asarray(column)
+            digest.update(
+                array.tobytes()
+                if array.dtype.kind in "iufb"
+                else "\0".join(map(str, array)).encode("utf-8", "surrogatepass")
+            )
+    # A letter first: no reader takes it for a number.
+    return f"r{digest.hexdigest()[:11]}"
+
+
+def source_of(directory: Path) -> str | None:
+    """Say what the answers of a saved result came from; None where that is not known."""
+    with suppress(OSError, ValueError, AttributeError):
+        source = json.loads((directory / "result.json").read_text()).get("source")
+        return source if isinstance(source, str) else None
+    return None
 
 
 def load(directory: str | Path) -> Result:
@@ -60,14 +102,31 @@ def load(directory: str | Path) -> Result:
         raise DataError(f"{folder}: has no result.json; expected a directory that save() wrote")
     try:
         facts = json.loads(path.read_text())
-        names = tuple(facts["value_names"])
-        levels = np.array(facts["levels"])
-        table_format = facts["format"]
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{path}: is not a result that save() wrote") from None
-    tasks = open_table(folder / f"tasks.{table_format}")
-    workers = open_table(folder / f"workers.{table_format}")
+        tables = [open_table(folder / f"{name}.{facts['format']}") for name in ("tasks", "workers")]
+        for table in tables:
+            _check_run(table, facts.get("run"), path)
+        return _restored(facts, *tables)
+    except VoxpopError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        told = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:100]
+        raise DataError(f"{path}: is not a result that save() wrote: {told}") from None
 
+
+def _check_run(table: Table, run: str | None, path: Path) -> None:
+    """Refuse a table of another run; results up to 0.1 say nothing of theirs."""
+    found = table.ids("run")[1].tolist() if "run" in table.columns else []
+    if run is not None and found != [run]:
+        others = f"run {', '.join(map(str, found[:3]))}" if found else "no run"
+        raise DataError(
+            f"{table.name}: is of {others} and {path.name} of run {run}, so they are not one "
+            "result; aggregate the answers again"
+        )
+
+
+def _restored(facts: dict[str, Any], tasks: Table, workers: Table) -> Result:
+    """Make a result of what its files hold."""
+    names, levels = tuple(facts["value_names"]), np.array(facts["levels"])
     if "calibration" not in facts:
         _move_settings(facts)
     calibration = _calibration(facts["calibration"])

@@ -14,10 +14,11 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
-from voxpop.data.files import reading, replacing
+from voxpop.data.files import reading
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import common_name, number, numbers
 from voxpop.data.formats.writing import estimates_by_image, refuse_strangers
+from voxpop.data.output import replacing
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:

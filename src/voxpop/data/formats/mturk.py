@@ -15,6 +15,7 @@ from voxpop.data.formats.parsing import (
     corners,
     get,
     need_columns,
+    number,
     numbers,
     parse_json,
     rows_of,
@@ -25,6 +26,7 @@ from voxpop.errors import DataError, shorten
 
 NAME = "mturk"
 _FORM = "Answer.taskAnswers"
+_LARGEST_BONUS = 100
 # What a form's drawing tools list, and the sides of each.
 _SHAPES = {"boundingBoxes": ("left", "top", "width", "height"), "keypoints": ("x", "y")}
 
@@ -102,6 +104,12 @@ def review(
     strangers = {*reasons, *(bonuses or {})} - {*workers}
     if strangers:
         raise DataError(f"worker {shorten(sorted(strangers))} has no assignment in the batch")
+    for worker, amount in (bonuses or {}).items():
+        if not 0 <= number(amount, f"bonus of worker {worker!r}") <= _LARGEST_BONUS:
+            raise DataError(
+                f"bonus of worker {worker!r}: {amount} is out of range; Mechanical Turk pays "
+                f"at most {_LARGEST_BONUS} dollars per bonus"
+            )
     for worker, reason in reasons.items():
         if not reason.strip():
             raise DataError(f"worker {worker!r}: a rejection needs a reason, the worker reads it")

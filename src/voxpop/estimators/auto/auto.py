@@ -23,6 +23,7 @@ from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
 from voxpop.estimators.bi.bi import BI
+from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
 from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
@@ -114,6 +115,7 @@ class Auto(Estimator):
         # Those of a scale that has ends of its own are kept by it.
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
+        warn_of_groups_apart(scale.answers(answers))
         found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
         found = replace(found, notes=(*found.notes, *choice.notes))
         return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)

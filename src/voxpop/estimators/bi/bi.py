@@ -13,6 +13,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.read import read_truth
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
+from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
 from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
@@ -161,6 +162,7 @@ class BI(Estimator):
         # Those of a scale that has ends of its own are kept by it.
         bounds = None if there.noise.bounds is None else self.noise.bounds
         refuse_bounds(answers, bounds)
+        warn_of_groups_apart(scale.answers(answers))
         found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
         return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
 

@@ -16,7 +16,7 @@ from string import Template
 import numpy as np
 
 from voxpop.data.answers import Answers
-from voxpop.data.tables import replacing
+from voxpop.data.output import replacing
 from voxpop.models.scale import LINEAR
 from voxpop.present.report.content import choose, columns
 from voxpop.present.report.summary import Card, cards, gain_over_mean
@@ -25,6 +25,7 @@ from voxpop.results.diagnosis import Diagnosis, diagnose
 from voxpop.results.explain import number_text
 from voxpop.results.metrics import align_truth
 from voxpop.results.result import Result
+from voxpop.results.saved import run_id
 
 # Small enough to be mailed; what does not fit is left out, and the page says so.
 _MOST_BYTES = 2_900_000
@@ -106,6 +107,7 @@ def _page(
         levels=_levels(result),
         comparison=_comparison(result),
         version=html.escape(version("voxpop")),
+        run=run_id(result),
         style=style,
         script=script,
         data=base64.b64encode(packed).decode("ascii"),

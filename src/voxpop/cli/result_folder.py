@@ -1,0 +1,51 @@
+"""Where a result goes: beside its input, and never over the result of another one unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from voxpop.errors import require
+
+
+def source_name(answers: str) -> str:
+    """Name the input without its folder, or the credentials of a URL."""
+    return "stdin" if answers == "-" else Path(answers.partition("?")[0]).name or "answers"
+
+
+def source_of(answers: str, settings: Mapping[str, Any]) -> str:
+    """Say which answers these are: the input, and what was asked for of it."""
+    asked = ((name, settings.get(name)) for name in ("question", "query"))
+    return " ".join([source_name(answers), *(f"--{name} {part}" for name, part in asked if part)])
+
+
+def result_folder(output: Path | None, answers: str, source: str) -> Path:
+    """Return the folder for a result: as asked for, or beside the input.
+
+    Unless it was asked for, the result of another input stays.
+    """
+    from voxpop.data.output import require_folder
+    from voxpop.results import saved
+
+    folder = output or default_folder(answers)
+    require_folder(folder)
+    earlier = saved.source_of(folder)
+    require(
+        output is not None or earlier in (None, source),
+        f"{folder}: holds the result of {earlier}; name a directory with -o "
+        f"(-o {folder} replaces that result)",
+    )
+    return folder
+
+
+def default_folder(answers: str) -> Path:
+    """Name the output after the input, beside it, without the ending of its kind of file."""
+    from voxpop.data.formats import is_url
+
+    name = source_name(answers)
+    beside = Path() if answers == "-" or is_url(answers) else Path(answers).parent
+    endings = (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json")
+    for ending in (*endings, ".xml", ".py", ".db", ".sqlite", ".duckdb"):
+        name = name[: -len(ending)] if name.lower().endswith(ending) else name
+    return beside / f"{name or 'answers'}.voxpop"
