@@ -11,9 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.data.ids import id_kind, restore_ids
-from voxpop.data.tables import finite, make_folder, matrix, open_table, replacing, write_table
-from voxpop.errors import DataError, require
+from voxpop.data.tables import (
+    Table,
+    finite,
+    make_folder,
+    matrix,
+    open_table,
+    replacing,
+    write_table,
+)
+from voxpop.errors import DataError, VoxpopError, require
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, scale_from_dict
@@ -26,6 +35,8 @@ from voxpop.results.shared_error import SharedError
 from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
 
 _FORMATS = ("csv", "parquet")
+# What facts that are absent or of another kind lead to.
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
 def save(result: Result, directory: str | Path, format: str) -> Path:
@@ -67,7 +78,21 @@ def load(directory: str | Path) -> Result:
         raise DataError(f"{path}: is not a result that save() wrote") from None
     tasks = open_table(folder / f"tasks.{table_format}")
     workers = open_table(folder / f"workers.{table_format}")
+    try:
+        return _assemble(facts, names, levels, tasks, workers)
+    except VoxpopError:
+        raise
+    except _DAMAGED as error:
+        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise DataError(
+            f"{folder}: is not whole: {told.splitlines()[0][:100]}; aggregate the answers again"
+        ) from None
 
+
+def _assemble(
+    facts: dict[str, Any], names: tuple[str, ...], levels: Floats, tasks: Table, workers: Table
+) -> Result:
+    """Put a result together from what its files hold."""
     if "calibration" not in facts:
         _move_settings(facts)
     calibration = _calibration(facts["calibration"])

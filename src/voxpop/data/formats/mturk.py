@@ -16,11 +16,11 @@ from voxpop.data.formats.parsing import (
     get,
     need_columns,
     numbers,
-    parse_json,
     rows_of,
     task_column,
 )
 from voxpop.data.tables import Table, write_table
+from voxpop.data.text_tables import parse_json
 from voxpop.errors import DataError, shorten
 
 NAME = "mturk"
