@@ -99,7 +99,10 @@ def resolve_column(table: Table, role: str, asked: str | None) -> str:
 
 def resolve_aside(table: Table, role: str, asked: str | None) -> str:
     """Find a role in a table beside the answers: the answers' column if it is there, or a guess."""
-    return resolve_column(table, role, asked if asked in table.columns else None)
+    try:
+        return resolve_column(table, role, asked if asked in table.columns else None)
+    except UnknownColumns as error:
+        raise DataError(str(error)) from None  # the options are for the answers
 
 
 def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -> list[str]:
@@ -175,14 +178,17 @@ def _unknown(table: Table, roles: Mapping[str, str | None]) -> UnknownColumns:
 
 def _guess(table: Table, wanted: Sequence[str], taken: set[str]) -> dict[str, str]:
     """Guess which columns could play the roles: numbers are values, and workers the fewest."""
-    left = [name for name in table.columns if name not in taken]
+    # A name with a line break in it cannot be typed.
+    left = [name for name in table.columns if name not in taken and name.isprintable()]
     found: dict[str, str] = {}
     if "value" in wanted:
         numeric = [name for name in left if _is_numeric(table, name)]
         if numeric:
             found["value"] = numeric[-1]
             left.remove(numeric[-1])
-    by_count = sorted(left, key=lambda name: len(set(table.texts(name))))
+    counts = {name: len(set(table.texts(name))) for name in left}
+    # What is the same in all rows tells nobody apart.
+    by_count = sorted((name for name in left if counts[name] > 1), key=lambda name: counts[name])
     for role in ("worker", "task"):
         if role in wanted and by_count:
             found[role] = by_count.pop(0 if role == "worker" else -1)

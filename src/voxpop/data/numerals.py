@@ -170,8 +170,9 @@ class Spelling:
                 found = tuple(_convert(number, *way) for number in bare.values())
                 readings.setdefault(found, way)
         if not readings:
-            odd = [t for t in texts if not any(_grammar(*w).fullmatch(bare[t]) for w in ways)]
-            cells.refuse_text(odd or texts[-1:], " written as in the other rows")
+            fits = [{t for t in texts if _grammar(*way).fullmatch(bare[t])} for way in ways]
+            most = max(fits, key=len)
+            cells.refuse_text([t for t in texts if t not in most], " written as in the other rows")
         if len(readings) > 1:
             cells.refuse_both(texts, *list(readings)[:2])
         ((values, chosen),) = readings.items()

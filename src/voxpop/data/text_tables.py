@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from voxpop.data.library_errors import naming
 from voxpop.data.unpack import refuse_swelling
@@ -48,7 +52,7 @@ class Rows:
     n: int
     batches: Callable[[], Iterator[Batch]]
     first: int = 1
-    numbers: Sequence[int] = ()
+    numbers: Sequence[int] | NDArray[np.int64] = ()
     is_plain: bool = False
     is_text: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
@@ -125,7 +129,7 @@ def find_delimiter(beginning: str) -> str:
 def read_csv(path: Path, shown: object, delimiter: str) -> Rows:
     """Hold every row of a CSV in UTF-8 against its header, and count them."""
     names: list[str] = []
-    blank: list[int] = []
+    blank = array("q")
     number = 0
     with naming(shown), _csv_rows(path, delimiter) as rows:
         try:
@@ -145,14 +149,13 @@ def read_csv(path: Path, shown: object, delimiter: str) -> Rows:
             raise DataError(f"{shown}: row {number + 1} cannot be read: {error}") from None
     unique, notes = column_names(names)
     first, n = head + 2, max(number - head - 1, 0)
-    gone = set(blank)
-    inner = blank and blank[0] < first + n - len(blank)
+    numbers = np.delete(np.arange(first, first + n), np.array(blank) - first)
     return Rows(
         unique,
         n - len(blank),
         lambda: _csv_batches(path, delimiter, head + 1),
         first,
-        [k for k in range(first, first + n) if k not in gone] if inner else (),
+        numbers if len(blank) else (),
         is_plain=not head and not blank,
         notes=[*above_header(head), *notes],
     )

@@ -170,8 +170,7 @@ def make_plan(
 ) -> Plan:
     """Find the cheapest option for a target or the best one for a budget, and the whole frontier.
 
-    Every worker answers as many tasks as allowed: more answers each make workers better known, and
-    fewer workers need to be qualified.
+    Every worker answers as many tasks as allowed: fewer workers are then better known.
 
     Parameters
     ----------

@@ -50,7 +50,9 @@ def read_query(url: str, query: str, spelling: Spelling | None = None) -> FrameT
         else:
             with connection.cursor() as cursor:
                 cursor.execute(statement)
-                rows = cursor.fetch_arrow_table().to_pandas()
+                found = cursor.fetch_arrow_table()
+                found.validate(full=True)  # SQLite holds any bytes as text
+                rows = found.to_pandas()
     return FrameTable(rows, spelling)
 
 
