@@ -249,6 +249,16 @@ BOXES = [
 WIDE = "PVS_ID,S1,S2,S3,S4,MOS\nv1,5,4,-1,5,4.7\nv2,2,1,2,4,2.3\nv3,3,3,4,3,3.3\nv4,4,-1,4,5,4.3\n"
 
 
+PRICES = """photo;labeller;price
+p1;ann;1.250,50 €
+p1;bob ;1.100,00 €
+p2;ann;990,00 €
+p2;bob;don't know
+p2;bob;
+p1;ann;1.250,50 €
+"""
+
+
 def write_all(folder: Path) -> None:
     """Write an export of every tool, under the names that the docs use."""
     texts = {
@@ -262,6 +272,7 @@ def write_all(folder: Path) -> None:
         "answers.csv": _csv([["task", "worker", "value"], *LONG]),
         "boxes.csv": _csv([["image", "worker", "label", "left", "top", "width", "height"], *BOXES]),
         "responses.csv": _csv([["task", "worker"], *map(list, DRAWN)]),
+        "prices.csv": PRICES,
         "judges.jsonl": "\n".join(map(json.dumps, JUDGED)) + "\n",
     }
     for worker in PEOPLE:

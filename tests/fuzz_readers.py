@@ -328,8 +328,8 @@ def main() -> int:
     context = multiprocessing.get_context("spawn")
     while start < stop:
         queue = context.Queue()
-        # A process of its own for some thousand: what leaks in one does not count for all.
-        end = min(stop, start + 5000)
+        # A process of its own for some: what leaks in one does not count for all.
+        end = min(stop, start + 1000)
         worker = context.Process(target=_work, args=(start, end, queue))
         worker.start()
         at, kind, since = start, "start", time.monotonic() + 60

@@ -14,6 +14,7 @@ from voxpop import FORMATS, read_answers
 MUTATIONS = 78
 
 
+@pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
 def test_there_is_a_seed_for_every_reader_and_it_can_be_read(tmp_path: Path) -> None:
     files = seeds()
     assert FORMATS.keys() - {"long"} <= {kind.partition(" ")[0] for kind in files}
