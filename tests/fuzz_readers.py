@@ -14,6 +14,7 @@ import gzip
 import io
 import json
 import multiprocessing
+import os
 import resource
 import sqlite3
 import sys
@@ -24,6 +25,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import duckdb
@@ -35,6 +37,8 @@ from voxpop.data.files import FileTable
 from voxpop.data.text_tables import find_delimiter
 
 SLOWEST, MOST_MEMORY = 10.0, 1 << 30
+# Seconds on the wall after which even a process that computes nothing is given up.
+MOST_PATIENCE = 300.0
 _ROWS = [["#1", "ann", "3.5"], ["#1", "bob", "4"], ["2", "ann", "5.25"], ["2", "é b", "1e2"]]
 _NASTY: tuple[bytes, ...] = (
     *(b"#", b'"', b"'", b",", b";", b"\t", b"\r", b"\n", b"\r\n", b"\0", b"\xff", b"\xc3", b"NaN"),
@@ -306,65 +310,79 @@ def fuzz(start: int, stop: int, report: Callable[[int, str], None]) -> Iterator[
 
 
 def _work(start: int, stop: int, queue: Any) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number, (kind, told) in enumerate(
         fuzz(start, stop, lambda n, k: queue.put(("at", n, k))), start
     ):
         if told:
             queue.put(("wrong", number, f"{kind}: {told}"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    queue.put(("done", stop, f"{before} {peak}"))
+    queue.put(("done", stop, str(peak)))
+
+
+def _cpu_seconds(process: Any) -> float:
+    """Time that a process has computed: on a busy machine a clock on the wall says little."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _watch(start: int, stop: int, wrong: Counter[str]) -> tuple[int, float, int]:
+    """Run mutations in a process, and end it if one takes too long: what is next, slowest, peak."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    worker = context.Process(target=_work, args=(start, stop, queue))
+    worker.start()
+    at, kind, cpu, since, slowest, peak = start - 1, "start", 0.0, time.monotonic(), 0.0, 0
+    following = stop
+    while True:
+        try:
+            what, number, told = queue.get(timeout=1)
+        except Empty:
+            taken = _cpu_seconds(worker) - cpu
+            hangs = at >= start and taken > SLOWEST
+            if worker.is_alive() and not hangs and time.monotonic() - since < MOST_PATIENCE:
+                continue
+            wrong["hung" if worker.is_alive() else "died"] += 1
+            print(f"mutation {at} ({kind}) hangs, or ended the process", flush=True)
+            worker.kill()
+            following = max(at, start) + 1
+            break
+        if what == "at":
+            now = _cpu_seconds(worker)
+            slowest = max(slowest, now - cpu) if at >= start else slowest
+            at, kind, cpu, since = number, told, now, time.monotonic()
+        elif what == "wrong":
+            wrong[told.partition(":")[0]] += 1
+            print(f"mutation {number}: {told[:300]}", flush=True)
+        else:
+            peak = int(told) * 1024
+            break
+    worker.join()
+    return following, slowest, peak
 
 
 def main() -> int:
-    """Run mutations in another process, and watch it."""
+    """Run as many mutations as asked for, and say what went wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutations", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="number of the first mutation")
     asked = parser.parse_args()
-    start, stop = asked.seed, asked.seed + asked.mutations
     wrong: Counter[str] = Counter()
     slowest, peak, began = 0.0, 0, time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    while start < stop:
-        queue = context.Queue()
-        # A process of its own for some: what leaks in one does not count for all.
-        end = min(stop, start + 1000)
-        worker = context.Process(target=_work, args=(start, end, queue))
-        worker.start()
-        at, kind, since = start, "start", time.monotonic() + 60
-        while True:
-            try:
-                what, number, told = queue.get(timeout=0.5)
-            except Exception:
-                if not worker.is_alive() or time.monotonic() - since > SLOWEST:
-                    wrong["died" if not worker.is_alive() else "hung"] += 1
-                    print(f"mutation {at} ({kind}) hangs, or ended the process", flush=True)
-                    worker.kill()
-                    start = at + 1
-                    break
-                continue
-            now = time.monotonic()
-            if what == "at":
-                slowest = max(slowest, now - since) if at > start else slowest
-                at, kind, since = number, told, now
-            elif what == "wrong":
-                wrong[told.partition(":")[0]] += 1
-                print(f"mutation {number}: {told[:300]}", flush=True)
-            else:
-                peak = max(peak, int(told.split()[1]))
-                start = end
-                break
-        worker.join()
-        print(f"{start - asked.seed} mutations, {sum(wrong.values())} wrong", flush=True)
-    if peak * 1024 > MOST_MEMORY:
-        wrong["memory"] += 1
-    print(
-        f"{asked.mutations} mutations of {len(seeds()) + 1} kinds in "
-        f"{time.monotonic() - began:.0f} s: {sum(wrong.values())} wrong {dict(wrong)}, "
-        f"slowest {slowest:.1f} s, peak memory {peak / 1024:.0f} MB"
-    )
-    return 1 if wrong else 0
+    at, stop = asked.seed, asked.seed + asked.mutations
+    while at < stop:
+        # A process for some of them: what leaks in one does not count for all.
+        at, slow, most = _watch(at, min(stop, at + 1000), wrong)
+        slowest, peak = max(slow, slowest), max(most, peak)
+        print(
+            f"{at - asked.seed} mutations of {len(seeds()) + 1} kinds in "
+            f"{time.monotonic() - began:.0f} s: {sum(wrong.values())} wrong {dict(wrong)}; slowest "
+            f"{slowest:.1f} s of CPU, peak memory {peak >> 20} MB",
+            flush=True,
+        )
+    return 1 if wrong or peak > MOST_MEMORY else 0
 
 
 if __name__ == "__main__":

@@ -69,14 +69,14 @@ def test_columns_that_people_call_so_are_known() -> None:
 
 
 def test_one_error_names_all_columns_that_could_not_be_told_and_a_command_that_works() -> None:
-    rows = [["Foto", "Wer", "Alter", "Datum"]]
+    rows = [["Bild", "Wer", "Alter", "Datum"]]
     rows += [[*row, "2024-01-01"] for row in crowd(["30", "31", "40", "44", "50", "51"])]
     write("a.csv", rows)
     told = refused("aggregate a.csv --method average")
     assert "a.csv: no column that looks like the task or the worker or the value" in told
     command = told.splitlines()[-1].strip()
     assert command == (
-        "voxpop aggregate a.csv --method average --task Foto --worker Wer --value Alter"
+        "voxpop aggregate a.csv --method average --task Bild --worker Wer --value Alter"
     )
     assert "t0,30.5" in ok(command.removeprefix("voxpop ")).stdout
 
@@ -275,7 +275,7 @@ def test_options_of_reading_apply_to_truth_and_gold_and_errors_name_the_file() -
 
 def test_bounds_are_kept_and_answers_outside_are_counted() -> None:
     write("a.csv", [HEADER, *crowd([str(v) for v in (10, 12, 40, 44, 97, 96, 30, 33, 99, 100)])])
-    done = ok("aggregate a.csv --bounds 0,50")
+    done = ok("aggregate a.csv --bounds 0,50 --no-report")
     assert "4 of 10 answers lie outside the bounds 0 to 50" in done.stderr
     tasks = pd.read_csv(io.StringIO(done.stdout))
     for column in ("value", "lower_95", "upper_95", "lower_90", "upper_90"):
