@@ -20,7 +20,7 @@ import voxpop as vp
 from benchmarks import fits
 from benchmarks.drawn_crowds import CROWDS, Crowd
 from benchmarks.engines import CannotRun
-from voxpop.data.read import read_truth
+from voxpop.data.truths import read_truth
 from voxpop.estimators.auto.auto import Auto
 from voxpop.models.noise import Noise
 

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from tests import exports
 from voxpop import Simulation, __version__
 from voxpop.cli import common, main
 from voxpop.cli.result_folder import default_folder
@@ -178,7 +179,7 @@ def test_a_bad_table_is_one_line_not_a_traceback(files: Path) -> None:  # noqa: 
     result = run("aggregate", "-", stdin="task,worker,value\na,u,x\n")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
-    assert result.stderr == "Error: stdin: row 1: 'x' in column 'value' is not a number\n"
+    assert result.stderr.startswith("Error: stdin: row 2: 'x' in column 'value' is not a number;")
     assert result.stdout == ""
 
 
@@ -343,7 +344,11 @@ VALUES: dict[str, list[str]] = {
     "--gold": ["gold.csv"],
     "--duplicates": ["mean"],
     "--question": ["x"],
-    "--missing": ["-1"],
+    "--missing": ["drop", "--missing", "-1"],
+    "--decimal": ["."],
+    "--thousands": [","],
+    "--sheet": ["answers"],
+    "--names": [],
     "--objects": ["--distance-threshold", "50"],
     "--iou-threshold": ["0.5", "--distance-threshold", "50"],
     "--distance-threshold": ["50"],
@@ -380,6 +385,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answers.to_csv(folder / "small.csv", index=False)
     (folder / "gold.csv").write_text("task,x,y\nt0,0,0\nt1,10,10\n")
     (folder / "workers.csv").write_text("worker,variance\nw0,1\nw1,9\nw2,25\nw3,49\n")
+    sheet = [list(answers.columns), *answers.to_numpy().tolist()]
+    (folder / "small.xlsx").write_bytes(exports.xlsx({"notes": [["none"]], "answers": sheet}))
     with duckdb.connect(str(folder / "small.duckdb")) as connection:
         connection.execute("CREATE TABLE answers AS SELECT * FROM answers")
     return folder
@@ -418,7 +425,8 @@ def test_every_command_runs_with_every_option(
 ) -> None:
     monkeypatch.chdir(small)
     monkeypatch.setattr("voxpop.collect.planning.plan.make_plan", MadePlan)
-    source = "duckdb:///small.duckdb" if flag == "--query" else "small.csv"
+    sources = {"--query": "duckdb:///small.duckdb", "--sheet": "small.xlsx"}
+    source = sources.get(flag, "small.csv")
     matched = "t0#1" if "--distance-threshold" in (flag, *VALUES[flag]) else "t0"
     stated = "--support" in (flag, *VALUES[flag])  # instead of a pilot
     arguments: dict[str, list[str]] = {

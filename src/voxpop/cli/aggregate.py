@@ -37,9 +37,9 @@ def aggregate(
 ) -> None:
     """Estimate the truth of every task from ANSWERS: a table or a tool's export ("-" is stdin).
 
-    Reads CSV, TSV, Parquet and JSON lines with one answer per row, also gzipped, and the exports
-    of tools (`voxpop formats`). Writes tasks, workers, result.json and report.html (a page for the
-    browser) to a directory, and prints the estimates: as tables on a terminal, as CSV in a pipe.
+    Reads CSV, TSV, Parquet, JSON lines, .xlsx and .ods with one answer per row or a column per
+    worker, and the exports of tools (`voxpop formats`). Writes tasks, workers, result.json and
+    report.html (a page for the browser) to a directory, and prints tables, or CSV in a pipe.
 
     \b
         voxpop aggregate answers.csv
@@ -50,7 +50,7 @@ def aggregate(
         cat answers.csv | voxpop aggregate - > truth.csv
     """
     from voxpop.data.output import replacing_folder
-    from voxpop.data.read import read_truth, read_variances
+    from voxpop.data.truths import read_variances
     from voxpop.present.report import write_report
     from voxpop.present.terminal import show_result, show_score
     from voxpop.results import saved
@@ -61,9 +61,10 @@ def aggregate(
     variances = settings["variances"]
     if method not in ("strong-oracle", "weak-oracle"):
         settings["variances"] = None  # to score the learned ones
+    read_truths = common.take_truths(settings)
     table, estimator = common.prepare(answers, method, settings)
     # Mistakes in these files show before the work, not after it.
-    true = None if truth is None else read_truth(truth, table.task_ids, table.value_names)
+    true = None if truth is None else read_truths(truth, table)
     true_variance = None if variances is None else read_variances(variances, table.worker_ids)
     result = common.fit(estimator, table)
     scored = None if true is None else score(result, true, true_variance)

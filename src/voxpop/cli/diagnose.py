@@ -49,6 +49,7 @@ def diagnose(
     if output is not None:
         require_folder(output)
     table, estimator = common.prepare(answers, method, settings)
+    common.say_notes(table)
     result = common.fit(estimator, table)
     agreed = agreement(result.scale.answers(table))
     found = find_flags(table, result, error_rate=error_rate)

@@ -85,7 +85,7 @@ class Answers:
         *,
         value_names: tuple[str, ...] | None = None,
         gold: ArrayLike | None = None,
-        duplicates: Duplicates = "error",
+        duplicates: Duplicates | None = None,
     ) -> Answers:
         """Build from three parallel arrays; ``gold`` is per task, in order of first appearance."""
         values = as_values(value)
@@ -110,11 +110,16 @@ class Answers:
         *,
         value_names: tuple[str, ...],
         gold: Floats | None = None,
-        duplicates: Duplicates = "error",
+        duplicates: Duplicates | None = None,
+        rows: Index | None = None,
     ) -> Answers:
-        """Check the rows, combine or refuse repeated answers, and sort them into edges."""
+        """Check the rows, combine or refuse repeated answers, and sort them into edges.
+
+        ``rows`` numbers the rows as their user counts them.
+        """
+        rows = np.arange(1, len(value) + 1) if rows is None else rows
         require(
-            duplicates in ("error", "mean", "last"),
+            duplicates in (None, "error", "mean", "last"),
             f"duplicates must be 'error', 'mean' or 'last', got {duplicates!r}",
         )
         if len(value) == 0:
@@ -129,14 +134,20 @@ class Answers:
             unused = np.bincount(code, minlength=len(ids)) == 0
             if unused.any():
                 raise DataError(f"{role} {shorten(ids[unused])} has no answer")
-        check_values(value, value_names)
+        check_values(value, value_names, rows)
         _check_unit(value, value_names)
         if gold is not None:
-            _check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
+            check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
         order, repeated = edge_order(task, worker, worker_ids)
-        if repeated.any() and duplicates == "error":
-            _refuse_repeats(order, repeated, task_ids[task], worker_ids[worker], len(value_names))
-        order, value = _combine(order, repeated, value, duplicates)
+        told: tuple[str, ...] = ()
+        if repeated.any() and duplicates in (None, "error"):
+            different = repeated if duplicates == "error" else repeated & _differ(order, value)
+            if different.any():
+                _refuse_repeats(
+                    order, different, task_ids[task], worker_ids[worker], rows, len(value_names)
+                )
+            told = (_left_out(rows[order[repeated]]),)
+        order, value = _combine(order, repeated, value, duplicates or "last")
         answers = cls(
             task_ids=task_ids,
             worker_ids=worker_ids,
@@ -145,6 +156,7 @@ class Answers:
             value=value,
             value_names=value_names,
             gold=gold,
+            notes=told,
         )
         answers._warn_of_weak_data()
         return answers
@@ -237,11 +249,11 @@ class Answers:
         elif self.n_edges > 1 and (self.value == self.value[0]).all():
             _warn(f"all answers are equal ({self.value[0].tolist()}): there is nothing to weigh")
         for role, ids in (("task", self.task_ids), ("worker", self.worker_ids)):
-            twins = _differ_by_white_space(ids)
+            twins = _look_alike(ids)
             if twins:
                 _warn(
-                    f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space and "
-                    f"count as two {role}s; clean the column if they are one"
+                    f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space or case "
+                    f"and count as two {role}s; clean the column if they are one"
                 )
 
 
@@ -286,14 +298,15 @@ def check_lengths(task: Sized, worker: Sized, value: Sized) -> None:
         )
 
 
-def check_values(value: Floats, value_names: tuple[str, ...]) -> None:
+def check_values(value: Floats, value_names: tuple[str, ...], rows: Index | None = None) -> None:
     """Refuse values that are not finite numbers, or too large to be squared."""
     bad = ~np.isfinite(value) | (np.abs(value) > _LARGEST_VALUE)
     if not bad.any():
         return
     row, column = (int(found[0]) for found in np.nonzero(bad))
+    number = row + 1 if rows is None else rows[row]
     raise DataError(
-        f"row {row + 1}: {value[row, column]} in column {value_names[column]!r} is not a finite "
+        f"row {number}: {value[row, column]} in column {value_names[column]!r} is not a finite "
         f"number of at most {_LARGEST_VALUE:g}; drop or fill in such rows, "
         f"{int(bad.any(axis=1).sum())} in all"
     )
@@ -309,15 +322,15 @@ def _check_unit(value: Floats, value_names: tuple[str, ...]) -> None:
             )
 
 
-def _check_gold(gold: Floats, shape: tuple[int, int], task_ids: Ids) -> None:
+def check_gold(gold: Floats, shape: tuple[int, ...], task_ids: Ids, where: str = "gold") -> None:
+    """Refuse known truths that are not whole, not finite, or too large to be squared."""
     if gold.shape != shape:
         raise DataError(f"gold must have shape {shape} (tasks, coordinates), got {gold.shape}")
-    known = np.isfinite(gold)
-    large = (np.abs(gold) > _LARGEST_VALUE).any(axis=1)
-    wrong = large | (known.any(axis=1) & ~known.all(axis=1))
+    known = np.isfinite(gold) & (np.abs(gold) <= _LARGEST_VALUE)
+    wrong = ~(known | np.isnan(gold)).all(axis=1) | (known.any(axis=1) & ~known.all(axis=1))
     if wrong.any():
         raise DataError(
-            f"gold of task {shorten(task_ids[wrong])} must give every coordinate as a finite "
+            f"{where} of task {shorten(task_ids[wrong])} must give every coordinate as a finite "
             f"number of at most {_LARGEST_VALUE:g}, or none"
         )
 
@@ -346,16 +359,33 @@ def _sort_key(identity: object) -> tuple[str, str]:
 _OBJECTS = "; or match several in an image into objects with objects=Matching() (--objects)"
 
 
+def _left_out(rows: Index) -> str:
+    are = "1 row that repeats" if len(rows) == 1 else f"{len(rows)} rows that repeat"
+    return f"left out {are} task, worker and answer of an earlier one: row {shorten(np.sort(rows))}"
+
+
+def _differ(order: Index, value: Floats) -> NDArray[np.bool_]:
+    """Tell which answers differ from the one before, in this order."""
+    differ = np.ones(len(order), dtype=bool)
+    differ[1:] = (value[order[1:]] != value[order[:-1]]).any(axis=1)
+    return differ
+
+
 def _refuse_repeats(
-    order: Index, repeated: NDArray[np.bool_], task: Ids, worker: Ids, dimension: int
+    order: Index,
+    repeated: NDArray[np.bool_],
+    task: Ids,
+    worker: Ids,
+    rows: Index,
+    dimension: int,
 ) -> None:
     places = np.flatnonzero(repeated)
     first, second = order[places[0] - 1], order[places[0]]
     pairs = f"{len(places)} answers repeat" if len(places) > 1 else "1 answer repeats"
     raise DataError(
         f"worker {shorten([worker[first]])} answered task {shorten([task[first]])} more than once "
-        f"(rows {first + 1} and {second + 1}); {pairs} an earlier one in all; combine them with "
-        "duplicates='mean' or 'last' "
+        f"(rows {rows[first]} and {rows[second]}); {pairs} an earlier one in all; combine "
+        "them with duplicates='mean' or 'last' "
         f"(command line: --duplicates){_OBJECTS if dimension in (2, 4) else ''}"
     )
 
@@ -378,13 +408,13 @@ def _combine(
     return order[starts], origin + mean
 
 
-def _differ_by_white_space(ids: Ids) -> tuple[str, str] | None:
+def _look_alike(ids: Ids) -> tuple[str, str] | None:
     if ids.dtype.kind not in "OUT":
         return None
     seen: dict[str, str] = {}
     for identity in ids:
         if isinstance(identity, str):
-            other = seen.setdefault(" ".join(identity.split()), identity)
+            other = seen.setdefault(" ".join(identity.split()).casefold(), identity)
             if other != identity:
                 return other, identity
     return None

@@ -27,9 +27,10 @@ from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.collect.tables import read_pairs
 from voxpop.data.answers import Answers
+from voxpop.data.columns import resolve_column
 from voxpop.data.ids import Positions, id_array, plain
 from voxpop.data.read import read_answers
-from voxpop.data.tables import open_table, resolve_column
+from voxpop.data.tables import open_table
 from voxpop.errors import ConfigError, DataError, shorten
 from voxpop.models.model import Model
 from voxpop.results.result import Result

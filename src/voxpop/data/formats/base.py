@@ -58,7 +58,7 @@ class Question:
         )
         return Question(self.kind, marks, gold)
 
-    def answers(self, value_names: tuple[str, ...], duplicates: Duplicates) -> Answers:
+    def answers(self, value_names: tuple[str, ...], duplicates: Duplicates | None) -> Answers:
         """Build answers with one task per id."""
         task, worker, value, _ = zip(*self.marks, strict=True)
         truth: dict[Any, tuple[float, ...]] = {}
@@ -90,15 +90,18 @@ class Export:
         Pairs of task and worker who saw it, whether they marked something or not.
     skipped
         How many of what were left out: of one question, or of the whole export.
+    notes
+        What else was decided while it was read.
     """
 
     format: str
     path: object
     fields: dict[str, str]
-    repeats: Duplicates = "error"
+    repeats: Duplicates | None = None
     questions: dict[str, Question] = field(default_factory=dict)
     looked: set[tuple[Any, Any]] = field(default_factory=set)
     skipped: Counter[tuple[str | None, str]] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
 
     def look(self, task: Any, worker: Any) -> Mark:
         """Note who saw a task, and return the beginning of their answers."""
@@ -181,7 +184,8 @@ class Export:
         """
         name = self.pick(asked)
         question, left_out = self.questions[name], self._left_out(name)
-        notes = [f"read as {self.format}", *([f"left out: {left_out}"] if left_out else [])]
+        notes = [f"read as {self.format}", *self.notes]
+        notes += [f"left out: {left_out}"] if left_out else []
         if question.kind == "number":
             answers = question.answers((name,), duplicates or self.repeats)
         elif matching is not None or (duplicates is None and question.has_several()):
@@ -193,4 +197,5 @@ class Export:
                 notes.append("nobody marked two of one label in one image: each is one object")
             names = SHAPE_NAMES[question.kind]
             answers = question.by_label().answers(names, duplicates or self.repeats)
+        notes += answers.notes
         return replace(answers, notes=tuple(notes), columns={**self.fields, "value": name})

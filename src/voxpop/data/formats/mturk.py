@@ -17,11 +17,11 @@ from voxpop.data.formats.parsing import (
     need_columns,
     number,
     numbers,
-    parse_json,
     rows_of,
     task_column,
 )
 from voxpop.data.tables import Table, write_table
+from voxpop.data.text_tables import parse_json
 from voxpop.errors import DataError, shorten
 
 NAME = "mturk"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from voxpop.data.formats.base import Export, Mark
-from voxpop.data.formats.parsing import corners, need_columns, numbers, parse_json, rows_of
+from voxpop.data.formats.parsing import corners, need_columns, numbers, rows_of
 from voxpop.data.tables import Table
+from voxpop.data.text_tables import parse_json
 from voxpop.errors import DataError
 
 NAME = "zooniverse"

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from voxpop.data.answers import Answers
-from voxpop.data.read import read_truth
+from voxpop.data.truths import read_truth
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
 from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
