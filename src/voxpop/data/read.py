@@ -17,7 +17,9 @@ from voxpop.data.formats.sql import is_url, read_query
 from voxpop.data.ids import Positions
 from voxpop.data.objects import Matching
 from voxpop.data.tables import (
+    CONTENTS,
     Table,
+    coordinate_names,
     find_column,
     find_vector,
     ids_of_rows,
@@ -70,12 +72,14 @@ def read_answers(
     ----------
     source
         Path to CSV, TSV, Parquet or JSON lines (also gzipped), or to the export of a tool; a
-        folder or list of CVAT jobs or COCO files; a pandas, polars or pyarrow table; or the URL of
-        a database, with ``query``: a SELECT, or the name of a table.
+        folder or list of CVAT jobs or COCO files; a pandas, polars or pyarrow table, a Hugging
+        Face ``Dataset``, or a mapping from names to columns; or the URL of a database, with
+        ``query``: a SELECT, or the name of a table.
     task, worker
         Columns of the ids; in a tool's export, ``task`` is the field that names the tasks.
     values
-        One column, or several for points, boxes and other vectors.
+        One column, or several for points, boxes and other vectors; or one column of a frame whose
+        cells are lists or arrays.
     gold
         Known truths: a column (or one per coordinate) of the same table, empty where unknown; or
         another table or path with a task and the value columns; or a mapping from task to truth.
@@ -146,22 +150,37 @@ def _read_long(table: Table, options: ReadingOptions) -> Answers:
         if other in taken:
             raise DataError(f"column {other!r} cannot be both the value and a task, worker or gold")
     tasks, workers, value = table.ids(task), table.ids(worker), matrix(table, values)
+    names = coordinate_names(values, value)
     truths: Floats | None = None
     if gold:
         truths = _gold_of_rows(table, gold, *tasks)
     elif options["gold"] is not None:
-        truths = read_truth(options["gold"], tasks[1], tuple(values), needed="gold")
+        truths = read_truth(options["gold"], tasks[1], names, needed="gold")
     runs = "run" in {name.lower() for name in table.columns} - {name.lower() for name in values}
     duplicates = options["duplicates"] or ("mean" if runs else "error")
     answers = Answers.from_codes(
-        *tasks, *workers, value, value_names=tuple(values), gold=truths, duplicates=duplicates
+        *tasks, *workers, value, value_names=names, gold=truths, duplicates=duplicates
     )
     columns = {"task": task, "worker": worker, "value": ", ".join(values)}
-    answers = replace(answers, frame_kind=table.kind, columns=columns)
+    contents = _contents(table, taken | {*values}, *tasks)
+    answers = replace(answers, frame_kind=table.kind, columns=columns, contents=contents)
     if runs and options["duplicates"] is None and answers.n_edges < len(value):
         told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
         return replace(answers, notes=(told,))
     return answers
+
+
+def _contents(table: Table, taken: set[str], task: Codes, task_ids: Ids) -> dict[Any, str]:
+    """Find what the tasks show, where a column that nothing else needs has it."""
+    column = find_column([name for name in table.columns if name not in taken], CONTENTS)
+    if column is None:
+        return {}
+    rows = zip(task_ids[task].tolist(), table.texts(column), strict=True)
+    found: dict[Any, str] = {}
+    for identity, text in rows:
+        if text is not None:
+            found.setdefault(identity, text)
+    return found
 
 
 def _read_marks(
@@ -332,7 +351,7 @@ def _gold_columns(table: Table, gold: object) -> list[str]:
 def _gold_of_rows(table: Table, columns: Sequence[str], task: Codes, task_ids: Ids) -> Floats:
     """Reduce a gold column with one entry per answer to one truth per task."""
     rows = matrix(table, columns, missing_ok=True)
-    gold = np.full((len(task_ids), len(columns)), np.nan)
+    gold = np.full((len(task_ids), rows.shape[1]), np.nan)
     known = ~np.isnan(rows).all(axis=1)
     gold[task[known]] = rows[known]
     differ = known & (rows != gold[task]).any(axis=1)

@@ -11,8 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.data.ids import id_kind, restore_ids
-from voxpop.data.tables import finite, make_folder, matrix, open_table, replacing, write_table
+from voxpop.data.tables import (
+    Table,
+    finite,
+    make_folder,
+    matrix,
+    open_table,
+    replacing,
+    write_table,
+)
 from voxpop.errors import DataError, require
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise_facts import NoiseFacts
@@ -21,9 +30,17 @@ from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck, agreement_of
 from voxpop.results.gold_map import GoldMap
 from voxpop.results.result import Result, Trace
+from voxpop.results.review import review_from
 from voxpop.results.scaled import in_units, on_scale
 from voxpop.results.shared_error import SharedError
-from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
+from voxpop.results.tables import (
+    BOUNDS,
+    estimate_column,
+    level_columns,
+    level_table,
+    records,
+    suffixes,
+)
 
 _FORMATS = ("csv", "parquet")
 
@@ -35,6 +52,8 @@ def save(result: Result, directory: str | Path, format: str) -> Path:
     make_folder(folder)
     write_table(result.task_columns(), folder / f"tasks.{format}")
     write_table(result.worker_columns(), folder / f"workers.{format}")
+    if result.levels.size:
+        write_table(level_table(result), folder / f"levels.{format}")
     facts = {
         "format": format,
         "id_kinds": {"task": id_kind(result.task_ids), "worker": id_kind(result.worker_ids)},
@@ -45,9 +64,11 @@ def save(result: Result, directory: str | Path, format: str) -> Path:
     }
     with replacing(folder / "result.json") as temporary:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
+    if not result.levels.size:
+        (folder / f"levels.{format}").unlink(missing_ok=True)
     # An earlier result in the other format would stand there as if it belonged to this one.
     for other in set(_FORMATS) - {format}:
-        for name in ("tasks", "workers"):
+        for name in ("tasks", "workers", "levels"):
             (folder / f"{name}.{other}").unlink(missing_ok=True)
     return folder
 
@@ -67,13 +88,14 @@ def load(directory: str | Path) -> Result:
         raise DataError(f"{path}: is not a result that save() wrote") from None
     tasks = open_table(folder / f"tasks.{table_format}")
     workers = open_table(folder / f"workers.{table_format}")
-
-    if "calibration" not in facts:
-        _move_settings(facts)
-    calibration = _calibration(facts["calibration"])
+    # Version 0.1 had the probabilities of the levels among the workers.
+    by_level = folder / f"levels.{table_format}"
+    model = open_table(by_level) if levels.size and by_level.exists() else workers
+    calibration = _calibration(facts)
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     # Where nothing shows how far off answers are, there are no sds and no intervals.
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of], missing_ok=True) ** 2
+    noise = _worker_noise(workers)
     biased, gains, hard, audit = (
         facts.get(name) for name in ("has_bias", "has_gain", "has_difficulty", "audit")
     )
@@ -89,14 +111,12 @@ def load(directory: str | Path) -> Result:
             [matrix(tasks, [bound + suffix for bound in BOUNDS], missing_ok=True) for suffix in of],
             axis=1,
         ),
-        worker_variance=workers.numbers("variance", missing_ok=True),
-        worker_interval=matrix(
-            workers, ["variance_lower_95", "variance_upper_95"], missing_ok=True
-        ),
+        worker_variance=noise[:, 0],
+        worker_interval=noise[:, 1:],
         worker_weight=workers.numbers("weight"),
         levels=levels,
         level_weights=np.array(facts["level_weights"]),
-        worker_posterior=matrix(workers, posterior) if posterior else none,
+        worker_posterior=matrix(model, posterior) if posterior else none,
         worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
         worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
         worker_gain=matrix(workers, [f"gain{s}" for s in of]) if gains else none,
@@ -111,7 +131,24 @@ def load(directory: str | Path) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
-    return _with_agreement(result, facts.get("agreement"))
+    return _with_review(_with_agreement(result, facts.get("agreement")), tasks, workers)
+
+
+def _with_review(result: Result, tasks: Table, workers: Table) -> Result:
+    """Restore what was said to need a look; version 0.1 did not say it."""
+    if "needs_a_look" not in tasks.columns:
+        return result
+    flags = workers.texts("flags") if "flags" in workers.columns else None
+    return replace(result, _review=review_from(result, tasks.texts("needs_a_look"), flags))
+
+
+def _worker_noise(workers: Table) -> Floats:
+    """Noise variance of workers and the bounds of its interval (n_workers, 3)."""
+    ends = ("", "_lower_95", "_upper_95")
+    if "noise_sd" in workers.columns:
+        return matrix(workers, [f"noise_sd{end}" for end in ends], missing_ok=True) ** 2
+    # Version 0.1 wrote variances.
+    return matrix(workers, [f"variance{end}" for end in ends], missing_ok=True)
 
 
 def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
@@ -125,7 +162,10 @@ def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
     return replace(result, _agreement=in_units(result.scale, agreed))
 
 
-def _calibration(facts: dict[str, Any]) -> Calibration:
+def _calibration(saved: dict[str, Any]) -> Calibration:
+    if "calibration" not in saved:
+        _move_settings(saved)
+    facts = saved["calibration"]
     gold, shared, mapped = (facts.pop(name, None) for name in ("gold", "shared", "gold_map"))
     return Calibration(
         **_tuples(facts),
@@ -155,6 +195,7 @@ def to_dict(result: Result) -> dict[str, Any]:
     return {
         "tasks": finite(records(result.task_columns())),
         "workers": finite(records(result.worker_columns())),
+        "worker_levels": finite(records(level_table(result))),
         **_facts(result),
     }
 

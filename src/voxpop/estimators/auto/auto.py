@@ -36,6 +36,7 @@ from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
 from voxpop.results.diagnosis.groups import find_groups
+from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
@@ -113,7 +114,8 @@ class Auto(Estimator):
         found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
         if self.scale == "linear":
             found = with_advice(found, answers)
-        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+        found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+        return with_own_noise(answers, found) if found.levels.size else found
 
     def for_scale(self, scale: Scale) -> Auto:
         """The estimator to fit answers on a scale with."""

@@ -203,7 +203,7 @@ def _pictures(answers: Answers, result: Result) -> dict[str, Any]:
     audit = result.audit
     if audit is not None and audit.has_pit:
         nominal = np.arange(1, 20) / 20
-        stretched = audit.exact and audit.stretch > 1.005
+        stretched = audit.is_stretched
         pictures["calibration"] = {
             "pit": _rounded(audit.pit_shares(20), 3),
             "nominal": _rounded(nominal, 2),

@@ -166,17 +166,16 @@ def _audited(result: Result) -> Card:
     audit = result.audit
     if audit is None or not audit.n_answers:
         return Card("?", "not audited", _sentence("" if audit is None else audit.summary()))
-    inside, how = audit.coverage_95, "No interval had to be stretched."
+    how = "No interval had to be stretched."
     if not audit.exact:
-        inside = audit.unstretched_95
         how = "The predictions are weighted means of the other answers."
-    elif audit.stretch > 1:
+    elif audit.is_stretched:
         how = (
             f"The intervals were stretched by {audit.stretch:.2f}; before that, "
             f"{100 * audit.unstretched_95:.1f} % were inside."
         )
     text = f"Each of {audit.n_answers:,} answers was predicted from the others. {how}"
-    return Card(f"{100 * inside:.1f} %", "of left-out answers fell inside", text)
+    return Card(f"{100 * audit.inside_95:.1f} %", "of left-out answers fell inside", text)
 
 
 def _workers(found: Diagnosis | None) -> Card:

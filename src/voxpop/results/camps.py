@@ -1,0 +1,112 @@
+"""Two camps: tasks whose answers fall into two groups that noise does not explain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxpop.arrays import Floats, Index
+from voxpop.data.answers import Answers
+from voxpop.results.answer_weights import answer_weights
+from voxpop.results.prediction import coordinate_factor
+from voxpop.results.result import Result
+from voxpop.results.scaled import result_on_scale
+
+# Fewest answers that can be a camp and another, and the least share of the weight of a camp.
+_FEWEST, _LEAST_SHARE = 3, 0.2
+# How far apart the camps are, in sds of the distance of their means under the workers' noise. In
+# crowds of Gaussian noise about one task in 300 has camps by chance.
+_APART = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Camps:
+    """Which tasks have two camps, and which answers are in the upper one.
+
+    Attributes
+    ----------
+    tasks
+        Whether each task has two camps, (n_tasks,).
+    upper
+        Whether each answer (n_edges,) is in the upper camp; False where there are none.
+    """
+
+    tasks: NDArray[np.bool_]
+    upper: NDArray[np.bool_]
+
+
+def find_camps(answers: Answers, result: Result) -> Camps:
+    """Find the tasks whose answers fall into two camps.
+
+    The answers are parted at their largest gap, freed of what is known of the workers' biases. They
+    are two camps where each has a fifth of the weight or more, the gap is wider than either camp,
+    and their means are further apart than the noise of the workers explains. Of vectors, any
+    coordinate may part them.
+    """
+    weight = answer_weights(answers, result)[0]
+    there, found = result_on_scale(answers, result)
+    value = there.value
+    if found.worker_bias.size:
+        value = value - found.worker_bias[there.worker]
+    noise = found.worker_variance[there.worker]
+    if found.task_difficulty.size:
+        noise = noise * found.task_difficulty[there.task]
+    tasks = np.zeros(answers.n_tasks, dtype=bool)
+    upper = np.zeros(answers.n_edges, dtype=bool)
+    for j, factor in enumerate(coordinate_factor(found).tolist()):
+        parted, above = _part(there, value[:, j], factor * noise, weight)
+        new = parted & ~tasks & ~answers.is_gold
+        upper |= above & new[answers.task]
+        tasks |= new
+    return Camps(tasks, upper)
+
+
+def _part(
+    answers: Answers, value: Floats, noise: Floats, weight: Floats
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Part each task's answers at their largest gap: whether these are camps, and who is above."""
+    order = np.lexsort((value, answers.task))
+    task, at = answers.task[order], value[order]
+    gap = np.append(np.diff(at), -1.0)
+    last = answers.task_ptr[1:] - 1
+    gap[last] = -1.0
+    widest = np.maximum.reduceat(gap, answers.task_ptr[:-1])
+    place = _first(gap == widest[task], answers)
+    # Sums up to the gap, and beyond it.
+    precision = 1.0 / np.maximum(noise[order], np.finfo(np.float64).tiny)
+    below = np.arange(len(at)) <= place[task]
+    n = answers.n_tasks
+    share = np.bincount(task, weight[order] * below, n)
+    parts = []
+    for side in (below, ~below):
+        # Precisions relative to the largest of the task: no sum overflows.
+        most = np.maximum.reduceat(precision, answers.task_ptr[:-1])[task]
+        part = side * precision / most
+        total = np.bincount(task, part, n)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = np.bincount(task, part * (at - at[place][task]), n) / total
+            parts.append((mean, 1.0 / total / most[answers.task_ptr[:-1]]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        away = (parts[1][0] - parts[0][0]) / np.sqrt(parts[0][1] + parts[1][1])
+    first, next_up = answers.task_ptr[:-1], np.minimum(place + 1, last)
+    width = np.maximum(at[place] - at[first], at[last] - at[next_up])
+    camps = (
+        (answers.task_degree >= _FEWEST)
+        & (np.minimum(share, 1.0 - share) >= _LEAST_SHARE)
+        & (widest > width)
+        & (away > _APART)
+    )
+    above = np.zeros(len(at), dtype=bool)
+    above[order] = ~below
+    return camps, above
+
+
+def _first(holds: NDArray[np.bool_], answers: Answers) -> Index:
+    """Position of the first True of every task."""
+    found = np.flatnonzero(holds)
+    owner = np.repeat(np.arange(answers.n_tasks), answers.task_degree)[found]
+    first = np.full(answers.n_tasks, -1, dtype=np.int64)
+    first[owner[::-1]] = found[::-1]
+    return first
