@@ -23,6 +23,8 @@ from voxpop.cli import common
     help="Format of the files.",
 )
 @click.option("--no-report", is_flag=True, help="Write no report.html, which holds the answers.")
+@click.option("--title", help="Title of the report.  [default: name of the input]")
+@click.option("--pictures", type=click.Path(path_type=Path), help="Folder of the tasks' pictures.")
 @common.json_option
 def aggregate(
     answers: str,
@@ -32,6 +34,8 @@ def aggregate(
     no_report: bool,
     as_json: bool,
     truth: str | None,
+    title: str | None,
+    pictures: Path | None,
     **settings: Any,
 ) -> None:
     """Estimate the truth of every task from ANSWERS: a table or a tool's export ("-" is stdin).
@@ -42,7 +46,7 @@ def aggregate(
 
     \b
         voxpop aggregate answers.csv
-        voxpop aggregate export.json --question age
+        voxpop aggregate export.json --question age --title "Ages, March"
         voxpop aggregate sqlite:///crowd.db --query answers
         voxpop aggregate clicks.parquet --value x --value y -o clicks
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
@@ -71,8 +75,14 @@ def aggregate(
     written = [f"tasks.{file_format}", f"workers.{file_format}", "result.json"]
     (folder / "report.html").unlink(missing_ok=True)  # that of an earlier result
     if not no_report:
-        title = common.source_name(answers)
-        report = write_report(table, result, folder / "report.html", truth=true, title=title)
+        report = write_report(
+            table,
+            result,
+            folder / "report.html",
+            truth=true,
+            title=title or common.source_name(answers),
+            pictures=pictures or common.folder_of(answers),
+        )
         written.append(report.name)
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
     score_of = {"score": scored.to_dict()} if scored else {}

@@ -382,6 +382,12 @@ def source_name(answers: str) -> str:
     return "stdin" if answers == "-" else Path(answers.partition("?")[0]).name or "answers"
 
 
+def folder_of(answers: str) -> Path | None:
+    """Folder of the input, where its pictures may be; None where it is no file."""
+    path = Path(answers)
+    return path.parent if path.is_file() else path if path.is_dir() else None
+
+
 def default_folder(answers: str) -> Path:
     """Name the output after the input, without the ending of its kind of file."""
     name = source_name(answers)

@@ -13,6 +13,8 @@ from voxpop.arrays import Codes, Floats
 
 # PIT values are clipped to this distance from 0 and 1.
 _LEAST = 1e-12
+# A smaller stretch would be told as 1.00.
+_TOLD = 1.005
 
 
 def _none() -> Floats:
@@ -117,8 +119,8 @@ class Audit:
 
     @property
     def is_stretched(self) -> bool:
-        """Whether intervals of the truths were stretched as left-out answers call for."""
-        return self.exact and self.stretch > 1
+        """Whether left-out answers called for a stretch of intervals that is worth telling."""
+        return self.exact and self.stretch >= _TOLD
 
     @property
     def inside_95(self) -> float:

@@ -19,6 +19,10 @@ _FEWEST, _LEAST_SHARE = 3, 0.2
 # How far apart the camps are, in sds of the distance of their means under the workers' noise. In
 # crowds of Gaussian noise about one task in 300 has camps by chance.
 _APART = 3.0
+# Camps of two or more that are so tight that the gap is this many times wider than either are camps
+# too, if there are so many answers, and their means are this far apart: by chance about one task of
+# five answers in 180 is like that, and fewer of more.
+_TIGHT, _ENOUGH, _TIGHT_APART = 6.0, 5, 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,8 @@ def find_camps(answers: Answers, result: Result) -> Camps:
 
     The answers are parted at their largest gap, freed of what is known of the workers' biases. They
     are two camps where each has a fifth of the weight or more, the gap is wider than either camp,
-    and their means are further apart than the noise of the workers explains. Of vectors, any
+    and their means are further apart than the noise of the workers explains; or where, of five
+    answers or more, each camp is so tight that noise does not explain it. Of vectors, any
     coordinate may part them.
     """
     weight = answer_weights(answers, result)[0]
@@ -92,11 +97,17 @@ def _part(
         away = (parts[1][0] - parts[0][0]) / np.sqrt(parts[0][1] + parts[1][1])
     first, next_up = answers.task_ptr[:-1], np.minimum(place + 1, last)
     width = np.maximum(at[place] - at[first], at[last] - at[next_up])
+    fewer = np.minimum(place - first + 1, last - place)
+    # On a scale of few values, neighbours are no camps.
+    values = np.unique(value)
+    step = float(np.diff(values).min()) if len(values) > 1 else 0.0
+    tight = (answers.task_degree >= _ENOUGH) & (fewer > 1) & (away > _TIGHT_APART)
+    tight &= (widest > _TIGHT * width) & (widest > 2 * step)
     camps = (
         (answers.task_degree >= _FEWEST)
         & (np.minimum(share, 1.0 - share) >= _LEAST_SHARE)
         & (widest > width)
-        & (away > _APART)
+        & ((away > _APART) | tight)
     )
     above = np.zeros(len(at), dtype=bool)
     above[order] = ~below

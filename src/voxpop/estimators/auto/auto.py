@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,6 +12,7 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
+from voxpop.errors import ConvergenceWarning
 from voxpop.estimators.auto.average import Average, average, log_score, mixed
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison, scores_table
@@ -40,6 +42,10 @@ from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
+_UNSETTLED = (
+    "the iteration stopped at max_iter before it settled; raise max_iter, or read the estimates as "
+    "approximate"
+)
 _NOTHING = (
     "every task has one answer, and no truth is known, so nothing shows how far off an answer is; "
     "ask for second answers to some tasks, or give gold"
@@ -111,7 +117,12 @@ class Auto(Estimator):
         # Those of a scale that has ends of its own are kept by it.
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
-        found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+        with warnings.catch_warnings():
+            # Told in a note: a warning from inside would name lines that the user has not written.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+        if not found.trace.converged:
+            found = replace(found, notes=(*found.notes, _UNSETTLED))
         if self.scale == "linear":
             found = with_advice(found, answers)
         found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
