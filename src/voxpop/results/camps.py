@@ -90,7 +90,7 @@ def _part(
         most = np.maximum.reduceat(precision, answers.task_ptr[:-1])[task]
         part = side * precision / most
         total = np.bincount(task, part, n)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             mean = np.bincount(task, part * (at - at[place][task]), n) / total
             parts.append((mean, 1.0 / total / most[answers.task_ptr[:-1]]))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -80,5 +80,7 @@ def _after(result: Result, tasks: np.ndarray, variance: Floats, number: int) -> 
     hard = result.task_difficulty[tasks] if result.task_difficulty.size else np.ones(len(tasks))
     noise = scatter(replace(result, task_difficulty=np.empty(0)), None, 0)
     level = np.maximum(noise.variance.mean(axis=1), np.finfo(np.float64).tiny)
-    # On a task that is twice as hard, all variances are worth half.
-    return np.asarray(hard * value_of_answer(variance / hard, noise.share[None], level)[1][:, 0])
+    # On a task that is twice as hard, all variances are worth half. The unit keeps squares finite.
+    unit = hard * float(level.max())
+    after = value_of_answer(variance / unit, noise.share[None], level / level.max())[1][:, 0]
+    return np.asarray(unit * after)

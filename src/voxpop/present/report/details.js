@@ -3,34 +3,39 @@
 // An id as the end of an address: text that is no text (half a character) has no address of its own.
 const address = (kind, id) => `#${kind}=${encodeURIComponent(id.toWellFormed ? id.toWellFormed() : id.replace(/[\ud800-\udfff]/g, "\ufffd"))}`;
 
+// Go to an address at once; the event of the browser would come a moment later.
+let follow = () => {};
+function go(hash) {
+  location.hash = hash;
+  follow();
+}
+
 // The dialog follows the address of the page: Back and Forward work as everywhere.
 class Details {
   constructor(dialog, makers) {
     this.dialog = dialog;
     this.makers = makers;
     this.depth = 0;
-    this.last = null;
+    this.at = null;
     dialog.addEventListener("close", () => this.closed());
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
-    window.addEventListener("hashchange", () => this.follow());
-    this.follow();
+    follow = () => this.follow();
+    window.addEventListener("hashchange", follow);
+    follow();
   }
 
   // Open what the address names, or close.
   follow() {
-    const [kind, ...rest] = location.hash.slice(1).split("=");
-    const make = this.makers[kind]?.(location.hash, rest.join("="));
+    if (this.dialog.open && location.hash === this.at) return;
+    const make = this.makers[location.hash.slice(1).split("=")[0]]?.(location.hash);
     if (make) this.open(make);
     else if (this.dialog.open) this.dialog.close();
+    this.at = location.hash;
   }
 
   open(make) {
     const { title, kind, parts } = make();
-    if (!this.dialog.open) {
-      this.depth = 0;
-      this.last = document.activeElement;
-    }
-    this.depth += 1;
+    this.depth = this.dialog.open ? this.depth + 1 : 1;
     const close = element("button", { type: "button" }, "Close");
     close.addEventListener("click", () => this.dialog.close());
     const buttons = element("div", {});

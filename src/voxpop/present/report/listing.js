@@ -104,7 +104,7 @@ class Listing {
   show(page, size = this.size) {
     const pages = Math.max(Math.ceil(this.rows.length / size), 1);
     const at = Math.min(Math.max(page, 0), pages - 1);
-    if (size === this.size) this.page = at;
+    if (size === this.size) this.page = at; // on paper it is not turned
     const first = at * size;
     const shown = this.rows.slice(first, first + size);
     this.body.replaceChildren(...shown.map((i) => this.row(i)));
@@ -142,8 +142,10 @@ class Listing {
 
   clicked(event) {
     const row = event.target.closest("tr.opens");
-    if (!row || event.target.closest("a") || String(getSelection())) return;
-    location.hash = this.link(Number(row.dataset.row));
+    // A click with a key held, on a link, opens a tab or a window of its own.
+    if (!row || String(getSelection()) || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    go(this.link(Number(row.dataset.row)));
   }
 
   moved(event) {
@@ -182,7 +184,7 @@ function classes(column) {
 function startPrinting() {
   const print = (all) => {
     for (const listing of listings.map((reference) => reference.deref())) {
-      if (listing) listing.show(all ? 0 : listing.page, all ? Infinity : listing.size);
+      if (listing) listing.show(all ? 0 : listing.page, all ? Math.max(listing.rows.length, 1) : listing.size);
     }
   };
   window.addEventListener("beforeprint", () => print(true));

@@ -209,8 +209,8 @@ async function start() {
   const data = new Data(await unpack(document.getElementById("data").textContent));
   // Tips and dots open by their addresses, as rows do.
   const show = {
-    task: (i) => { location.hash = data.taskAddress(i); },
-    worker: (u) => { location.hash = data.workerAddress(u); },
+    task: (i) => go(data.taskAddress(i)),
+    worker: (u) => go(data.workerAddress(u)),
   };
   startTips(document.getElementById("tip"), dialog);
   pictures(data, show);
