@@ -151,7 +151,7 @@ function taskColumns(data, why) {
   if (!why && tasks.difficulty) columns.push({ title: "Difficulty", minor: true, hint: "Noise variance on the task, relative to a typical task", value: (i) => tasks.difficulty[i], cell: (i) => brief(tasks.difficulty[i]) });
   columns.push({ title: why ? "Number" : "Answers", hint: "Number of answers", minor: true, value: (i) => tasks.n[i], cell: (i) => count(tasks.n[i]) });
   const reasons = (i) => data.look.get(i) || [];
-  const tags = (i) => reasons(i).map((reason) => element("span", { class: "tag" }, reason));
+  const tags = (i) => reasons(i).flatMap((reason) => [element("span", { class: "tag" }, reason), " "]);
   columns.push({ title: why ? "Why" : "Needs a look", text: true, minor: !why, value: (i) => reasons(i).join(", ") || (why ? "" : "\uffff"), csv: (i) => reasons(i).join(", "), cell: tags });
   return columns;
 }
