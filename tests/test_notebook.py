@@ -35,7 +35,7 @@ from voxpop import (
 from voxpop.data.read import long_columns
 from voxpop.estimators import progress
 
-ROWS = {
+ROWS: dict[str, Any] = {
     "task": ["a", "a", "b", "b", "c", "c"],
     "worker": ["u", "v", "u", "v", "u", "v"],
     "value": [1.0, 2.0, 3.0, 5.0, 8.0, 8.5],
@@ -94,12 +94,12 @@ def test_a_data_set_of_hugging_face_is_read() -> None:
 def test_a_column_of_lists_is_a_vector(kind: str) -> None:
     rows = {**ROWS, "value": [[1.0, 10.0], [2, 20], [3, 30], [5, 50], [8, 80], [8.5, 85]]}
     if kind == "arrays":
-        rows["value"] = np.array(rows["value"])  # type: ignore[assignment]
+        rows["value"] = np.array(rows["value"])
     answers = read_answers(rows if kind == "arrays" else SOURCES[kind](rows))
     assert answers.value_names == ("value_1", "value_2")
     np.testing.assert_array_equal(answers.value[:, 1], 10 * answers.value[:, 0])
     found = Average().fit(answers)
-    np.testing.assert_allclose(found.estimate, [[1.5, 15], [4, 40], [8.25, 82.5]])
+    np.testing.assert_allclose(found.estimate, [[1.5, 15.0], [4.0, 40.0], [8.25, 82.5]])
 
 
 def test_lists_that_are_no_vectors_are_told_by_row() -> None:
@@ -152,7 +152,7 @@ def test_the_checks_of_scikit_learn_that_apply(name: str, check: str) -> None:
 
 
 def test_parameters_are_changed_in_place_and_checked() -> None:
-    estimator = BI(max_iter=7, support=np.array([1.0, 4.0]))
+    estimator = BI(max_iter=7, support=np.array([1.0, 4.0]))  # type: ignore[arg-type]
     copy = clone(estimator)
     assert copy == estimator
     assert copy is not estimator
@@ -192,13 +192,14 @@ class Middle(Estimator):
 
 
 def test_an_estimator_of_ones_own_needs_estimates_only() -> None:
-    found = Middle(shift=1.0).fit(pd.DataFrame(ROWS))
+    frame: Any = pd.DataFrame(ROWS)
+    found = Middle(shift=1.0).fit(frame)
     np.testing.assert_array_equal(found.estimate[:, 0], [2.5, 5.0, 9.25])
     assert found.settings["method"] == "middle"
     assert found.settings["shift"] == 1.0
     assert found.settings["columns"]["task"] == "task"
     assert clone(Middle(shift=2.0)).shift == 2.0
-    means = Middle().fit(pd.DataFrame(ROWS))
+    means = Middle().fit(frame)
     # The mean of two: the variance of one answer about it, over two.
     residual = np.array([0.5, 1.0, 0.25])
     np.testing.assert_allclose(means.variance[:, 0], 2 * (residual**2).sum() / 3 / 2)

