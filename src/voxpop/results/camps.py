@@ -14,11 +14,12 @@ from voxpop.results.prediction import coordinate_factor
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 
-# Fewest answers that can be a camp and another, and the least share of the weight of a camp.
-_FEWEST, _LEAST_SHARE = 3, 0.2
+# Fewest answers that can be a camp and another, and the least share of the weight of a camp, or of
+# the answers: one of nine is an outlier.
+_FEWEST, _LEAST_SHARE, _LEAST_HEADS = 3, 0.2, 1 / 3
 # How far apart the camps are, in sds of the distance of their means under the workers' noise. In
-# crowds of Gaussian noise about one task in 300 has camps by chance.
-_APART = 3.0
+# crowds of Gaussian noise about one task in 400 has camps by chance.
+_APART = 3.5
 # Camps of two or more that are so tight that the gap is this many times wider than either are camps
 # too, if there are so many answers, and their means are this far apart: by chance about one task of
 # five answers in 180 is like that, and fewer of more.
@@ -45,10 +46,10 @@ def find_camps(answers: Answers, result: Result) -> Camps:
     """Find the tasks whose answers fall into two camps.
 
     The answers are parted at their largest gap, freed of what is known of the workers' biases. They
-    are two camps where each has a fifth of the weight or more, the gap is wider than either camp,
-    and their means are further apart than the noise of the workers explains; or where, of five
-    answers or more, each camp is so tight that noise does not explain it. Of vectors, any
-    coordinate may part them.
+    are two camps where each has a fifth of the weight or a third of the answers, the gap is wider
+    than either camp, and their means are further apart than the noise of the workers explains; or
+    where, of five answers or more, each camp is so tight that noise does not explain it. Of
+    vectors, any coordinate may part them.
     """
     weight = answer_weights(answers, result)[0]
     there, found = result_on_scale(answers, result)
@@ -103,9 +104,10 @@ def _part(
     step = float(np.diff(values).min()) if len(values) > 1 else 0.0
     tight = (answers.task_degree >= _ENOUGH) & (fewer > 1) & (away > _TIGHT_APART)
     tight &= (widest > _TIGHT * width) & (widest > 2 * step)
+    heads = fewer / answers.task_degree
     camps = (
         (answers.task_degree >= _FEWEST)
-        & (np.minimum(share, 1.0 - share) >= _LEAST_SHARE)
+        & ((np.minimum(share, 1.0 - share) >= _LEAST_SHARE) | (heads >= _LEAST_HEADS))
         & (widest > width)
         & ((away > _APART) | tight)
     )
