@@ -253,6 +253,7 @@ def test_two_camps_are_shown_as_such(read: Any, tmp_path: Path) -> None:
     said = page.locator("dialog .camps").inner_text()
     assert "2 answers about 8.2" in said
     assert "1 answer about 14.0" in said
+    assert said.endswith("The estimate lies between the two, where nobody answered.")
     assert page.locator("dialog svg .dot.upper").count() == 1
     assert page.locator("dialog svg .dot:not(.upper)").count() == 2
 

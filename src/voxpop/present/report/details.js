@@ -92,14 +92,20 @@ function answerColumns({ names, answers }, minor) {
 }
 
 // Two camps in words: how many, where, and who.
-function campsText(data, below, above) {
-  const { answers, workers } = data;
+function campsText(data, i, below, above) {
+  const { tasks, answers, workers } = data;
   const camp = (edges) => {
     const means = data.names.slice(0, 4).map((_, j) => data.estimateText(edges.reduce((sum, e) => sum + answers.value[j][e], 0) / edges.length, j));
     const names = edges.slice(0, 6).map((e) => workers.id[answers.worker[e]]).join(", ");
     return `${plural(edges.length, "answer")} about ${means.join(", ")} (${names}${edges.length > 6 ? ", …" : ""})`;
   };
-  return element("p", { class: "camps" }, element("b", {}, "Two camps: "), element("span", {}, camp(below)), " and ", element("span", { class: "upper" }, camp(above)), ". The estimate lies between what the two say, and may be what neither means.");
+  // Of vectors the camps may differ in any coordinate: only the weights tell then.
+  const ends = [Math.max(...below.map((e) => answers.value[0][e])), Math.min(...above.map((e) => answers.value[0][e]))];
+  const between = data.names.length === 1 && tasks.estimate[0][i] > ends[0] && tasks.estimate[0][i] < ends[1];
+  const upper = above.reduce((sum, e) => sum + answers.weight[e], 0);
+  const side = upper > 0.5 ? `the second, which has ${percent(upper)}` : `the first, which has ${percent(1 - upper)}`;
+  const follows = between ? "The estimate lies between the two, where nobody answered." : `The estimate follows ${side} of the weight.`;
+  return element("p", { class: "camps" }, element("b", {}, "Two camps: "), element("span", {}, camp(below)), " and ", element("span", { class: "upper" }, camp(above)), `. ${follows}`);
 }
 
 // What a task shows: a picture, a link or a text. A picture with shapes is drawn below them.
@@ -150,7 +156,7 @@ function taskDetails(data, i, show) {
     open: () => show.worker(answers.worker[e]),
   });
   const [below, above] = [data.edgesOf(i).filter((e) => !data.upper.has(e)), data.edgesOf(i).filter((e) => data.upper.has(e))];
-  if (above.length) parts.push(campsText(data, below, above));
+  if (above.length) parts.push(campsText(data, i, below, above));
   const key = `Dots are answers, larger with more weight. Band: 95 % interval; line: estimate; diamond: mean${truth ? "; orange line: truth" : ""}.`;
   const shape = ["xmin,ymin,xmax,ymax", "x,y"].includes(names.join());
   const content = tasks.content[i];
