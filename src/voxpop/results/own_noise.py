@@ -29,7 +29,7 @@ _LEAST = 1e-2
 
 
 def with_own_noise(answers: Answers, result: Result) -> Result:
-    """Give every worker the variance, with a 95 % interval, that the own answers show (M90).
+    """Give every worker the variance, with a 95 % interval, that the own answers show (M99).
 
     With w the weight of an answer, its residual r about the estimate has the variance (1 - w) s,
     where s is the worker's; such an answer says as much of s as (1 - w)² answers about a known
