@@ -22,7 +22,11 @@ NAMES = (
 
 
 def ages() -> vp.Answers:
-    """240 portraits, six guesses each of forty people: one always says 40, one does not look."""
+    """240 portraits, six guesses each of forty people: one always says 40, one does not look.
+
+    Of four portraits half of the people guess the age of somebody else in the picture; three have
+    one or two answers.
+    """
     rng = np.random.default_rng(4)
     first = NAMES.split()
     worker = [
@@ -34,8 +38,12 @@ def ages() -> vp.Answers:
     for i, truth in enumerate(rng.uniform(18, 75, 240)):
         for u in rng.choice(40, 6, replace=False):
             said = truth + bias[u] + sd[u] * rng.normal()
+            if i % 60 == 17 and len(rows) % 2:
+                said = abs(said - 30)
             said = 40 if u == 3 else rng.uniform(18, 75) if u == 11 else said
             rows.append((f"portrait_{i:03d}.jpg", worker[u], round(float(np.clip(said, 1, 99)))))
+        if i % 80 == 5:
+            del rows[-5 + i // 160 :]
     return vp.Answers.from_arrays(*zip(*rows, strict=True), value_names=("age",))
 
 
@@ -83,6 +91,8 @@ def plots(answers: vp.Answers, result: vp.Result) -> None:
     vp.plot_coverage(result, two)
     vp.plot_convergence(vp.BI().fit(answers), three)
     save(figure, "plot_checks.png")
+    compared = vp.compare(answers, ["auto", "bi", "average", "median", "nbi"])
+    save(compared.plot().figure, "plot_comparison.png")
     drawn = boxes()
     found = vp.aggregate(drawn)
     worst = found.task_ids[found.variance.mean(axis=1).argmax()]
@@ -109,17 +119,15 @@ def screenshots(path: Path) -> None:
             page.screenshot(path=FIGURES / name)
             shrink(FIGURES / name)
 
-        shoot(opened(1100, 1120), "report.png")
-        page = opened(900, 640)
-        page.locator("#tasks tbody tr").nth(2).click()
+        shoot(opened(1100, 1000), "report.png")
+        page = opened(900, 680)
+        page.locator("#look tbody tr", has_text="two camps").first.click()
         shoot(page, "report_task.png")
-        page = opened(900, 640, "dark")
-        page.get_by_label("flagged only").check()
-        page.locator("#workers tbody tr").first.click()
+        page = opened(900, 680, "dark")
+        page.locator("#talk a").first.click()
+        page.wait_for_selector("dialog[open]")
         shoot(page, "report_worker.png")
-        page = opened(380, 640)
-        page.locator("#tasks tbody tr").nth(2).click()
-        shoot(page, "report_phone.png")
+        shoot(opened(380, 760), "report_phone.png")
         browser.close()
 
 
@@ -128,7 +136,9 @@ def main() -> None:
     result = vp.aggregate(answers)
     plots(answers, result)
     with TemporaryDirectory() as folder:
-        screenshots(vp.write_report(answers, result, Path(folder) / "r.html", title="ages.csv"))
+        screenshots(
+            vp.write_report(answers, result, Path(folder) / "r.html", title="Ages of portraits")
+        )
 
 
 if __name__ == "__main__":

@@ -200,8 +200,9 @@ def zooniverse() -> str:
                 {"task": "T3", "task_label": "Sure?", "value": "Yes"},
             ]
             name = worker if worker != "carol" else ""
+            subject = json.dumps({str(5000 + number): {"retired": None, "Filename": image}})
             rows.append([len(rows), name, "", f"ip-{worker}", 77, "w", "1.2", "2024", "", "",
-                         "{}", json.dumps(annotations), "{}", 5000 + number])  # fmt: skip
+                         "{}", json.dumps(annotations), subject, 5000 + number])  # fmt: skip
     return _csv([head, *rows])
 
 

@@ -449,3 +449,37 @@ def test_a_bonus_that_nobody_can_pay_is_refused(batch: Path, tmp_path: Path, amo
         review(open_table(batch), tmp_path / "r.csv", {}, {"ALICE": amount})
     assert "\n" not in str(told.value)
     assert not (tmp_path / "r.csv").exists()
+
+
+def test_what_a_task_shows_is_read_with_it(tmp_path: Path) -> None:
+    """Pictures before addresses before words, whichever field of the tool holds them."""
+    exports.write_all(tmp_path)
+    questions = {
+        "project-1.json": "age",
+        "Batch_1_batch_results.csv": "years",
+        "assignments.tsv": "score",
+        "classifications.csv": "T0",
+    }
+    found = {
+        name: set(read_answers(tmp_path / name, question=question).contents.values())
+        for name, question in questions.items()
+    }
+    for name, contents in found.items():
+        assert contents, name
+        assert all(text.endswith(".jpg") for text in contents), name
+
+
+def test_a_column_of_texts_or_addresses_is_what_tasks_show() -> None:
+    rows = {"item": ["a", "a", "b"], "rater": ["u", "v", "u"], "score": [1.0, 2.0, 3.0]}
+    for name in ("text", "url", "image_url"):
+        answers = read_answers({**rows, name: [None, "first", "second"]})
+        assert answers.contents == {"a": "first", "b": "second"}
+        assert answers.value_names == ("score",)
+    assert read_answers(rows).contents == {}
+    # What is named as the value, or is the task, is nothing else.
+    assert (
+        read_answers(
+            {"url": ["a", "b"], "worker": ["u", "v"], "value": [1, 2]}, task="url"
+        ).contents
+        == {}
+    )

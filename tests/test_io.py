@@ -274,8 +274,8 @@ def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (tmp_path / "none.csv", {}, "no such file"),
         (tmp_path, {}, "is a directory"),
-        (42, {}, "expected a path or a data frame"),
-        ([1, 2], {}, "expected a path or a data frame"),
+        (42, {}, "expected a path, a data frame"),
+        ([1, 2], {}, "expected a path, a data frame"),
         (frame, {"task": "tusk"}, "no column 'tusk' for the task"),
         (pd.DataFrame([[1, 2, 3.0]]), {}, "column names must be text"),
         (pd.DataFrame([[1, 2, 3.0]], columns=["task", "task", "value"]), {}, "same name"),

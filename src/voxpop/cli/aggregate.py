@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from voxpop.cli import common
-from voxpop.cli.result_folder import result_folder, source_name, source_of
+from voxpop.cli.result_folder import folder_of, result_folder, source_name, source_of
 
 
 @click.command()
@@ -24,6 +24,8 @@ from voxpop.cli.result_folder import result_folder, source_name, source_of
     help="Format of the files.",
 )
 @click.option("--no-report", is_flag=True, help="Write no report.html, which holds the answers.")
+@click.option("--title", help="Title of the report.  [default: name of the input]")
+@click.option("--pictures", type=click.Path(path_type=Path), help="Folder of the tasks' pictures.")
 @common.json_option
 def aggregate(
     answers: str,
@@ -33,6 +35,8 @@ def aggregate(
     no_report: bool,
     as_json: bool,
     truth: str | None,
+    title: str | None,
+    pictures: Path | None,
     **settings: Any,
 ) -> None:
     """Estimate the truth of every task from ANSWERS: a table or a tool's export ("-" is stdin).
@@ -43,7 +47,7 @@ def aggregate(
 
     \b
         voxpop aggregate answers.csv
-        voxpop aggregate export.json --question age
+        voxpop aggregate export.json --question age --title "Ages, March"
         voxpop aggregate sqlite:///crowd.db --query answers
         voxpop aggregate clicks.parquet --value x --value y -o clicks
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
@@ -71,12 +75,14 @@ def aggregate(
     common.say_result(result)
     # Files first: whoever reads the output may hang up on us.
     written = [f"tasks.{file_format}", f"workers.{file_format}", "result.json"]
+    if result.levels.size:
+        written.insert(2, f"levels.{file_format}")
     with replacing_folder(folder, saved.FILES) as new:
         saved.write(result, new, file_format, source)
         if not no_report:
-            title = source_name(answers)
-            report = write_report(table, result, new / "report.html", truth=true, title=title)
-            written.append(report.name)
+            shown: dict[str, Any] = {"title": title or source_name(answers), "truth": true}
+            shown["pictures"] = pictures or folder_of(answers)
+            written.append(write_report(table, result, new / "report.html", **shown).name)
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
     score_of = {"score": scored.to_dict()} if scored else {}
     document = result.to_dict() | score_of if as_json else None

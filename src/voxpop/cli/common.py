@@ -261,8 +261,13 @@ def fit(estimator: Estimator, table: Answers) -> Result:
 
 
 def say_result(result: Result) -> None:
-    """Tell what was fitted, and what the user should know about it."""
-    for line in (result.summary(), *result.notes, *result.interval_notes()):
+    """Tell what is ready and what needs a look, what was fitted, and what to know about it."""
+    for line in (
+        result.review.summary(),
+        result.summary(),
+        *result.notes,
+        *result.interval_notes(),
+    ):
         say(line)
 
 

@@ -39,6 +39,12 @@ def result_folder(output: Path | None, answers: str, source: str) -> Path:
     return folder
 
 
+def folder_of(answers: str) -> Path | None:
+    """Folder of the input, where its pictures may be; None where it is no file."""
+    path = Path(answers)
+    return path.parent if path.is_file() else path if path.is_dir() else None
+
+
 def default_folder(answers: str) -> Path:
     """Name the output after the input, beside it, without the ending of its kind of file."""
     from voxpop.data.formats import is_url
@@ -46,6 +52,6 @@ def default_folder(answers: str) -> Path:
     name = source_name(answers)
     beside = Path() if answers == "-" or is_url(answers) else Path(answers).parent
     endings = (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json")
-    for ending in (*endings, ".xml", ".py", ".db", ".sqlite", ".duckdb"):
+    for ending in (*endings, ".xlsx", ".ods", ".xml", ".py", ".db", ".sqlite", ".duckdb"):
         name = name[: -len(ending)] if name.lower().endswith(ending) else name
     return beside / f"{name or 'answers'}.voxpop"

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,6 +56,9 @@ class Answers:
         What reading decided or left out, in sentences for the user.
     objects
         How boxes or points were matched into the objects that are the tasks here, if they were.
+    contents
+        What a task shows, by its id or that of its image: the address or file name of a picture, a
+        link or a text; for those whose export has it.
     """
 
     task_ids: Ids
@@ -69,6 +72,7 @@ class Answers:
     columns: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     objects: Objects | None = None
+    contents: dict[Any, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         fixed = (self.task_ids, self.worker_ids, self.task, self.worker, self.value, self.gold)

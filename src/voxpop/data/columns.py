@@ -46,8 +46,11 @@ VECTORS: tuple[tuple[str, ...], ...] = (
     ("x", "y", "z"),
     ("x", "y"),
 )
+# Columns that hold what a task shows: the address of a picture, a text, a link.
+CONTENTS = ("image_url", "image_path", "picture", "photo_url", "url", "link", "text")
 # Columns of the canonical long table that are never the answer itself.
 _NEVER_VALUES = {
+    *(name.replace("_", "") for name in CONTENTS),
     *("time", "duration", "gold", "truth", "cost", "group", "run", "conf", "dim", "object"),
     *("date", "timestamp", "comment", "comments", "note", "notes"),
 }

@@ -12,6 +12,7 @@ import numpy as np
 from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.data.answers import Answers, Duplicates
 from voxpop.data.columns import (
+    CONTENTS,
     find_column,
     find_vector,
     ids_of_rows,
@@ -25,7 +26,7 @@ from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.sql import is_url, read_query
 from voxpop.data.numerals import Spelling
 from voxpop.data.objects import Matching
-from voxpop.data.tables import Table, matrix, open_table
+from voxpop.data.tables import Table, coordinate_names, matrix, open_table
 from voxpop.data.truths import beside, read_truth
 from voxpop.errors import ConfigError, DataError, shorten
 
@@ -80,11 +81,13 @@ def read_answers(
     source
         Path to CSV, TSV, Parquet, JSON lines (also gzipped) or a workbook (.xlsx, .ods), or to the
         export of a tool; a folder or list of CVAT jobs or COCO files; a pandas, polars or pyarrow
-        table; or the URL of a database, with ``query``: a SELECT, or the name of a table.
+        table, a Hugging Face ``Dataset``, or a mapping from names to columns; or the URL of a
+        database, with ``query``: a SELECT, or the name of a table.
     task, worker
         Columns of the ids; in a tool's export, ``task`` is the field that names the tasks.
     values
-        One column, or several for points, boxes and other vectors.
+        One column, or several for points, boxes and other vectors; or one column of a frame whose
+        cells are lists or arrays.
     gold
         Known truths: a column (or one per coordinate) of the same table, empty where unknown; or
         another table or path with a task and the value columns; or a mapping from task to truth.
@@ -166,17 +169,18 @@ def _read_long(table: Table, options: ReadingOptions) -> Answers:
     gold = _gold_columns(table, options["gold"])
     task, worker, values = resolve_roles(table, options["task"], options["worker"], asked, gold)
     rows = _long_rows(table, task, worker, values)
+    names = coordinate_names(values, rows.value)
     truths: Floats | None = None
     if gold:
         truths = _gold_of_rows(table, gold, rows)
     elif options["gold"] is not None:
-        truths = _gold_beside(rows.task[1], tuple(values), options, task)
+        truths = _gold_beside(rows.task[1], names, options, task)
     runs = "run" in {name.lower() for name in table.columns} - {name.lower() for name in values}
     answers = Answers.from_codes(
         *rows.task,
         *rows.worker,
         rows.value,
-        value_names=tuple(values),
+        value_names=names,
         gold=truths,
         duplicates=options["duplicates"] or ("mean" if runs else None),
         rows=table.rows(rows.kept),
@@ -186,7 +190,9 @@ def _read_long(table: Table, options: ReadingOptions) -> Answers:
     n = len(rows.kept)
     if runs and options["duplicates"] is None and answers.n_edges < n:
         notes.append(f"{n} runs are {answers.n_edges} answers: repeated runs count as their mean")
-    return replace(answers, frame_kind=table.kind, columns=columns, notes=tuple(notes))
+    contents = _contents(table, {task, worker, *gold, *values}, rows)
+    answers = replace(answers, columns=columns, contents=contents, notes=tuple(notes))
+    return replace(answers, frame_kind=table.kind)
 
 
 class _LongRows(NamedTuple):
@@ -246,6 +252,20 @@ def _gold_beside(
         task=options["task"] or task,
         spelling=spelling_of(options),
     )
+
+
+def _contents(table: Table, taken: set[str], of: _LongRows) -> dict[Any, str]:
+    """Find what the tasks show, where a column that nothing else needs has it."""
+    column = find_column([name for name in table.columns if name not in taken], CONTENTS)
+    if column is None:
+        return {}
+    (task, task_ids), texts = of.task, table.texts(column)
+    found: dict[Any, str] = {}
+    for identity, row in zip(task_ids[task].tolist(), of.kept.tolist(), strict=True):
+        text = texts[row]
+        if text is not None:
+            found.setdefault(identity, text)
+    return found
 
 
 def _read_marks(
@@ -332,7 +352,7 @@ def _gold_of_rows(table: Table, columns: Sequence[str], of: _LongRows) -> Floats
     """Reduce a gold column with one entry per answer to one truth per task."""
     task, task_ids = of.task
     rows = matrix(table, columns, missing_ok=True)[of.kept]
-    gold = np.full((len(task_ids), len(columns)), np.nan)
+    gold = np.full((len(task_ids), rows.shape[1]), np.nan)
     known = ~np.isnan(rows).all(axis=1)
     gold[task[known]] = rows[known]
     differ = known & (rows != gold[task]).any(axis=1)

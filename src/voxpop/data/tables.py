@@ -36,8 +36,24 @@ def open_table(source: object, beginning: bytes = b"", spelling: Spelling | None
 
 
 def matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Floats:
-    """Return several columns of numbers side by side, one row per row."""
-    return np.stack([table.numbers(column, missing_ok) for column in columns], axis=1)
+    """Return several columns of numbers side by side, one row per row.
+
+    A column of lists or arrays is as many columns as they are long.
+    """
+    parts = []
+    for column in columns:
+        vectors = table.vectors(column) if isinstance(table, FrameTable) else None
+        parts.append(table.numbers(column, missing_ok)[:, None] if vectors is None else vectors)
+    return np.concatenate(parts, axis=1)
+
+
+def coordinate_names(columns: Sequence[str], value: Floats) -> tuple[str, ...]:
+    """Name the coordinates that :func:`matrix` made of columns; those of a list are numbered."""
+    if len(columns) == value.shape[1]:
+        return tuple(columns)
+    if len(columns) == 1:
+        return tuple(f"{columns[0]}_{k + 1}" for k in range(value.shape[1]))
+    raise DataError(f"value columns {shorten(columns)} hold lists; name one column of lists alone")
 
 
 def frame(columns: Mapping[str, Any], kind: str) -> Any:
@@ -45,6 +61,31 @@ def frame(columns: Mapping[str, Any], kind: str) -> Any:
     import narwhals as nw
 
     return nw.from_dict(dict(columns), backend=cast("FrameKind", kind)).to_native()
+
+
+# What a cell holds that is a vector.
+_LISTS = (list, tuple, np.ndarray)
+
+
+def _as_frame(source: object) -> object:
+    """Make a frame of a mapping of columns, or of a data set such as those of Hugging Face."""
+    import pandas as pd
+
+    if not isinstance(source, Mapping):
+        if hasattr(source, "to_pandas"):
+            return source.to_pandas()
+        raise DataError(
+            "expected a path, a data frame (pandas, polars, pyarrow), a data set or a mapping of "
+            f"columns, got {type(source).__name__}; wrap it in pandas.DataFrame"
+        )
+    splits = [name for name, part in source.items() if hasattr(part, "to_pandas")]
+    if splits:
+        raise DataError(f"expected one table, got several ({shorten(splits, 5)}); pass one of them")
+    columns = {name: [*column] for name, column in source.items()}
+    if len({len(column) for column in columns.values()}) > 1:
+        told = ", ".join(f"{name!r}: {len(column)}" for name, column in columns.items())
+        raise DataError(f"columns must be equally long, got {told}")
+    return pd.DataFrame({name: pd.Series(column) for name, column in columns.items()})
 
 
 class FrameTable:
@@ -56,12 +97,9 @@ class FrameTable:
         import narwhals as nw
 
         try:
-            native = nw.from_native(source)  # type: ignore[call-overload]
-        except TypeError:
-            raise DataError(
-                f"expected a path or a data frame (pandas, polars, pyarrow), "
-                f"got {type(source).__name__}; wrap it in pandas.DataFrame"
-            ) from None
+            native: Any = nw.from_native(source, pass_through=True)
+            if native is source:
+                native = nw.from_native(_as_frame(source))
         except nw.exceptions.DuplicateError:
             raise DataError("the table has two columns of the same name; rename one") from None
         self._frame: Any = native.collect() if isinstance(native, nw.LazyFrame) else native
@@ -104,6 +142,27 @@ class FrameTable:
         if not missing_ok:
             refuse_missing(found.absent, column, word=found.word)
         return found.value
+
+    def vectors(self, column: str) -> Floats | None:
+        """Stack a column of lists or arrays, one row per row; None where cells hold no lists."""
+        series = self._frame[column]
+        if series.dtype.is_numeric() or not isinstance(series.to_list()[0], _LISTS):
+            return None
+        rows = [np.asarray(item, dtype=object) for item in series.to_list()]
+        long = len(rows[0])
+        for row, item in enumerate(rows, start=1):
+            if item.ndim != 1 or len(item) != long or not long:
+                found = "no list" if item.ndim != 1 else f"a list of {len(item)}"
+                raise DataError(
+                    f"row {row}: expected a list of {long} numbers in column {column!r}, as in the "
+                    f"first row, got {found}"
+                )
+        try:
+            return np.stack(rows).astype(np.float64)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"column {column!r} holds lists of something else than numbers"
+            ) from None
 
     def texts(self, column: str) -> list[str | None]:
         """Spell every cell; whole numbers that a frame had to make floats lose their ``.0``."""

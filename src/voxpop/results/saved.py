@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.output import replacing, replacing_folder
 from voxpop.data.tables import Table, finite, matrix, open_table, write_table
@@ -27,12 +28,20 @@ from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck, agreement_of
 from voxpop.results.gold_map import GoldMap
 from voxpop.results.result import Result, Trace
+from voxpop.results.review import review_from
 from voxpop.results.scaled import in_units, on_scale
 from voxpop.results.shared_error import SharedError
-from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
+from voxpop.results.tables import (
+    BOUNDS,
+    estimate_column,
+    level_columns,
+    level_table,
+    records,
+    suffixes,
+)
 
 _FORMATS = ("csv", "parquet")
-FILES = {f"{name}.{format}" for name in ("tasks", "workers") for format in _FORMATS} | {
+FILES = {f"{name}.{format}" for name in ("tasks", "workers", "levels") for format in _FORMATS} | {
     *("result.json", "report.html")
 }
 """Names of all files that a saved result may have."""
@@ -53,6 +62,8 @@ def write(result: Result, folder: Path, format: str, source: str | None = None) 
     """
     run = run_id(result)
     tables = {"tasks": result.task_columns(), "workers": result.worker_columns()}
+    if result.levels.size:
+        tables["levels"] = level_table(result)
     for name, columns in tables.items():
         n = len(next(iter(columns.values())))
         write_table({**columns, "run": np.full(n, run)}, folder / f"{name}.{format}")
@@ -102,10 +113,13 @@ def load(directory: str | Path) -> Result:
         raise DataError(f"{folder}: has no result.json; expected a directory that save() wrote")
     try:
         facts = json.loads(path.read_text())
-        tables = [open_table(folder / f"{name}.{facts['format']}") for name in ("tasks", "workers")]
-        for table in tables:
+        tables = [folder / f"{name}.{facts['format']}" for name in ("tasks", "workers", "levels")]
+        # Version 0.1 had the probabilities of the levels among the workers.
+        by_level = bool(facts["levels"]) and tables[2].exists()
+        opened = [open_table(table) for table in (tables if by_level else tables[:2])]
+        for table in opened:
             _check_run(table, facts.get("run"), path)
-        return _restored(facts, *tables)
+        return _restored(facts, *opened)
     except VoxpopError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -124,15 +138,17 @@ def _check_run(table: Table, run: str | None, path: Path) -> None:
         )
 
 
-def _restored(facts: dict[str, Any], tasks: Table, workers: Table) -> Result:
+def _restored(
+    facts: dict[str, Any], tasks: Table, workers: Table, by_level: Table | None = None
+) -> Result:
     """Make a result of what its files hold."""
+    model = by_level or workers
     names, levels = tuple(facts["value_names"]), np.array(facts["levels"])
-    if "calibration" not in facts:
-        _move_settings(facts)
-    calibration = _calibration(facts["calibration"])
+    calibration = _calibration(facts)
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     # Where nothing shows how far off answers are, there are no sds and no intervals.
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of], missing_ok=True) ** 2
+    noise = _worker_noise(workers)
     biased, gains, hard, audit = (
         facts.get(name) for name in ("has_bias", "has_gain", "has_difficulty", "audit")
     )
@@ -148,14 +164,12 @@ def _restored(facts: dict[str, Any], tasks: Table, workers: Table) -> Result:
             [matrix(tasks, [bound + suffix for bound in BOUNDS], missing_ok=True) for suffix in of],
             axis=1,
         ),
-        worker_variance=workers.numbers("variance", missing_ok=True),
-        worker_interval=matrix(
-            workers, ["variance_lower_95", "variance_upper_95"], missing_ok=True
-        ),
+        worker_variance=noise[:, 0],
+        worker_interval=noise[:, 1:],
         worker_weight=workers.numbers("weight"),
         levels=levels,
         level_weights=np.array(facts["level_weights"]),
-        worker_posterior=matrix(workers, posterior) if posterior else none,
+        worker_posterior=matrix(model, posterior) if posterior else none,
         worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
         worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
         worker_gain=matrix(workers, [f"gain{s}" for s in of]) if gains else none,
@@ -170,7 +184,24 @@ def _restored(facts: dict[str, Any], tasks: Table, workers: Table) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
-    return _with_agreement(result, facts.get("agreement"))
+    return _with_review(_with_agreement(result, facts.get("agreement")), tasks, workers)
+
+
+def _with_review(result: Result, tasks: Table, workers: Table) -> Result:
+    """Restore what was said to need a look; version 0.1 did not say it."""
+    if "needs_a_look" not in tasks.columns:
+        return result
+    flags = workers.texts("flags") if "flags" in workers.columns else None
+    return replace(result, _review=review_from(result, tasks.texts("needs_a_look"), flags))
+
+
+def _worker_noise(workers: Table) -> Floats:
+    """Noise variance of workers and the bounds of its interval (n_workers, 3)."""
+    ends = ("", "_lower_95", "_upper_95")
+    if "noise_sd" in workers.columns:
+        return matrix(workers, [f"noise_sd{end}" for end in ends], missing_ok=True) ** 2
+    # Version 0.1 wrote variances.
+    return matrix(workers, [f"variance{end}" for end in ends], missing_ok=True)
 
 
 def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
@@ -184,7 +215,10 @@ def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
     return replace(result, _agreement=in_units(result.scale, agreed))
 
 
-def _calibration(facts: dict[str, Any]) -> Calibration:
+def _calibration(saved: dict[str, Any]) -> Calibration:
+    if "calibration" not in saved:
+        _move_settings(saved)
+    facts = saved["calibration"]
     gold, shared, mapped = (facts.pop(name, None) for name in ("gold", "shared", "gold_map"))
     return Calibration(
         **_tuples(facts),
@@ -214,6 +248,7 @@ def to_dict(result: Result) -> dict[str, Any]:
     return {
         "tasks": finite(records(result.task_columns())),
         "workers": finite(records(result.worker_columns())),
+        "worker_levels": finite(records(level_table(result))),
         **_facts(result),
     }
 

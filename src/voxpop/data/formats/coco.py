@@ -33,6 +33,8 @@ def collect(paths: Sequence[Path]) -> Export:
     for path in paths:
         document = load_json(path)
         images = _images(document, path)
+        for image in document["images"]:
+            found.show(images[str(image["id"])], image)
         listed = _categories(document, path)
         categories = {str(item.get("id")): item for item in listed}
         annotations = get(document, "annotations", list, str(path))

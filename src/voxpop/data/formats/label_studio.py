@@ -51,6 +51,8 @@ def _collect(document: object, path: Path, asked: str | None, names: bool = Fals
     for position, task in enumerate(document, start=1):
         where = f"{path}: task {position}"
         name = _task_id(task, asked, where)
+        shown = task.get("data")
+        found.show(name, shown if isinstance(shown, dict) else {})
         listed = task.get("annotations", task.get("completions"))
         if not isinstance(listed, list):
             raise DataError(f"{where}: has no list of annotations")

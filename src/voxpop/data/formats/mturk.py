@@ -43,14 +43,17 @@ def collect(table: Table, task: str | None) -> Export:
     columns = [name for name in table.columns if name.startswith("Answer.")]
     column = task_column(table, task or "HITId", "Input.")
     found = Export(format=NAME, path=table.name, fields={"task": column, "worker": "WorkerId"})
-    texts = ["WorkerId", "AssignmentStatus", *columns]
-    for where, (item, worker, status, *answers) in rows_of(table, [column], texts):
+    inputs = [name for name in table.columns if name.startswith("Input.")]
+    texts = ["WorkerId", "AssignmentStatus", *columns, *inputs]
+    for where, (item, worker, status, *cells) in rows_of(table, [column], texts):
+        answers, shown = cells[: len(columns)], cells[len(columns) :]
         if status == "Rejected":
             found.skip("rejected assignments")
             continue
         if item is None or worker is None:
             raise DataError(f"{where}: has no {column if item is None else 'WorkerId'}")
         mark = found.look(item, worker)
+        found.show(item, dict(zip(inputs, shown, strict=True)))
         for name, text in zip(columns, answers, strict=True):
             if text is not None and name == _FORM:
                 _take_form(found, text, mark, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -11,6 +12,7 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
+from voxpop.errors import ConvergenceWarning
 from voxpop.estimators.auto.average import Average, average, log_score, mixed
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.choose_scale import ScaleChoice, choose_scale
@@ -39,9 +41,14 @@ from voxpop.models.noise.growth import Growth
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
 from voxpop.results.diagnosis.groups import find_groups
+from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
+_UNSETTLED = (
+    "the iteration stopped at max_iter before it settled; raise max_iter, or read the estimates as "
+    "approximate"
+)
 _NOTHING = (
     "every task has one answer, and no truth is known, so nothing shows how far off an answer is; "
     "ask for second answers to some tasks, or give gold"
@@ -116,9 +123,14 @@ class Auto(Estimator):
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
         warn_of_groups_apart(scale.answers(answers))
-        found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
-        found = replace(found, notes=(*found.notes, *choice.notes))
-        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+        with warnings.catch_warnings():
+            # Told in a note: a warning from inside would name lines that the user has not written.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+        notes = () if found.trace.converged else (_UNSETTLED,)
+        found = replace(found, notes=(*found.notes, *notes, *choice.notes))
+        found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+        return with_own_noise(answers, found) if found.levels.size else found
 
     def _choose_scale(self, answers: Answers) -> ScaleChoice:
         if self.scale == "auto":

@@ -28,6 +28,7 @@ from voxpop.inference.engine import Engine
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
+from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import PROBABILITIES, Result
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
@@ -99,6 +100,9 @@ class BI(Estimator):
     summary: ClassVar[str] = "Bayesian iterative algorithm: learns every worker's noise level"
 
     def __post_init__(self) -> None:
+        if isinstance(self.support, np.ndarray):
+            object.__setattr__(self, "support", tuple(self.support.tolist()))
+        require(isinstance(self.noise, Noise), f"noise must be a Noise, got {self.noise!r}")
         require(self.tol > 0, f"tol must be positive, got {self.tol}")
         require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
         check_scale(self.scale)
@@ -164,7 +168,8 @@ class BI(Estimator):
         refuse_bounds(answers, bounds)
         warn_of_groups_apart(scale.answers(answers))
         found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
-        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+        found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+        return with_own_noise(answers, found) if self.support == "auto" else found
 
     def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         if not self.is_plain:

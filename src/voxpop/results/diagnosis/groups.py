@@ -234,7 +234,7 @@ def _spread_out(audit: Audit, place: Index) -> Audit:
 
     The audit of a large crowd may be that of a part of it, which has no place here.
     """
-    names = ("pit", "predicted", "predicted_sd", "truth", "log_density")
+    names = ("pit", "predicted", "predicted_sd", "truth", "log_density", "judged_by")
     if len(audit.truth) != place.max() + 1:
         return audit
     return replace(audit, **{name: getattr(audit, name)[place] for name in names})
