@@ -94,4 +94,4 @@ $(VENV)/.developer: $(VENV)/.build $(NATIVE)
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build docs/_build docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,8 +11,9 @@ from scipy.special import chdtri, ndtri
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.read import read_answers, read_truth
+from voxpop.data.read import read_answers
 from voxpop.data.sums import mean_by_worker, squared_residual, with_gold
+from voxpop.data.truths import read_truth
 from voxpop.errors import DataError, require, shorten
 from voxpop.estimators.base import Estimator, plain_settings
 from voxpop.estimators.plug_in import plug_in_audit
