@@ -51,7 +51,7 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     assert "task from 'task', worker from 'worker', value from 'x, y'" in result.stderr
     assert "noise models compared" in result.stderr
     assert "of left-out answers fell inside" in result.stderr
-    listed = "tasks.csv, workers.csv, result.json and report.html"
+    listed = "tasks.csv, workers.csv, levels.csv, result.json and report.html"
     assert f"wrote {listed} to {files / 'answers.voxpop'}" in result.stderr
 
 
@@ -318,6 +318,7 @@ TAKES = {
 }
 READS_NONE = {
     *("assign", "export", "formats", "simulate", "demo", "reproduce", "methods", "version"),
+    "benchmark",
 }
 
 

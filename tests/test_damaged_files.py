@@ -182,7 +182,7 @@ def test_a_saved_result_that_is_not_whole_is_told(tmp_path: Path) -> None:
     (folder / "result.json").write_text(
         json.dumps({k: v for k, v in facts.items() if k != "noise"})
     )
-    assert "is not whole" in told(
+    assert "is not a result that save() wrote" in told(
         ["export", str(folder), str(tmp_path / "o.csv"), "--to", "training"]
     )
 

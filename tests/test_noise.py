@@ -16,7 +16,8 @@ from scipy.stats import norm, truncnorm
 from tests.conftest import make_crowd, random_tree
 from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_regular
 from voxpop.estimators.bi.initialise import prepare
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, LEARNABLE, NoiseParameters
 from voxpop.models.noise.component import StartingPoint

@@ -1,8 +1,8 @@
 """Make up the spreadsheet of a small team: ten people guess the age on 40 photos, six on each.
 
-As a European spreadsheet saves it: semicolons, decimal commas, Windows letters. One cell is N/A, one
-row is there twice, one name has a space too many, and Jon says 30 whatever the photo shows. Writes
-ages.csv.
+As a European spreadsheet saves it: semicolons, decimal commas, Windows letters. One cell is N/A,
+one row is there twice, one name has a space too many, and Jon says 30 whatever the photo shows.
+Writes ages.csv.
 """
 
 from pathlib import Path

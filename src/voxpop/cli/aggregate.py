@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,6 @@ def aggregate(
         voxpop aggregate answers.csv
         voxpop aggregate export.json --question age --title "Ages, March"
         voxpop aggregate sqlite:///crowd.db --query answers
-        voxpop aggregate clicks.parquet --value x --value y -o clicks
         voxpop aggregate answers.csv --method bi --support 10,100,1000 --json
         cat answers.csv | voxpop aggregate - > truth.csv
     """
@@ -74,18 +74,17 @@ def aggregate(
     scored = None if true is None else score(result, true, true_variance)
     common.say_result(result)
     # Files first: whoever reads the output may hang up on us.
-    written = [f"tasks.{file_format}", f"workers.{file_format}", "result.json"]
-    if result.levels.size:
-        written.insert(2, f"levels.{file_format}")
+    shown: dict[str, Any] = {
+        "title": title or source_name(answers),
+        "pictures": pictures or folder_of(answers),
+    }
     with replacing_folder(folder, saved.FILES) as new:
-        saved.write(result, new, file_format, source)
+        written = saved.write(result, new, file_format, source)
         if not no_report:
-            shown: dict[str, Any] = {"title": title or source_name(answers), "truth": true}
-            shown["pictures"] = pictures or folder_of(answers)
-            written.append(write_report(table, result, new / "report.html", **shown).name)
+            written += [write_report(table, result, new / "report.html", **shown).name]
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
-    score_of = {"score": scored.to_dict()} if scored else {}
-    document = result.to_dict() | score_of if as_json else None
-    common.print_data(result.task_columns(), lambda screen: show_result(result, screen), document)
+    document = result.to_dict() | ({"score": scored.to_dict()} if scored else {})
+    shows = partial(show_result, result)
+    common.print_data(result.task_columns(), shows, document if as_json else None)
     if scored and not as_json:
         show_score(scored, common.console(stderr=True))

@@ -86,8 +86,7 @@ def read_answers(
     task, worker
         Columns of the ids; in a tool's export, ``task`` is the field that names the tasks.
     values
-        One column, or several for points, boxes and other vectors; or one column of a frame whose
-        cells are lists or arrays.
+        One column, or several for points, boxes and other vectors; or one of lists or arrays.
     gold
         Known truths: a column (or one per coordinate) of the same table, empty where unknown; or
         another table or path with a task and the value columns; or a mapping from task to truth.

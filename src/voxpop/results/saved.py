@@ -55,10 +55,11 @@ def save(result: Result, directory: str | Path, format: str) -> Path:
     return Path(directory)
 
 
-def write(result: Result, folder: Path, format: str, source: str | None = None) -> None:
-    """Write the files of a result to an empty folder; ``source`` says what the answers came from.
+def write(result: Result, folder: Path, format: str, source: str | None = None) -> list[str]:
+    """Write the files of a result to an empty folder, and return their names.
 
-    An earlier result there is not replaced as a whole: that is what :func:`save` does.
+    ``source`` says what the answers came from. An earlier result there is not replaced as a whole:
+    that is what :func:`save` does.
     """
     run = run_id(result)
     tables = {"tasks": result.task_columns(), "workers": result.worker_columns()}
@@ -79,6 +80,7 @@ def write(result: Result, folder: Path, format: str, source: str | None = None) 
     }
     with replacing(folder / "result.json") as temporary:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
+    return [*(f"{name}.{format}" for name in tables), "result.json"]
 
 
 def run_id(result: Result) -> str:

@@ -29,7 +29,8 @@ from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
 from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
@@ -129,8 +130,7 @@ class Auto(Estimator):
             found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
         notes = () if found.trace.converged else (_UNSETTLED,)
         found = replace(found, notes=(*found.notes, *notes, *choice.notes))
-        found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
-        return with_own_noise(answers, found) if found.levels.size else found
+        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
 
     def _choose_scale(self, answers: Answers) -> ScaleChoice:
         if self.scale == "auto":
@@ -145,9 +145,10 @@ class Auto(Estimator):
 
     def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         groups = find_groups(answers)
-        if groups:
-            return groups.restore(self._fit_independent(groups.merged, on_sweep))
-        return self._fit_independent(answers, on_sweep)
+        alone = groups.merged if groups else answers
+        found = self._fit_independent(alone, on_sweep)
+        found = with_own_noise(alone, found) if found.levels.size else found
+        return groups.restore(found) if groups else found
 
     def _fit_independent(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         """Aggregate answers of workers who are independent."""
@@ -209,7 +210,7 @@ class Auto(Estimator):
         """Fit the best model of a part to all answers of a large crowd."""
         best = found.candidates[0]
         known = best.fitted
-        settings = self._settings(found, comparison)
+        settings = _settings(self, found, comparison)
 
         def fit(answers: Answers) -> Result:
             data = prepare(answers, known.scale)
@@ -228,7 +229,7 @@ class Auto(Estimator):
 
     def _calibrate(self, answers: Answers, comparison: ModelComparison, found: Average) -> Result:
         """Mix the posteriors of the models, stretch the intervals, and say what was done."""
-        settings = self._settings(found, comparison)
+        settings = _settings(self, found, comparison)
         workers = _tells_workers_apart(comparison, found)
         audit = found.mixed_audit(comparison)
         stretch = Calibration(stretch=max(audit.stretch, 1.0))
@@ -283,7 +284,7 @@ class Auto(Estimator):
 
         result = fit(answers)
         found = Average((), np.empty(0), reason, method)
-        settings = {**result.settings, **self._settings(found, comparison)}
+        settings = {**result.settings, **_settings(self, found, comparison)}
         notes = (f"took the {method}: {reason}", *result.notes)
         result = replace(result, settings=settings, notes=notes)
         return checked_by_gold(fit, answers, result)
@@ -298,21 +299,20 @@ class Auto(Estimator):
         result = result.calibrated(Calibration(gold_map=gold_map))
         return replace(result, notes=(*result.notes, gold_map.summary(answers.value_names)))
 
-    def _settings(self, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
-        """Arguments, and what was decided from the answers."""
-        settings = plain_settings(self) | {"chosen": found.name, "reason": found.reason}
-        if comparison is not None:
-            settings |= {
-                "averaged": {
-                    candidate.name: round(weight, 3)
-                    for candidate, weight in zip(
-                        found.candidates, found.weights.tolist(), strict=True
-                    )
-                },
-                "contest": scores_table(comparison),
-                "contest_answers_used": comparison.data.answers.n_edges,
-            }
-        return settings
+
+def _settings(auto: Auto, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
+    """Arguments, and what was decided from the answers."""
+    settings = plain_settings(auto) | {"chosen": found.name, "reason": found.reason}
+    if comparison is not None:
+        settings |= {
+            "averaged": {
+                candidate.name: round(weight, 3)
+                for candidate, weight in zip(found.candidates, found.weights.tolist(), strict=True)
+            },
+            "contest": scores_table(comparison),
+            "contest_answers_used": comparison.data.answers.n_edges,
+        }
+    return settings
 
 
 def _tells_workers_apart(comparison: ModelComparison, found: Average) -> Candidate:

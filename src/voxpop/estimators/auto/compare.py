@@ -26,7 +26,8 @@ from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.gains import Gains
 from voxpop.estimators.bi.growth import Growing, learned_before
 from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
     leave_one_out_medians,

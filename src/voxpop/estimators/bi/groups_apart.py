@@ -15,7 +15,7 @@ from voxpop.estimators.bi.initialise import connected_parts
 # that scatters more hold 73 % of the truths, at 30 they hold 65 %, at 1,000 they hold 58 %.
 _RATIO = 10.0
 # Fewer answers show too little of how far they scatter.
-_FEWEST_ANSWERS = 10
+_FEWEST_ANSWERS = 50
 
 
 def warn_of_groups_apart(answers: Answers) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -20,17 +19,17 @@ from voxpop.estimators.bi.beliefs import (
     common_likelihood,
     relative_level,
 )
-from voxpop.estimators.bi.gains import Gains, with_noise_as_given
+from voxpop.estimators.bi.gains import Gains
 from voxpop.estimators.bi.growth import Growing
 from voxpop.estimators.bi.initialise import PreparedAnswers, kept_levels, starting_levels
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
-from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.engine import Engine
 from voxpop.inference.groups import SweepParameters, TruthPrior
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.integrate import NoiseGrid
-from voxpop.inference.kernels.posterior import Posterior, reaching, stretched
+from voxpop.inference.kernels.posterior import reaching, stretched
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.inference.moment_matching import MomentMatching
 from voxpop.models.model import Model
@@ -41,10 +40,8 @@ from voxpop.models.noise.component import StartingPoint, WorkerEvidence
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.levels import Levels, learn_shares
 from voxpop.models.noise.truths import Truths
-from voxpop.models.noise_facts import NoiseFacts
 from voxpop.results.audit import Audit
-from voxpop.results.calibration import Calibration
-from voxpop.results.result import PROBABILITIES, Result, Trace
+from voxpop.results.result import PROBABILITIES, Trace
 
 # Most sweeps in which parameters are learned, with moments matched and then with integrals; they
 # need no more digits than this of an integral, and stop when they change by less than this.
@@ -59,68 +56,6 @@ _GOLD_SWEEPS = 3
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
 _NO_QUANTILES = np.empty(0)
-
-
-@dataclass(frozen=True, eq=False)
-class NoiseFitted:
-    """What a fit under a noise model found, in the users' units.
-
-    ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
-    and on average over the coordinates. ``columns`` are what components say of tasks and workers,
-    by their field of :class:`Result`. ``hidden`` is what would be known of each gold task without
-    its truth.
-    """
-
-    answers: Answers
-    posterior: Posterior
-    level_posterior: Floats
-    parameters: NoiseParameters
-    answer_variance: float
-    columns: dict[str, Floats]
-    audit: Audit | None
-    trace: Trace
-    learning_sweeps: int
-    scale: Floats
-    on_grid: bool
-    hidden: Posterior
-
-    def result(
-        self,
-        settings: dict[str, Any],
-        of_part: Audit | None = None,
-        *,
-        posterior: Posterior | None = None,
-        audit: Audit | None = None,
-    ) -> Result:
-        """Make a result, its intervals stretched as the audit asks.
-
-        Where there is no audit, that of a part of the answers (``of_part``) is taken. With a
-        ``posterior`` and an ``audit`` of several models, this one tells of the workers alone, and
-        nothing is stretched.
-        """
-        levels = self.parameters[Levels]
-        model = Model(
-            support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
-            weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
-        )
-        stretch = 1.0
-        if audit is None:
-            audit = self.audit
-            if audit is None and of_part is not None:
-                audit = Audit.from_dict(of_part.to_dict())
-            stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
-        result = make_result(
-            self.answers,
-            settings | levels.settings(self.scale) | {"learning_sweeps": self.learning_sweeps},
-            posterior or self.posterior,
-            worker_noise(self.level_posterior, model, between=self.on_grid),
-            self.trace,
-            audit=audit,
-        )
-        facts = self.parameters.facts(self.scale)
-        noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
-        result = replace(result, noise=noise, **self.columns)  # type: ignore[arg-type]
-        return with_noise_as_given(result).calibrated(Calibration(stretch=stretch))
 
 
 class NoiseFit:
@@ -192,7 +127,7 @@ class NoiseFit:
         ``levels`` are those to start from, if :func:`starting_levels` was asked before; ``start``
         is a fit of the same answers and levels to go on from.
         """
-        self._parameters = parameters = self._initial(levels, on_sweep)
+        self._parameters = parameters = _initial(self, levels, on_sweep)
         self._messages = matching = match_messages(self._data, self._engine, self._parameters)
         if start is not None and isinstance(start._messages, MomentMatching):
             matching.resume(start._messages)
@@ -258,19 +193,6 @@ class NoiseFit:
 
         what = "learning the noise"
         iterate_until(learn, _SETTLED, n_sweeps, what, on_sweep, (0.0, 0.3), warn=False)
-
-    def _initial(self, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
-        """Parameters to start from."""
-        data = self._data
-        if not isinstance(self._support, str):
-            levels = Model(support=self._support).levels  # type: ignore[arg-type]
-        elif levels is None and self._freeing is not None:
-            levels = self._freeing.levels(data, self._answers, self._engine, on_sweep)
-        elif levels is None:
-            levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)
-        log_weights = np.full(len(levels), -np.log(len(levels)))
-        start = StartingPoint(levels, log_weights, data.task_means, data.value)
-        return NoiseParameters.initial(self._noise, start)
 
     def _learn_from_workers(self, beliefs: WorkerBeliefs, n_steps: int = 1) -> None:
         """Learn the shares of levels (M21), and components such as the spread of biases (M37)."""
@@ -382,6 +304,20 @@ class NoiseFit:
             on_grid=self._on_grid,
             hidden=hidden.rows(answers.is_gold),
         )
+
+
+def _initial(fit: NoiseFit, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
+    """Parameters to start from."""
+    data = fit._data
+    if not isinstance(fit._support, str):
+        levels = Model(support=fit._support).levels  # type: ignore[arg-type]
+    elif levels is None and fit._freeing is not None:
+        levels = fit._freeing.levels(data, fit._answers, fit._engine, on_sweep)
+    elif levels is None:
+        levels = starting_levels(data.answers, data.scale, fit._engine, on_sweep)
+    log_weights = np.full(len(levels), -np.log(len(levels)))
+    start = StartingPoint(levels, log_weights, data.task_means, data.value)
+    return NoiseParameters.initial(fit._noise, start)
 
 
 def match_messages(

@@ -116,6 +116,8 @@ class Groups:
             worker_posterior=of_workers(result.worker_posterior),
             worker_bias=of_workers(result.worker_bias),
             worker_bias_sd=of_workers(result.worker_bias_sd),
+            worker_gain=of_workers(result.worker_gain),
+            worker_gain_sd=of_workers(result.worker_gain_sd),
         )
 
     def to_list(self) -> list[dict[str, Any]]:
