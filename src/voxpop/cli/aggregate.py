@@ -74,10 +74,8 @@ def aggregate(
     scored = None if true is None else score(result, true, true_variance)
     common.say_result(result)
     # Files first: whoever reads the output may hang up on us.
-    shown: dict[str, Any] = {
-        "title": title or source_name(answers),
-        "pictures": pictures or folder_of(answers),
-    }
+    shown: dict[str, Any] = {"title": title or source_name(answers), "truth": true}
+    shown |= {"pictures": pictures or folder_of(answers)}
     with replacing_folder(folder, saved.FILES) as new:
         written = saved.write(result, new, file_format, source)
         if not no_report:
