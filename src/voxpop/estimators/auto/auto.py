@@ -168,7 +168,7 @@ class Auto(Estimator):
         return self._calibrate(answers, comparison, found)
 
     def _engine(self, accuracy: float) -> Engine:
-        # Most of the time goes into matching moments, on the host: a GPU is taken only if asked for.
+        # Most of the time goes into matching moments, on the host: no GPU unless it is asked for.
         backend = host_backend() if self.backend == "auto" else self.backend
         return Engine(backend=backend, accuracy=accuracy, threads=self.threads)
 
