@@ -29,49 +29,73 @@ if TYPE_CHECKING:
     import duckdb
 
 
+# The column of row numbers.
+_ROW = "voxpop_row"
+_NUMBERED = f"row_number() OVER () AS {_ROW}"
+
+
 class FileTable:
-    """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped.
+    """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped; or several, see `several_files`.
 
     ``beginning`` is what :func:`peek` read of it, where that was done already.
     """
 
     kind = "pandas"
 
-    def __init__(self, path: Path, beginning: bytes = b"") -> None:
+    def __init__(
+        self,
+        source: Path | str,
+        beginning: bytes = b"",
+        connection: duckdb.DuckDBPyConnection | None = None,
+    ) -> None:
+        """Read the rows; with a ``connection`` of their own they stay in the files, as ``raw``."""
         import duckdb
 
-        if not path.exists():
-            raise DataError(f"{path}: no such file")
-        if path.is_dir():
-            raise DataError(f"{path}: is a directory; expected a CSV, TSV, Parquet or JSONL file")
-        self.name, self._where = str(path), f"{path}: "
-        self._connection = duckdb.connect()
-        beginning = beginning or peek(path)
-        with _in_utf8(path, beginning) as readable:
-            reader = _reader(readable, beginning if readable == path else peek(readable))
-            self._is_csv = reader.startswith("read_csv")
-            self._is_json = reader.startswith("read_json")
-            try:
-                # Row numbers keep the file's order through joins; ids and values stay text in a
-                # CSV so that "007" is not 7 and a bad number can be shown as it was written.
-                self._connection.execute(
-                    "CREATE TEMP TABLE raw AS SELECT row_number() OVER () AS voxpop_row, * "
-                    f"FROM {reader}",
-                    [_literal(readable)],
-                )
-            except duckdb.Error as error:
-                told = _explain(error).replace(str(readable), str(path))
-                raise DataError(f"{path}: cannot be read: {told}") from None
-        names = [str(row[0]) for row in self._connection.execute("DESCRIBE raw").fetchall()[1:]]
+        streamed, path, pattern = connection is not None, Path(source), several_files(source)
+        self.name = str(source)
+        self._where = f"{self.name}: "
+        self._connection = connection or duckdb.connect()
+        if pattern is not None:
+            _register_store(self._connection, pattern)
+            self._open(_reader(Path(pattern), b""), pattern, streamed)
+        else:
+            if not path.exists():
+                raise DataError(f"{path}: no such file")
+            if path.is_dir():
+                raise DataError(f"{path}: is a directory without Parquet files; name a table")
+            beginning = beginning or peek(path)
+            with _in_utf8(path, beginning) as readable:
+                if streamed and readable != path:
+                    raise DataError(f"{path}: is UTF-16; save it as UTF-8, or use --engine local")
+                reader = _reader(readable, beginning if readable == path else peek(readable))
+                self._open(reader, _literal(readable), streamed)
+        names = [str(row[0]) for row in self._connection.execute("DESCRIBE raw").fetchall()]
+        names = [name for name in names if name != _ROW]
         plain = [without_apostrophe(name) for name in names] if self._is_csv else names
         self.columns = plain if len(set(plain)) == len(names) else names
         self._written = dict(zip(self.columns, names, strict=True))
-        if not self._value("SELECT count(*) FROM raw"):
-            raise DataError(f"{path}: has no rows; expected a header and one row per answer")
+        if not self._value("SELECT count(*) FROM (SELECT 1 FROM raw LIMIT 1)"):
+            raise DataError(f"{self._where}has no rows; expected a header and one row per answer")
+
+    def _open(self, reader: str, literal: str, streamed: bool) -> None:
+        """Make the rows known to DuckDB as ``raw``: a table in memory, or a view of the files."""
+        import duckdb
+
+        self._is_csv = reader.startswith("read_csv")
+        self._is_json = reader.startswith("read_json")
+        rows = reader.replace("?", "'" + literal.replace("'", "''") + "'", 1)
+        # Row numbers keep the file's order through joins; ids and values stay text in a CSV so
+        # that "007" is not 7 and a bad number can be shown as it was written.
+        what = "VIEW raw AS SELECT *" if streamed else f"TABLE raw AS SELECT {_NUMBERED}, *"
+        try:
+            self._connection.execute(f"CREATE TEMP {what} FROM {rows}")
+        except (duckdb.Error, OSError) as error:
+            told = _explain(error).replace(literal, self.name)
+            raise DataError(f"{self._where}cannot be read: {told}") from None
 
     def ids(self, column: str) -> tuple[Codes, Ids]:
         """Number the ids inside DuckDB; whole numbers written plainly become integers."""
-        spelled = self._spelled(column)
+        spelled = self.spelled(column)
         refuse_missing(self._flags(f"{spelled} IS NULL"), column, self._where)
         self._connection.execute(
             "CREATE OR REPLACE TEMP TABLE ids AS SELECT id, "
@@ -84,21 +108,21 @@ class FileTable:
         codes = np.empty(len(row), dtype=np.int32)
         codes[row] = code
         (distinct,) = self._fetch("SELECT id FROM ids ORDER BY code")
-        if self._may_be_integers(column):
+        if self.may_be_integers(column):
             distinct = self._as_integers(distinct)
         return codes, self._without_apostrophes(distinct) if self._is_csv else distinct
 
     def texts(self, column: str) -> list[str | None]:
         """Return the column as it is written, None where a cell is empty."""
-        query = f"SELECT {self._spelled(column)}::VARCHAR FROM raw"
+        query = f"SELECT {self.spelled(column)}::VARCHAR FROM raw"
         return [row[0] for row in self._connection.execute(query).fetchall()]
 
-    def _spelled(self, column: str) -> str:
+    def spelled(self, column: str) -> str:
         """Return the column as SQL; as text in JSON too, which is a text file like CSV."""
         name = f"raw.{_quoted(self._written[column])}"
         return f"({name}->>'$')" if self._is_json else name
 
-    def _may_be_integers(self, column: str) -> bool:
+    def may_be_integers(self, column: str) -> bool:
         """Tell whether ids are text only because the file is text: JSON may have quoted them."""
         if not self._is_json:
             return self._is_csv
@@ -128,7 +152,7 @@ class FileTable:
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Cast the column in DuckDB, then look for what the cast could not read."""
-        spelled = self._spelled(column)
+        spelled = self.spelled(column)
         query = f"SELECT TRY_CAST({spelled} AS DOUBLE) AS number, {spelled} IS NULL AS absent"
         cells: dict[str, Any] = self._connection.execute(f"{query} FROM raw").fetchnumpy()
         number, absent = np.ma.asarray(cells["number"]), np.asarray(cells["absent"])
@@ -143,6 +167,36 @@ class FileTable:
         """Return, row by row, where the condition holds."""
         found = self._connection.execute(f"SELECT coalesce({condition}, false) AS flag FROM raw")
         return np.asarray(found.fetchnumpy()["flag"])
+
+
+def several_files(source: Path | str) -> str | None:
+    """Return the pattern of several files, or of any in an object store; None for a single one.
+
+    A folder stands for the Parquet files in it. ``s3://bucket/answers/*.parquet`` is read through
+    fsspec, as is every address that it knows.
+    """
+    text, path = str(source), Path(source)
+    if "://" in text:
+        return text if Path(text).suffix else f"{text.rstrip('/')}/**/*.parquet"
+    if path.is_dir():
+        return f"{_literal(path)}/**/*.parquet" if any(path.rglob("*.parquet")) else None
+    return text if re.search(r"[*?\[]", text) and not path.exists() else None
+
+
+def _register_store(connection: duckdb.DuckDBPyConnection, pattern: str) -> None:
+    """Let DuckDB read an object store through fsspec."""
+    scheme = pattern.partition("://")[0]
+    if scheme == pattern:
+        return
+    try:
+        import fsspec
+
+        connection.register_filesystem(fsspec.filesystem(scheme))
+    except (ImportError, ValueError) as error:
+        raise DataError(
+            f"{pattern}: cannot be read: {error}; install 'voxpop[cluster]' and what fsspec needs "
+            f"for {scheme}"
+        ) from None
 
 
 # What a spreadsheet takes for the beginning of a formula, or skips in search of one.
@@ -286,7 +340,7 @@ def _quoted(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
 
 
-def _explain(error: duckdb.Error) -> str:
+def _explain(error: Exception) -> str:
     """Keep what a user can act on of DuckDB's report: the error, the line, what was expected."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     if "sniffing" in lines[0]:

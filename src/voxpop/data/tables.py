@@ -58,7 +58,7 @@ def open_table(source: object, beginning: bytes = b"") -> Table:
     if isinstance(source, FileTable | FrameTable):
         return source
     if isinstance(source, str | os.PathLike):
-        return FileTable(Path(source), beginning)
+        return FileTable(os.fspath(source), beginning)
     return FrameTable(source)
 
 

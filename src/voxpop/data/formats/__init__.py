@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from voxpop.data.files import UTF16, is_text, peek
+from voxpop.data.files import UTF16, is_text, peek, several_files
 from voxpop.data.formats import coco, cvat, label_studio, mturk, sureal, toloka, wide, zooniverse
 from voxpop.data.formats.base import Export
 from voxpop.data.formats.parsing import load_json
@@ -81,7 +81,7 @@ def files_of(source: object) -> list[Path] | None:
         if not source:
             raise DataError("expected at least one file, got an empty list")
         return [Path(item) for item in source]
-    if not isinstance(source, str | os.PathLike):
+    if not isinstance(source, str | os.PathLike) or several_files(os.fspath(source)) is not None:
         return None
     path = Path(source)
     if not path.is_dir():
