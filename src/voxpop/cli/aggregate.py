@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from voxpop.cli import common
+from voxpop.cli.parts import in_parts, parts_options
 
 
 @click.command()
@@ -24,6 +25,7 @@ from voxpop.cli import common
 )
 @click.option("--no-report", is_flag=True, help="Write no report.html, which holds the answers.")
 @common.json_option
+@parts_options
 def aggregate(
     answers: str,
     method: str,
@@ -32,6 +34,7 @@ def aggregate(
     no_report: bool,
     as_json: bool,
     truth: str | None,
+    engine: str,
     **settings: Any,
 ) -> None:
     """Estimate the truth of every task from ANSWERS: a table or a tool's export ("-" is stdin).
@@ -56,6 +59,8 @@ def aggregate(
 
     folder = output or common.default_folder(answers)
     require_folder(folder)
+    if in_parts(answers, method, settings, folder, engine, truth, no_report, as_json):
+        return
     variances = settings["variances"]
     if method not in ("strong-oracle", "weak-oracle"):
         settings["variances"] = None  # to score the learned ones

@@ -102,12 +102,12 @@ def _shared_error(_: click.Context, __: click.Parameter, text: str | None) -> fl
         raise click.BadParameter(f"expected auto or a number like 0.25, got {text!r}") from None
 
 
-def _together(*options: Decorator) -> Decorator:
+def together(*options: Decorator) -> Decorator:
     """Combine several options into one decorator, shown in this order."""
     return lambda command: reduce(lambda made, option: option(made), options[::-1], command)
 
 
-reading_options = _together(
+reading_options = together(
     click.option("--from", "format", help="Format; see `voxpop formats`.  [default: detected]"),
     click.option("--task", help="Column of the task ids.  [default: guessed]"),
     click.option("--worker", help="Column of the worker ids.  [default: guessed]"),
@@ -136,7 +136,7 @@ shared_error_option = click.option(
 )
 """What intervals and plans allow for beside the noise of the workers."""
 
-crowd_options = _together(
+crowd_options = together(
     reading_options,
     shared_error_option,
     click.option(
@@ -150,7 +150,7 @@ crowd_options = _together(
 )
 """Also what is known of workers and truths: for every command that asks how noisy workers are."""
 
-estimator_options = _together(
+estimator_options = together(
     crowd_options,
     click.option("--method", default="auto", help="Estimator; see `voxpop methods`."),
     click.option("--noise", callback=_noise, help="What bi also allows for: tails,bias, ..."),

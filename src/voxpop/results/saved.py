@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 from dataclasses import asdict, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from voxpop.arrays import Ids
 from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.tables import finite, make_folder, matrix, open_table, replacing, write_table
 from voxpop.errors import DataError, require
@@ -33,23 +35,42 @@ def save(result: Result, directory: str | Path, format: str) -> Path:
     require(format in _FORMATS, f"format must be one of {_FORMATS}, got {format!r}")
     folder = Path(directory)
     make_folder(folder)
+    tables = [folder / f"{name}.{each}" for name in ("tasks", "workers") for each in _FORMATS]
+    for table in tables:
+        if table.is_dir():  # that of a result in parts
+            shutil.rmtree(table)
     write_table(result.task_columns(), folder / f"tasks.{format}")
     write_table(result.worker_columns(), folder / f"workers.{format}")
+    _write_facts(result, folder, format, result.task_ids)
+    # An earlier result in the other format would stand there as if it belonged to this one.
+    for table in tables:
+        if table.suffix != f".{format}":
+            table.unlink(missing_ok=True)
+    return folder
+
+
+def save_beside(result: Result, folder: Path, task_ids: Ids) -> None:
+    """Write all but the tasks, which are in a folder of Parquet files already.
+
+    ``task_ids`` are some of theirs, to tell their type by.
+    """
+    write_table(result.worker_columns(), folder / "workers.parquet")
+    _write_facts(result, folder, "parquet", task_ids)
+    for name in ("tasks", "workers"):
+        (folder / f"{name}.csv").unlink(missing_ok=True)
+
+
+def _write_facts(result: Result, folder: Path, format: str, task_ids: Ids) -> None:
     facts = {
         "format": format,
-        "id_kinds": {"task": id_kind(result.task_ids), "worker": id_kind(result.worker_ids)},
+        "id_kinds": {"task": id_kind(task_ids), "worker": id_kind(result.worker_ids)},
         "has_bias": bool(result.worker_bias.size),
         "has_gain": bool(result.worker_gain.size),
         "has_difficulty": bool(result.task_difficulty.size),
-        **_facts(result),
+        **facts_of(result),
     }
     with replacing(folder / "result.json") as temporary:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
-    # An earlier result in the other format would stand there as if it belonged to this one.
-    for other in set(_FORMATS) - {format}:
-        for name in ("tasks", "workers"):
-            (folder / f"{name}.{other}").unlink(missing_ok=True)
-    return folder
 
 
 def load(directory: str | Path) -> Result:
@@ -155,11 +176,11 @@ def to_dict(result: Result) -> dict[str, Any]:
     return {
         "tasks": finite(records(result.task_columns())),
         "workers": finite(records(result.worker_columns())),
-        **_facts(result),
+        **facts_of(result),
     }
 
 
-def _facts(result: Result) -> dict[str, Any]:
+def facts_of(result: Result) -> dict[str, Any]:
     """What the tables do not hold."""
     return {
         "value_names": list(result.value_names),
