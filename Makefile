@@ -14,7 +14,7 @@ BUILD := --no-build-isolation --config-settings=build-dir=build/cmake
 NATIVE := CMakeLists.txt $(sort $(wildcard src/voxpop/inference/native/*))
 FILES := $(shell find src/voxpop -name '*.py' | LC_ALL=C sort) $(NATIVE)
 
-.PHONY: demo check test lint types docs smoke clean
+.PHONY: demo check test lint types docs smoke lowest lock audit clean
 ifneq ($(FILES),$(shell cat $(VENV)/.files 2> /dev/null))
 .PHONY: $(VENV)/.installed $(VENV)/.developer
 endif
@@ -49,8 +49,27 @@ smoke: $(VENV)/.developer
 	cd build/smoke && venv/bin/voxpop --help > /dev/null
 	cd build/smoke && venv/bin/voxpop simulate --tasks 50 -o crowd
 	cd build/smoke && venv/bin/voxpop aggregate crowd/answers.csv --truth crowd/truth.csv > tasks.csv
-	test -s build/smoke/answers.voxpop/report.html
+	test -s build/smoke/crowd/answers.voxpop/report.html
 	rm -rf build/smoke
+
+# The oldest versions that pyproject.toml allows, exactly, and the quick tests with them.
+lowest: $(VENV)/.developer
+	rm -rf build/lowest && $(BIN)/python -m venv build/lowest/venv
+	$(BIN)/python .ci/lowest.py > build/lowest/requirements.txt
+	build/lowest/venv/bin/pip install --quiet --requirement build/lowest/requirements.txt
+	$(PIP) wheel --no-deps $(BUILD) --wheel-dir build/lowest .
+	build/lowest/venv/bin/pip install --quiet --no-deps build/lowest/*.whl
+	build/lowest/venv/bin/pytest -m "not slow"
+	rm -rf build/lowest
+
+# What the developers have installed, to the version: `pip install -r requirements.lock`.
+lock: $(VENV)/.developer
+	$(PIP) freeze --exclude-editable | LC_ALL=C sort > requirements.lock
+
+# Known weaknesses of what is locked; needs the network.
+audit: $(VENV)/.developer
+	$(PIP) install pip-audit
+	$(BIN)/pip-audit --requirement requirements.lock --no-deps --disable-pip
 
 $(VENV)/bin/python:
 	$(PYTHON) -c "import sys; sys.exit('voxpop needs Python 3.11 or newer, this is ' + sys.version.split()[0] if sys.version_info < (3, 11) else 0)"
@@ -75,4 +94,4 @@ $(VENV)/.developer: $(VENV)/.build $(NATIVE)
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build docs/_build docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis

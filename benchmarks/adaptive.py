@@ -23,9 +23,10 @@ import numpy as np
 
 import voxpop as vp
 from benchmarks.buying import THERE, Buyer, Drawn, Revealed, begin, curve
-from benchmarks.measure import find_sets
+from benchmarks.measure import read
 from benchmarks.workloads import parse, print_head, print_table, regular, run_module
 from voxpop.arrays import Floats
+from voxpop.estimators.benchmark import find_data_sets
 
 N_TASKS, CAPACITY = 100, 20
 PER_TASK = (2, 3, 4, 5, 6, 8)
@@ -158,10 +159,10 @@ def print_real(folder: Path, names: list[str], n_seeds: int) -> None:
         "often as they have answers, and each gets one of the tasks that he answered.\n"
     )
     rows: list[list[object]] = []
-    for name, files in find_sets(folder).items():
+    for name, files in find_data_sets(folder).items():
         if names and name not in names:
             continue
-        crowd = files.read()
+        crowd = read(files)
         n_answers = crowd.answers.n_edges
         seeds = max(3, n_seeds if n_answers < 1000 else n_seeds // 4)
         for style in ("task", "worker") if n_answers < 1000 else ("task",):

@@ -15,8 +15,9 @@ from benchmarks import everyday_crowds as crowds
 from benchmarks.drawn_crowds import Rng
 from benchmarks.engines import CannotRun
 from benchmarks.everyday_crowds import Case
-from benchmarks.measure import find_sets
+from benchmarks.measure import read
 from voxpop.arrays import Floats
+from voxpop.estimators.benchmark import find_data_sets
 
 # What was measured for one seed, by name.
 Figures = dict[str, float]
@@ -220,10 +221,10 @@ def _held(result: vp.Result, truth: Floats, level: float) -> float:
 
 
 def _read(name: str, data: Path) -> Case:
-    sets = find_sets(data)
+    sets = find_data_sets(data)
     if name not in sets:
         raise CannotRun(f"no folder {name.split()[0]} in {data.name or data}")
-    return Case(*sets[name].read())
+    return Case(*read(sets[name]))
 
 
 def on_real(name: str, _seed: int, data: Path) -> Figures:

@@ -1,19 +1,16 @@
-"""Whole fits by others: Gibbs in numba, NUTS in NumPyro, sureal's P910 and P913, crowd-kit's RASA.
+"""Whole fits of the same model by others: Gibbs in numba, NUTS in NumPyro.
 
 Each takes answers and returns one estimate per task; imports happen where they are needed.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
 import voxpop as vp
-from benchmarks.engines import CannotRun
 from benchmarks.workloads import LEVELS
 
 
@@ -114,54 +111,3 @@ class Nuts:
         """Sample, and average; the first call also compiles."""
         self._mcmc.run(self._key)
         return np.asarray(self._mcmc.get_samples()["truth"].mean(axis=0))
-
-
-def rasa(answers: vp.Answers) -> np.ndarray:
-    """Run crowd-kit's RASA; its aggregated embeddings, not the answer it would select."""
-    import pandas as pd
-    from crowdkit.aggregation import RASA
-
-    table = pd.DataFrame({"task": answers.task, "worker": answers.worker})
-    table["output"] = range(len(table))
-    table["embedding"] = list(answers.value)
-    found = RASA().fit(table).aggregated_embeddings_
-    return np.stack(found.sort_index().to_list())
-
-
-def p910(answers: vp.Answers) -> np.ndarray:
-    """Run sureal's P910: bias and inconsistency of every subject, one number per task."""
-    return _sureal("P910AnnexEModel", answers)
-
-
-def p913(answers: vp.Answers) -> np.ndarray:
-    """Run sureal's P913: bias of every subject, erratic subjects left out."""
-    return _sureal("P913124Model", answers)
-
-
-def _sureal(model: str, answers: vp.Answers) -> np.ndarray:
-    import sureal
-    from sureal.dataset_reader import RawDatasetReader
-
-    if answers.dimension > 1:
-        raise CannotRun("takes scalars only")
-
-    class Dataset:
-        """Opinion scores in the form of its data files."""
-
-        ref_videos = ({"content_id": 0, "content_name": "all", "path": "all"},)
-        dis_videos = tuple(
-            {
-                "content_id": 0,
-                "asset_id": i,
-                "path": f"task{i}",
-                "os": {
-                    f"w{answers.worker[e]:06d}": float(answers.value[e, 0])
-                    for e in range(answers.task_ptr[i], answers.task_ptr[i + 1])
-                },
-            }
-            for i in range(answers.n_tasks)
-        )
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        found = getattr(sureal, model)(RawDatasetReader(Dataset)).run_modeling()
-    return np.asarray(found["quality_scores"])

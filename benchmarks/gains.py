@@ -19,10 +19,11 @@ import numpy as np
 
 import voxpop as vp
 from benchmarks.drawn_crowds import Crowd
-from benchmarks.measure import find_sets
+from benchmarks.measure import read
 from benchmarks.workloads import parse, print_head, print_table
 from voxpop.arrays import Floats, Index
 from voxpop.collect.campaign.selection import shrink_variances
+from voxpop.estimators.benchmark import find_data_sets
 
 _FIFTHS, _MORE = 5, 2
 
@@ -72,7 +73,7 @@ def main() -> None:
     )
     print_head("Expected and true gains")
     for name in options.sets.split(","):
-        crowd = find_sets(options.data)[name].read()
+        crowd = read(find_data_sets(options.data)[name])
         print(f"### {name}\n")
         rows: list[list[object]] = []
         most = int(crowd.answers.task_degree.max())

@@ -21,7 +21,8 @@ import numpy as np
 import voxpop as vp
 from benchmarks.workloads import ROOT, WORKLOADS, parse, print_head, print_table
 from voxpop.estimators.bi.initialise import prepare
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.inference.engine import Engine, native_is_installed
 from voxpop.inference.groups import SweepParameters
 from voxpop.inference.message_passing import MessagePassing

@@ -17,11 +17,11 @@ from types import FrameType
 import numpy as np
 
 import voxpop as vp
-from benchmarks import fits
 from benchmarks.drawn_crowds import CROWDS, Crowd
-from benchmarks.engines import CannotRun
-from voxpop.data.read import read_truth
+from voxpop.data.truths import read_truth
 from voxpop.estimators.auto.auto import Auto
+from voxpop.estimators.benchmark import DataSet
+from voxpop.estimators.peers import PEERS
 from voxpop.models.noise import Noise
 
 NOT_MEASURED = "not measured"
@@ -54,11 +54,7 @@ OURS: dict[str, Callable[[], vp.Estimator]] = {
     "BI, bias, difficulty, truths": _bi(bias=True, difficulty=True, truths="learn"),
     "auto": Auto,
 }
-PEERS: dict[str, Callable[[vp.Answers], np.ndarray]] = {
-    "crowd-kit RASA": fits.rasa,
-    "sureal P910": fits.p910,
-    "sureal P913": fits.p913,
-}
+METHODS = OURS | {peer.name: lambda peer=peer: peer for peer in PEERS}
 # For synthetic crowds the question is whether `auto` is safe: these show what it could have had.
 ON_CROWDS = ("mean", "median", "BI, NBI support", "BI", "BI, bias, tails", "auto")
 
@@ -66,29 +62,10 @@ ON_CROWDS = ("mean", "median", "BI, NBI support", "BI", "BI, bias, tails", "auto
 # Sets
 
 
-@dataclass(frozen=True)
-class Files:
-    """A set in files."""
-
-    answers: Path
-    truth: Path
-
-    def read(self) -> Crowd:
-        """Read it; tasks without a truth have NaN."""
-        answers = vp.read_answers(self.answers)
-        return Crowd(answers, read_truth(self.truth, answers.task_ids, answers.value_names))
-
-
-def find_sets(folder: Path) -> dict[str, Files]:
-    """Find all sets by their layout, named by their folder and prefix."""
-    found = {}
-    for answers in sorted(folder.glob("*/*answers.csv*")):
-        prefix = answers.name.removesuffix(".gz").removesuffix("answers.csv")
-        truth = [answers.parent / f"{prefix}truth.csv{end}" for end in (".gz", "")]
-        if there := [path for path in truth if path.exists()]:
-            name = f"{answers.parent.name} {prefix.rstrip('_')}".strip()
-            found[name] = Files(answers, there[0])
-    return found
+def read(files: DataSet) -> Crowd:
+    """Read a set in files; tasks without a truth have NaN."""
+    answers = vp.read_answers(files.answers)
+    return Crowd(answers, read_truth(files.truth, answers.task_ids, answers.value_names))
 
 
 # One measurement
@@ -143,7 +120,7 @@ def _iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(both / union)
 
 
-def measure(source: Files | str, method: str, n_seeds: int, limit: int) -> Measured:
+def measure(source: DataSet | str, method: str, n_seeds: int, limit: int) -> Measured:
     """Run one method on one set, in a process of its own; whatever stops it is its result."""
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, _stop)
@@ -152,17 +129,12 @@ def measure(source: Files | str, method: str, n_seeds: int, limit: int) -> Measu
         signal.alarm(limit)
         for crowd in _draws(source, n_seeds):
             start = time.process_time()
-            if method in PEERS:
-                estimate = PEERS[method](crowd.answers)
-                measured.add(crowd, estimate, time.process_time() - start)
-            else:
-                result = OURS[method]().fit(crowd.answers)
-                measured.add(crowd, result.estimate, time.process_time() - start)
+            result = METHODS[method]().fit(crowd.answers)
+            measured.add(crowd, result.estimate, time.process_time() - start)
+            if method in OURS:
                 measured.add_result(crowd, result)
-    except CannotRun as reason:
+    except vp.VoxpopError as reason:
         measured = Measured(note=f"not run: {reason}")
-    except ImportError as error:
-        measured = Measured(note=f"not run: not installed ({error})")
     except TimeoutError:
         measured = Measured(note=f"not run to its end: more than {limit} s")
     except Exception as error:
@@ -175,9 +147,9 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise TimeoutError
 
 
-def _draws(source: Files | str, n_seeds: int) -> Iterable[Crowd]:
-    if isinstance(source, Files):
-        yield source.read()
+def _draws(source: DataSet | str, n_seeds: int) -> Iterable[Crowd]:
+    if isinstance(source, DataSet):
+        yield read(source)
     else:
         for seed in range(n_seeds):
             yield CROWDS[source](np.random.default_rng(seed))
@@ -187,7 +159,7 @@ Table = dict[str, dict[str, Measured]]
 
 
 def measure_all(
-    sets: Mapping[str, Files | str],
+    sets: Mapping[str, DataSet | str],
     methods: Sequence[str],
     *,
     n_seeds: int,
@@ -204,7 +176,7 @@ def measure_all(
         (name, method)
         for name, source in sets.items()
         for method in methods
-        if isinstance(source, Files) or method in ON_CROWDS
+        if isinstance(source, DataSet) or method in ON_CROWDS
     ]
     ahead = [pair for pair in wanted if pair not in done] if jobs else []
     with ProcessPoolExecutor(jobs or 1, get_context("spawn"), max_tasks_per_child=1) as pool:

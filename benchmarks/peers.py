@@ -30,6 +30,7 @@ from benchmarks.workloads import (
     use_one_core,
 )
 from voxpop.estimators.iterate import iterate_until
+from voxpop.estimators.peers import Rasa, Sureal910
 from voxpop.inference import engine as inference
 from voxpop.inference.engine import native_is_installed
 from voxpop.inference.message_passing import MessagePassing
@@ -227,10 +228,10 @@ def compare_packages(workload: Workload, dimension: int) -> None:
     methods: dict[str, Callable[[vp.Answers], np.ndarray]] = {
         "BI, levels learned": lambda answers: vp.BI(backend=BACKEND).fit(answers).estimate,
         "NBI": lambda answers: vp.NBI().fit(answers).estimate,
-        "crowd-kit RASA": fits.rasa,
+        "crowd-kit RASA": lambda answers: Rasa().estimate(answers),
     }
     if dimension == 1:
-        methods["sureal P910"] = fits.p910
+        methods["sureal P910"] = lambda answers: Sureal910().estimate(answers)
     rows = []
     for name, fit in methods.items():
         found: list[np.ndarray] = []

@@ -2,8 +2,8 @@
 
     python -m benchmarks.real --data DIR [--sets a,b] [--methods a,b] [--quick] [--write]
 
-Takes every folder of DIR with [PREFIX_]answers.csv[.gz] and [PREFIX_]truth.csv[.gz], and synthetic
-crowds, some made to mislead. ``--write`` puts what is printed into benchmarks/RESULTS.md.
+Takes the data sets of DIR, as `voxpop benchmark` finds them, and synthetic crowds, some made to
+mislead. ``--write`` puts what is printed into benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ import voxpop as vp
 from benchmarks.drawn_crowds import CROWDS, MODEL
 from benchmarks.measure import (
     BOX,
+    METHODS,
     NOT_MEASURED,
     ON_CROWDS,
-    OURS,
-    PEERS,
-    Files,
     Measured,
     Table,
-    find_sets,
     measure_all,
 )
 from benchmarks.workloads import ROOT, parse, print_head, print_table
+from voxpop.estimators.benchmark import DataSet, find_data_sets
 
 RESULTS = ROOT / "benchmarks/RESULTS.md"
 TITLE = "Real crowds, and misleading ones"
@@ -66,7 +64,7 @@ def _above(row: Mapping[str, Measured], method: str) -> float:
     return _pooled(row[method].rmse) / better
 
 
-def print_set(name: str, files: Files, row: Mapping[str, Measured]) -> None:
+def print_set(name: str, files: DataSet, row: Mapping[str, Measured]) -> None:
     """Print the table of a real set."""
     answers = vp.read_answers(files.answers)
     print(
@@ -185,7 +183,7 @@ def put_section(title: str, section: str) -> None:
 
 def main() -> None:
     """Measure, print, and keep."""
-    every = {**dict.fromkeys(OURS), **dict.fromkeys(PEERS)}
+    every = [*METHODS]
     options = parse(
         __doc__,
         (
@@ -200,15 +198,15 @@ def main() -> None:
         ("--keep", {"type": Path, "help": "file of what was measured, to go on from"}),
         ("--write", {"action": "store_true", "help": "put the section into benchmarks/RESULTS.md"}),
     )
-    real: dict[str, Files | str] = {**find_sets(options.data)}
-    synthetic: dict[str, Files | str] = {name: name for name in CROWDS}
+    real: dict[str, DataSet | str] = {**find_data_sets(options.data)}
+    synthetic: dict[str, DataSet | str] = {name: name for name in CROWDS}
     groups, sets = {"real": real, "synthetic": synthetic}, {**real, **synthetic}
     if options.sets:
         names = [n for given in options.sets.split(",") for n in groups.get(given, {given: ""})]
         if unknown := [name for name in names if name not in sets]:
             raise SystemExit(f"no set {unknown[0]!r}; choose of {', '.join(sets)}")
         sets = {name: sets[name] for name in names}
-    methods = list(every)
+    methods = every
     if options.methods:
         asked = {name.strip() for name in options.methods.split(";")} | {"mean", "median", "auto"}
         methods = [name for name in every if name in asked]
@@ -225,7 +223,7 @@ def main() -> None:
     with contextlib.redirect_stdout(said):
         print_head(TITLE, ("crowd-kit", "sureal"))
         for name, source in sets.items():
-            if isinstance(source, Files):
+            if isinstance(source, DataSet):
                 print_set(name, source, table[name])
         crowds = {name: row for name, row in table.items() if name in CROWDS}
         if crowds:

@@ -22,11 +22,12 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 import voxpop as vp
-from benchmarks.measure import find_sets
+from benchmarks.measure import read
 from benchmarks.real import put_section
 from benchmarks.workloads import ROOT, parse, print_head, print_table
 from voxpop.arrays import Floats
 from voxpop.data.sums import sum_by_task
+from voxpop.estimators.benchmark import find_data_sets
 from voxpop.results.calibration import Calibration
 from voxpop.results.shared_error import LOG_SD, MEDIAN, SharedError
 
@@ -94,8 +95,8 @@ def prior_from(kappas: list[float]) -> SharedError:
 def fit_sets(folder: Path, quick: bool) -> list[FittedSet]:
     """Fit the default to every set of a folder."""
     found = []
-    for name, files in find_sets(folder).items():
-        answers, truth = files.read()
+    for name, files in find_data_sets(folder).items():
+        answers, truth = read(files)
         if quick and answers.n_edges > 1000:
             continue
         result = vp.aggregate(answers)

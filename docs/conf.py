@@ -7,23 +7,26 @@ release = version = metadata.version("voxpop")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
 ]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
+templates_path = ["_templates"]
 html_theme = "furo"
 html_title = "voxpop"
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["voxpop.css"]
-exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
-source_suffix = {".md": "markdown", ".ipynb": "markdown"}
+exclude_patterns = ["_build", "benchmark-table.md", "**/.ipynb_checkpoints"]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown", ".ipynb": "markdown"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 napoleon_google_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False
 
 
 def setup(app):

@@ -1,16 +1,19 @@
 """Make the pictures of the docs from simulated crowds: python docs/pictures.py
 
-The screenshots of the report need playwright and the system's Chromium.
+Those of the gallery come from the code that docs/plots.md shows. The screenshots of the report need
+playwright and the system's Chromium.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from matplotlib.figure import Figure
+import pandas as pd
 from PIL import Image
 
 import voxpop as vp
@@ -22,7 +25,11 @@ NAMES = (
 
 
 def ages() -> vp.Answers:
-    """240 portraits, six guesses each of forty people: one always says 40, one does not look."""
+    """240 portraits, six guesses each of forty people: one always says 40, one does not look.
+
+    Of four portraits half of the people guess the age of somebody else in the picture; three have
+    one or two answers.
+    """
     rng = np.random.default_rng(4)
     first = NAMES.split()
     worker = [
@@ -34,8 +41,12 @@ def ages() -> vp.Answers:
     for i, truth in enumerate(rng.uniform(18, 75, 240)):
         for u in rng.choice(40, 6, replace=False):
             said = truth + bias[u] + sd[u] * rng.normal()
+            if i % 60 == 17 and len(rows) % 2:
+                said = abs(said - 30)
             said = 40 if u == 3 else rng.uniform(18, 75) if u == 11 else said
             rows.append((f"portrait_{i:03d}.jpg", worker[u], round(float(np.clip(said, 1, 99)))))
+        if i % 80 == 5:
+            del rows[-5 + i // 160 :]
     return vp.Answers.from_arrays(*zip(*rows, strict=True), value_names=("age",))
 
 
@@ -53,11 +64,6 @@ def boxes() -> vp.Answers:
     return vp.Answers.from_arrays(*zip(*rows, strict=True), value_names=names)
 
 
-def save(figure: Figure, name: str) -> None:
-    figure.savefig(FIGURES / name, dpi=100)
-    shrink(FIGURES / name)
-
-
 def shrink(path: Path) -> None:
     """Reduce a picture of lines and letters to a few colours."""
     with Image.open(path) as image:
@@ -68,25 +74,26 @@ def shrink(path: Path) -> None:
         few.save(path, optimize=True)
 
 
-def plots(answers: vp.Answers, result: vp.Result) -> None:
-    save(vp.plot_tasks(answers, result).figure, "plot_tasks.png")
-    task = result.task_ids[np.argsort(result.variance[:, 0])[-3]]
-    save(vp.plot_task(answers, result, task).figure, "plot_task.png")
-    figure = Figure(figsize=(9, 6.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    vp.plot_noise(result, left)
-    vp.plot_bias(result, right)
-    save(figure, "plot_workers.png")
-    figure = Figure(figsize=(9, 3), layout="constrained")
-    one, two, three = figure.subplots(1, 3)
-    vp.plot_pit(result, one)
-    vp.plot_coverage(result, two)
-    vp.plot_convergence(vp.BI().fit(answers), three)
-    save(figure, "plot_checks.png")
-    drawn = boxes()
-    found = vp.aggregate(drawn)
-    worst = found.task_ids[found.variance.mean(axis=1).argmax()]
-    save(vp.plot_box(drawn, found, worst).figure, "plot_box.png")
+def write_crowds(folder: Path) -> None:
+    """Write the answers that the gallery reads."""
+    for name, answers in (("ages", ages()), ("boxes", boxes())):
+        columns = {
+            "task": answers.task_ids[answers.task],
+            "worker": answers.worker_ids[answers.worker],
+        }
+        columns |= dict(zip(answers.value_names, answers.value.T, strict=True))
+        pd.DataFrame(columns).to_csv(folder / f"{name}.csv", index=False)
+
+
+def gallery(folder: Path) -> None:
+    """Run the code of the gallery's page, as a reader would, and keep the pictures it saves."""
+    page = (FIGURES.parent / "plots.md").read_text()
+    write_crowds(folder)
+    with chdir(folder):
+        exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    for picture in folder.glob("*.png"):
+        shutil.copy(picture, FIGURES)
+        shrink(FIGURES / picture.name)
 
 
 def screenshots(path: Path) -> None:
@@ -109,26 +116,36 @@ def screenshots(path: Path) -> None:
             page.screenshot(path=FIGURES / name)
             shrink(FIGURES / name)
 
-        shoot(opened(1100, 1120), "report.png")
-        page = opened(900, 640)
-        page.locator("#tasks tbody tr").nth(2).click()
+        shoot(opened(1100, 1000), "report.png")
+        page = opened(900, 680)
+        page.locator("#look tbody tr", has_text="two camps").first.click()
         shoot(page, "report_task.png")
-        page = opened(900, 640, "dark")
-        page.get_by_label("flagged only").check()
-        page.locator("#workers tbody tr").first.click()
+        page = opened(900, 680, "dark")
+        page.locator("#talk a").first.click()
+        page.wait_for_selector("dialog[open]")
         shoot(page, "report_worker.png")
-        page = opened(380, 640)
-        page.locator("#tasks tbody tr").nth(2).click()
-        shoot(page, "report_phone.png")
+        shoot(opened(380, 760), "report_phone.png")
         browser.close()
 
 
+def landing(answers: vp.Answers, result: vp.Result) -> None:
+    """Draw the picture of the first page: tasks on which the mean and the estimate differ most."""
+    mean = vp.Average().fit(answers).estimate
+    apart = abs(result.estimate - mean)[:, 0]
+    tasks = [result.task_ids[i] for i in apart.argsort()[::-1][:9]]
+    path = FIGURES / "landing.png"
+    vp.plot_tasks(answers, result, tasks).figure.savefig(path, dpi=120)
+    shrink(path)
+
+
 def main() -> None:
-    answers = ages()
-    result = vp.aggregate(answers)
-    plots(answers, result)
-    with TemporaryDirectory() as folder:
-        screenshots(vp.write_report(answers, result, Path(folder) / "r.html", title="ages.csv"))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        gallery(folder)
+        answers = ages()
+        result = vp.aggregate(answers)
+        landing(answers, result)
+        screenshots(vp.write_report(answers, result, folder / "r.html", title="ages.csv"))
 
 
 if __name__ == "__main__":

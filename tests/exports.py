@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 # Three people draw in two images of 600 x 400 pixels: (image, worker) -> boxes with a label.
 IMAGES = {"a.jpg": 0, "b.jpg": 1}
@@ -198,8 +200,9 @@ def zooniverse() -> str:
                 {"task": "T3", "task_label": "Sure?", "value": "Yes"},
             ]
             name = worker if worker != "carol" else ""
+            subject = json.dumps({str(5000 + number): {"retired": None, "Filename": image}})
             rows.append([len(rows), name, "", f"ip-{worker}", 77, "w", "1.2", "2024", "", "",
-                         "{}", json.dumps(annotations), "{}", 5000 + number])  # fmt: skip
+                         "{}", json.dumps(annotations), subject, 5000 + number])  # fmt: skip
     return _csv([head, *rows])
 
 
@@ -247,6 +250,16 @@ BOXES = [
 WIDE = "PVS_ID,S1,S2,S3,S4,MOS\nv1,5,4,-1,5,4.7\nv2,2,1,2,4,2.3\nv3,3,3,4,3,3.3\nv4,4,-1,4,5,4.3\n"
 
 
+PRICES = """photo;labeller;price
+p1;ann;1.250,50 €
+p1;bob ;1.100,00 €
+p2;ann;990,00 €
+p2;bob;don't know
+p2;bob;
+p1;ann;1.250,50 €
+"""
+
+
 def write_all(folder: Path) -> None:
     """Write an export of every tool, under the names that the docs use."""
     texts = {
@@ -260,6 +273,7 @@ def write_all(folder: Path) -> None:
         "answers.csv": _csv([["task", "worker", "value"], *LONG]),
         "boxes.csv": _csv([["image", "worker", "label", "left", "top", "width", "height"], *BOXES]),
         "responses.csv": _csv([["task", "worker"], *map(list, DRAWN)]),
+        "prices.csv": PRICES,
         "judges.jsonl": "\n".join(map(json.dumps, JUDGED)) + "\n",
     }
     for worker in PEOPLE:
@@ -269,6 +283,74 @@ def write_all(folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+def xlsx(sheets: dict[str, list[list[Any]]], shared: bool = True) -> bytes:
+    """A workbook as spreadsheets write it: numbers as they are, texts shared or in their cells."""
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    texts: dict[str, int] = {}
+
+    def cell(row: int, column: int, item: Any) -> str:
+        place = f'r="{chr(65 + column)}{row}"'
+        if isinstance(item, int | float):
+            return f"<c {place}><v>{item!r}</v></c>"
+        if not shared:
+            return f'<c {place} t="inlineStr"><is><t>{escape(item)}</t></is></c>'
+        return f'<c {place} t="s"><v>{texts.setdefault(item, len(texts))}</v></c>'
+
+    members, listed, related = {}, [], []
+    for k, (name, rows) in enumerate(sheets.items(), start=1):
+        body = ""
+        for i, row in enumerate(rows, start=1):
+            filled = "".join(cell(i, j, item) for j, item in enumerate(row) if item is not None)
+            body += f'<row r="{i}">{filled}</row>'
+        members[f"xl/worksheets/sheet{k}.xml"] = (
+            f'<worksheet xmlns="{main}"><sheetData>{body}</sheetData></worksheet>'
+        )
+        listed.append(f'<sheet name="{escape(name)}" sheetId="{k}" r:id="rId{k}"/>')
+        related.append(f'<Relationship Id="rId{k}" Target="worksheets/sheet{k}.xml"/>')
+    members["xl/workbook.xml"] = (
+        f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>{"".join(listed)}</sheets></workbook>'
+    )
+    members["xl/_rels/workbook.xml.rels"] = f"<Relationships>{''.join(related)}</Relationships>"
+    told = "".join(f"<si><t xml:space='preserve'>{escape(text)}</t></si>" for text in texts)
+    members["xl/sharedStrings.xml"] = f'<sst xmlns="{main}">{told}</sst>'
+    return zipped(members)
+
+
+def ods(sheets: dict[str, list[list[Any]]]) -> bytes:
+    """A workbook as LibreOffice writes it, with a million empty rows at the end."""
+
+    def cell(item: Any) -> str:
+        if item is None:
+            return "<table:table-cell/>"
+        if isinstance(item, int | float):
+            stored = f'office:value-type="float" office:value="{item!r}"'
+            return f"<table:table-cell {stored}><text:p>{item}</text:p></table:table-cell>"
+        text = f"<text:p>{escape(item)}</text:p>"
+        return f'<table:table-cell office:value-type="string">{text}</table:table-cell>'
+
+    rest = '<table:table-cell table:number-columns-repeated="16380"/></table:table-row>'
+    tables = "".join(
+        f'<table:table table:name="{escape(name)}">'
+        + "".join(f"<table:table-row>{''.join(map(cell, row))}{rest}" for row in rows)
+        + f'<table:table-row table:number-rows-repeated="1048000">{rest}</table:table>'
+        for name, rows in sheets.items()
+    )
+    spaces = " ".join(f'xmlns:{name}="urn:{name}"' for name in ("office", "table", "text"))
+    content = f"<office:document-content {spaces}>{tables}</office:document-content>"
+    kind = "application/vnd.oasis.opendocument.spreadsheet"
+    return zipped({"mimetype": kind, "content.xml": content})
+
+
+def zipped(members: dict[str, str]) -> bytes:
+    """A ZIP file of these texts."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return out.getvalue()
 
 
 def _csv(rows: list[list[Any]], delimiter: str = ",") -> str:

@@ -19,6 +19,9 @@ DOORS = {
     ("results.result", "results.explain"),
     ("results.result", "results.prediction"),
     ("results.result", "results.saved"),
+    ("results.result", "results.review"),
+    ("results.result", "estimators.make_result"),
+    ("estimators.comparison", "present.plots"),
     ("collect.planning.plan", "present.plots"),
 }
 

@@ -17,9 +17,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from tests import exports
 from voxpop import Simulation, __version__
 from voxpop.cli import common, main
-from voxpop.cli.common import default_folder
+from voxpop.cli.result_folder import default_folder
 from voxpop.inference.engine import backend_in_use
 
 
@@ -44,16 +45,14 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     printed = pd.read_csv(io.StringIO(result.stdout))
     assert list(printed.columns[:4]) == ["task", "x", "y", "sd"]
     assert len(printed) == 60
-    written = pd.read_csv("answers.voxpop/tasks.csv")
-    pd.testing.assert_frame_equal(printed, written)
-    assert Path("answers.voxpop/workers.csv").exists()
+    written = pd.read_csv(files / "answers.voxpop/tasks.csv")
+    pd.testing.assert_frame_equal(printed, written.drop(columns="run"))
+    assert (files / "answers.voxpop/workers.csv").exists()
     assert "task from 'task', worker from 'worker', value from 'x, y'" in result.stderr
     assert "noise models compared" in result.stderr
     assert "of left-out answers fell inside" in result.stderr
-    assert (
-        "wrote tasks.csv, workers.csv, result.json and report.html to answers.voxpop"
-        in result.stderr
-    )
+    listed = "tasks.csv, workers.csv, levels.csv, result.json and report.html"
+    assert f"wrote {listed} to {files / 'answers.voxpop'}" in result.stderr
 
 
 def test_aggregate_writes_a_report_unless_told_not_to(files: Path) -> None:
@@ -180,7 +179,7 @@ def test_a_bad_table_is_one_line_not_a_traceback(files: Path) -> None:  # noqa: 
     result = run("aggregate", "-", stdin="task,worker,value\na,u,x\n")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
-    assert result.stderr == "Error: stdin: row 1: 'x' in column 'value' is not a number\n"
+    assert result.stderr.startswith("Error: stdin: row 2: 'x' in column 'value' is not a number;")
     assert result.stdout == ""
 
 
@@ -217,7 +216,7 @@ def test_gold_of_vectors(files: Path) -> None:  # noqa: ARG001
     [("data.2023.csv", "data.2023"), ("a.csv.gz", "a"), ("b.parquet", "b"), ("plain", "plain")],
 )
 def test_output_is_named_after_the_input(name: str, folder: str) -> None:
-    assert default_folder(f"some/where/{name}") == Path(f"{folder}.voxpop")
+    assert default_folder(f"some/where/{name}") == Path(f"some/where/{folder}.voxpop")
 
 
 def test_warnings_are_one_line_each(files: Path) -> None:  # noqa: ARG001
@@ -319,6 +318,7 @@ TAKES = {
 }
 READS_NONE = {
     *("assign", "export", "formats", "simulate", "demo", "reproduce", "methods", "version"),
+    "benchmark",
 }
 
 
@@ -345,7 +345,11 @@ VALUES: dict[str, list[str]] = {
     "--gold": ["gold.csv"],
     "--duplicates": ["mean"],
     "--question": ["x"],
-    "--missing": ["-1"],
+    "--missing": ["drop", "--missing", "-1"],
+    "--decimal": ["."],
+    "--thousands": [","],
+    "--sheet": ["answers"],
+    "--names": [],
     "--objects": ["--distance-threshold", "50"],
     "--iou-threshold": ["0.5", "--distance-threshold", "50"],
     "--distance-threshold": ["50"],
@@ -382,6 +386,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answers.to_csv(folder / "small.csv", index=False)
     (folder / "gold.csv").write_text("task,x,y\nt0,0,0\nt1,10,10\n")
     (folder / "workers.csv").write_text("worker,variance\nw0,1\nw1,9\nw2,25\nw3,49\n")
+    sheet = [list(answers.columns), *answers.to_numpy().tolist()]
+    (folder / "small.xlsx").write_bytes(exports.xlsx({"notes": [["none"]], "answers": sheet}))
     with duckdb.connect(str(folder / "small.duckdb")) as connection:
         connection.execute("CREATE TABLE answers AS SELECT * FROM answers")
     return folder
@@ -420,7 +426,8 @@ def test_every_command_runs_with_every_option(
 ) -> None:
     monkeypatch.chdir(small)
     monkeypatch.setattr("voxpop.collect.planning.plan.make_plan", MadePlan)
-    source = "duckdb:///small.duckdb" if flag == "--query" else "small.csv"
+    sources = {"--query": "duckdb:///small.duckdb", "--sheet": "small.xlsx"}
+    source = sources.get(flag, "small.csv")
     matched = "t0#1" if "--distance-threshold" in (flag, *VALUES[flag]) else "t0"
     stated = "--support" in (flag, *VALUES[flag])  # instead of a pilot
     arguments: dict[str, list[str]] = {
@@ -456,3 +463,27 @@ def test_support_can_be_auto_where_a_crowd_is_learned(
     assert ok("next", "small.csv", "--support", "auto").stdout == ok("next", "small.csv").stdout
     wrong = run("next", "small.csv", "--support", "nbi")
     assert (wrong.exit_code, "give numbers, or auto" in wrong.stderr) == (1, True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell closes streams")
+@pytest.mark.parametrize(
+    ("command", "status", "told"),
+    [
+        ("aggregate {} --method average -o o >&-", 0, "wrote tasks.csv"),
+        ("aggregate {} --method average -o o >&- 2>&-", 0, ""),
+        ("aggregate - --method average -o o <&-", 1, "Error: there is no standard input to read"),
+        ("aggregate {} --method average -o o > /dev/full", 1, "Error: No space left on device\n"),
+        ("--help > /dev/full", 1, "Error: No space left on device\n"),
+    ],
+)
+def test_closed_streams_and_full_devices_end_in_a_line(
+    files: Path, command: str, status: int, told: str
+) -> None:
+    if "/dev/full" in command and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    given = f"{sys.executable} -m voxpop {command.format(files / 'answers.csv')}"
+    done = subprocess.run(given, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not command.startswith("aggregate {}") or len(pd.read_csv("o/tasks.csv")) == 60

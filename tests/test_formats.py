@@ -122,8 +122,8 @@ def test_boxes_of_every_tool_become_the_same_objects(
 def test_label_studio_numbers_points_and_gold(studio: Path) -> None:
     ages = read_answers(studio, question="age")
     assert table_of(ages) == {
-        (1, 10): [40], (1, "bob@example.org"): [41], (1, 12): [42],
-        (2, 10): [41], (2, "bob@example.org"): [42], (2, 12): [43],
+        (1, 10): [40], (1, 11): [41], (1, 12): [42],
+        (2, 10): [41], (2, 11): [42], (2, 12): [43],
     }  # fmt: skip
     assert ages.gold is not None
     np.testing.assert_array_equal(ages.gold, [[40], [np.nan]])
@@ -275,7 +275,7 @@ def test_wide_tables(tmp_path: Path) -> None:
         "task,p,q,r\na,1,2,3\na,1,2,3\n",  # a task twice
         "task,p,q,r\na,1,2,three\n",  # not only numbers
         "task,value_a,value_b,value_c\na,1,2,3\n",
-        "when,p,q,r\na,1,2,3\n",  # nothing that looks like a task
+        "when,p,q,r\n2024,1,2,3\n",  # nothing that looks like a task
     ],
 )
 def test_a_table_is_wide_only_beyond_doubt(tmp_path: Path, text: str) -> None:
@@ -441,3 +441,45 @@ def test_what_cannot_be_is_told(studio: Path, tmp_path: Path) -> None:
         read_answers([studio, studio], format="label-studio")
     with pytest.raises(ConfigError, match="choose a question"):
         read_answers(studio, format="label-studio", values="age")
+
+
+@pytest.mark.parametrize("amount", ["much", float("nan"), float("inf"), 1e9, -1, 100.01, None])
+def test_a_bonus_that_nobody_can_pay_is_refused(batch: Path, tmp_path: Path, amount: Any) -> None:
+    with pytest.raises(DataError, match="bonus of worker 'ALICE': ") as told:
+        review(open_table(batch), tmp_path / "r.csv", {}, {"ALICE": amount})
+    assert "\n" not in str(told.value)
+    assert not (tmp_path / "r.csv").exists()
+
+
+def test_what_a_task_shows_is_read_with_it(tmp_path: Path) -> None:
+    """Pictures before addresses before words, whichever field of the tool holds them."""
+    exports.write_all(tmp_path)
+    questions = {
+        "project-1.json": "age",
+        "Batch_1_batch_results.csv": "years",
+        "assignments.tsv": "score",
+        "classifications.csv": "T0",
+    }
+    found = {
+        name: set(read_answers(tmp_path / name, question=question).contents.values())
+        for name, question in questions.items()
+    }
+    for name, contents in found.items():
+        assert contents, name
+        assert all(text.endswith(".jpg") for text in contents), name
+
+
+def test_a_column_of_texts_or_addresses_is_what_tasks_show() -> None:
+    rows = {"item": ["a", "a", "b"], "rater": ["u", "v", "u"], "score": [1.0, 2.0, 3.0]}
+    for name in ("text", "url", "image_url"):
+        answers = read_answers({**rows, name: [None, "first", "second"]})
+        assert answers.contents == {"a": "first", "b": "second"}
+        assert answers.value_names == ("score",)
+    assert read_answers(rows).contents == {}
+    # What is named as the value, or is the task, is nothing else.
+    assert (
+        read_answers(
+            {"url": ["a", "b"], "worker": ["u", "v"], "value": [1, 2]}, task="url"
+        ).contents
+        == {}
+    )

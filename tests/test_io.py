@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from voxpop import (
     aggregate,
     read_answers,
 )
-from voxpop.data import files
 from voxpop.data.read import ReadingOptions
 
 ROWS: dict[str, list[Any]] = {
@@ -220,17 +220,20 @@ BAD: dict[str, tuple[str, str]] = {
     "empty file": ("", "a.csv: "),
     "text for a number": (
         "task,worker,value\na,u,1\nb,v,tall\n",
-        "row 2: 'tall' in column 'value' is not a number",
+        "row 3: 'tall' in column 'value' is not a number",
     ),
-    "decimal comma": ('task,worker,value\na,u,"1,5"\nb,v,2\n', "row 1: '1,5' in column 'value'"),
+    "two ways to read": (
+        'task,worker,value\na,u,"1,500"\nb,v,2\n',
+        "row 2: '1,500' in column 'value' may be 1.5 or 1500",
+    ),
     "ragged row": ("task,worker,value\na,u,1\na,y,2,oops\n", "as many cells in every row"),
-    "missing value": ("task,worker,value\na,u,\nb,v,2\n", "column 'value' is empty in row 1"),
-    "missing worker": ("task,worker,value\na,,1\nb,v,2\n", "column 'worker' is empty in row 1"),
-    "NaN": ("task,worker,value\na,u,nan\nb,v,2\n", "row 1: nan in column 'value'"),
-    "infinity": ("task,worker,value\na,u,1\nb,v,inf\n", "row 2: inf in column 'value'"),
+    "missing value": ("task,worker,value\na,u,\nb,v,2\n", "column 'value' is empty in row 2"),
+    "missing worker": ("task,worker,value\na,,1\nb,v,2\n", "column 'worker' is empty in row 2"),
+    "NaN": ("task,worker,value\na,u,nan\nb,v,2\n", "column 'value' is empty or 'nan' in row 2"),
+    "infinity": ("task,worker,value\na,u,1\nb,v,inf\n", "row 3: 'inf' in column 'value' is not"),
     "twice": (
         "task,worker,value\na,u,1\nb,v,2\na,u,3\n",
-        "worker 'u' answered task 'a' more than once (rows 1 and 3)",
+        "worker 'u' answered task 'a' more than once (rows 2 and 4)",
     ),
 }
 
@@ -246,6 +249,10 @@ def test_a_bad_file_is_told_in_one_line(tmp_path: Path, case: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def _less(part: str | None) -> str:
+    return str(int(part) - 1) if part and part.isdigit() else part or ""
+
+
 @pytest.mark.parametrize(
     "case",
     sorted(set(BAD) - {"empty file", "ragged row", "missing value", "missing worker", "NaN"}),
@@ -256,7 +263,10 @@ def test_a_bad_frame_is_told_the_same(case: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(DataError) as error:
         read_answers(pd.read_csv(path, dtype=str, keep_default_na=False))
-    assert message in str(error.value)
+    # A frame has no header that counts as a row.
+    number = re.compile(r"(rows? )(\d+)( and )?(\d+)?")
+    told = number.sub(lambda m: m[1] + "".join(_less(part) for part in m.groups()[1:]), message)
+    assert told in str(error.value)
 
 
 def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
@@ -264,8 +274,8 @@ def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (tmp_path / "none.csv", {}, "no such file"),
         (tmp_path, {}, "is a directory"),
-        (42, {}, "expected a path or a data frame"),
-        ([1, 2], {}, "expected a path or a data frame"),
+        (42, {}, "expected a path, a data frame"),
+        ([1, 2], {}, "expected a path, a data frame"),
         (frame, {"task": "tusk"}, "no column 'tusk' for the task"),
         (pd.DataFrame([[1, 2, 3.0]]), {}, "column names must be text"),
         (pd.DataFrame([[1, 2, 3.0]], columns=["task", "task", "value"]), {}, "same name"),
@@ -337,20 +347,3 @@ def test_aggregate_takes_every_argument_of_reading(tmp_path: Path) -> None:
     assert found.estimate[:, 0].tolist() == [1.5, 4]
     with pytest.raises(ConfigError, match="these answers have been read already"):
         aggregate(read_answers(path), question="value")
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.jsonl", "a.parquet"])
-def test_a_table_is_opened_once_to_be_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """DuckDB opens it a second time, to read it."""
-    path = write(tmp_path / name)
-    opened = []
-
-    def open_bytes(path: Path) -> Any:
-        opened.append(path)
-        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-
-    monkeypatch.setattr(files, "open_bytes", open_bytes)
-    assert read_answers(path).n_edges == 4
-    assert opened == [path]

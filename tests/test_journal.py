@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -255,3 +257,45 @@ def test_killed_while_saving_the_file_is_the_old_or_the_new_one(tmp_path: Path) 
         assert Campaign.load(path).task_ids[: len(acknowledged)] == acknowledged
         assert Campaign.load(path).n_answers <= len(acknowledged) + 1
         path.unlink()
+
+
+@pytest.mark.filterwarnings("ignore:.*torn")
+def test_a_journal_cut_anywhere_is_read_or_refused_in_a_line(tmp_path: Path) -> None:
+    path, cut = tmp_path / "c.campaign", tmp_path / "cut.campaign"
+    with Campaign.open(path, MODEL) as campaign:
+        campaign.add("a", "u", 1.0)
+    content = path.read_bytes()
+    model_ends = content.index(b"\n", content.index(b'"model"')) + 1
+    for length in range(len(content)):
+        cut.write_bytes(content[:length])
+        for read in (Campaign.load, Campaign.open):
+            if length >= model_ends:
+                with read(cut) as found:
+                    assert found.n_answers in (0, 1)
+                continue
+            with pytest.raises(DataError, match=r"is cut off before|is no campaign"):
+                read(cut)
+            assert len(cut.read_bytes()) == length  # what cannot be read is left as it is
+
+
+def test_records_that_are_whole_but_make_no_sense_are_refused_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.campaign"
+    first, model, *_ = Campaign(MODEL)._records()
+    for wrong in (
+        {"model": 5},
+        {"model": {"support": [1.0]}},
+        model | {"answers": {"task": ["a"]}},
+        model | {"answers": {"task": ["a"], "worker": ["u"], "value": ["much"]}},
+        model | {"tasks": [["a"]]},
+        model | {"gold": {"task": ["a"], "value": []}},
+    ):
+        texts = [json.dumps(record).encode() for record in (first, wrong)]
+        path.write_bytes(b"".join(b"%08x %s\n" % (zlib.crc32(text), text) for text in texts))
+        with pytest.raises(DataError, match="is no campaign of this version") as told:
+            Campaign.load(path)
+        assert "\n" not in str(told.value)
+
+
+def test_a_file_that_cannot_be_opened_is_told_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be opened"):
+        Campaign.open(tmp_path)

@@ -175,3 +175,47 @@ def test_who_are_judges() -> None:
         fit_judges(panel(0, n_gold=3)[0])
     with pytest.raises(DataError, match="at most 50 workers"):
         fit_judges(panel(0, n_judges=51)[0])
+
+
+def test_a_typing_error_counts_as_missing() -> None:
+    answers, truth = panel(6)
+    clean = fit_judges(answers)
+    rng = np.random.default_rng(0)
+    wild = rng.permutation(answers.n_edges)[:15]
+    value = answers.value.copy()
+    value[wild] += 1000.0
+    found = fit_judges(replace(answers, value=value))
+    left_out = fit_judges(answers.select(~np.isin(np.arange(answers.n_edges), wild)))
+    np.testing.assert_allclose(found.estimate, left_out.estimate, atol=1e-9)
+    # Of 1,000 scores 15 are lost: the error rises by about one per cent.
+    assert errors(found.estimate, answers, truth) < 1.1 * errors(clean.estimate, answers, truth)
+
+
+@pytest.mark.slow
+def test_auto_takes_judges_where_gold_shows_it() -> None:
+    # Scores and truths are on different scales: no pull towards the scores' own is right.
+    answers, _ = panel(2)
+    assert answers.gold is not None
+    percent = replace(answers, gold=20 * answers.gold + 50)
+    found = aggregate(percent)
+    assert found.settings["method"] == "auto"
+    assert found.settings["chosen"] == "judges"
+    assert "gold tasks hidden by halves" in found.notes[0]
+    np.testing.assert_array_equal(found.estimate, fit_judges(percent).estimate)
+    assert (found.sd >= fit_judges(percent).sd * (1 - 1e-12)).all()
+    assert found.calibration.gold is not None
+    assert "weight" in str(found.explain(percent, int(np.flatnonzero(~answers.is_gold)[0])))
+
+
+@pytest.mark.slow
+def test_auto_keeps_its_noise_models_where_workers_differ_in_noise_alone() -> None:
+    rng = np.random.default_rng(3)
+    truth, chosen = rng.standard_normal(60), []
+    for _ in range(3):
+        scores = truth[:, None] + np.exp(rng.normal(-0.5, 0.5, 4)) * rng.standard_normal((60, 4))
+        task, worker = np.indices(scores.shape).reshape(2, -1)
+        gold = np.where(np.arange(60) < 20, truth, np.nan)[:, None]
+        answers = Answers.from_arrays(task, worker, scores.ravel(), gold=gold)
+        chosen.append(aggregate(answers).settings["chosen"])
+    # A regression without use is a standard error better in less than one panel of six.
+    assert chosen.count("judges") <= 1

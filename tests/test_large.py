@@ -16,7 +16,8 @@ from voxpop.estimators.auto.subset import neighbourhood
 from voxpop.estimators.bi import large_fit, noise_fit
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.bi.noise_levels import informative_workers, level_bounds
 from voxpop.inference.engine import Engine, native_is_installed
 

@@ -16,7 +16,8 @@ from scipy.stats import norm, truncnorm
 from tests.conftest import make_crowd, random_tree
 from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_regular
 from voxpop.estimators.bi.initialise import prepare
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, LEARNABLE, NoiseParameters
 from voxpop.models.noise.component import StartingPoint
@@ -287,9 +288,12 @@ def test_the_grid_holds_what_it_should() -> None:
 def test_every_component_can_be_switched_on_and_is_told_of() -> None:
     """By its name, in words of its own, on the command line and in the guide."""
     assert Noise().summary() == "Gaussian noise"
-    everything = Noise(bounds=(0, 1)).learning(*LEARNABLE)
-    assert everything.learned == tuple(LEARNABLE.values())
-    assert len(set(everything.summary().split(", "))) >= len(COMPONENTS)
+    # Growth goes with neither gains nor bounds.
+    most = {name: component for name, component in LEARNABLE.items() if name != "growth"}
+    everything = Noise(bounds=(0, 1)).learning(*most)
+    assert everything.learned == tuple(most.values())
+    assert len(set(everything.summary().split(", "))) >= len(most) + 1
+    assert Noise().learning("growth").learned == (LEARNABLE["growth"],)
     guide, commands = (
         (Path(__file__).parent.parent / "docs" / page).read_text()
         for page in ("guide.md", "commands.md")

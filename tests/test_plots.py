@@ -127,7 +127,8 @@ def test_calibration_is_that_of_the_audit(result: Result) -> None:
     nominal, held = line(plot_coverage(replace(result, audit=replace(audit, stretch=1.0))), "left")
     assert held[nominal == 0.95] == pytest.approx(audit.unstretched_95, abs=1e-9)
     assert (np.diff(held) >= 0).all()
-    wider = plot_coverage(replace(result, audit=replace(audit, stretch=2.0)))
+    doubled = np.full(len(audit.pit), 2.0)
+    wider = plot_coverage(replace(result, audit=replace(audit, stretch=2.0, judged_by=doubled)))
     assert (line(wider, "left")[1] >= line(wider, "before")[1]).all()
     np.testing.assert_allclose(line(wider, "before")[1], held)
 

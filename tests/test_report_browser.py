@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.conftest import skip_without
-from tests.test_report import HOSTILE, hostile_answers
+from tests.test_report import HOSTILE, content, hostile_answers
 from voxpop import (
     BI,
     Answers,
@@ -26,6 +27,7 @@ from voxpop import (
     assign_regular,
     diagnose,
     explain,
+    read_answers,
     simulate,
     write_report,
 )
@@ -131,28 +133,202 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(answers, BI(support=LEVELS).fit(answers), path, truth=crowd.truth)
 
 
-def test_it_opens_and_says_the_headline(case: Case, read: Any) -> None:
+def test_it_opens_with_the_decision(case: Case, read: Any) -> None:
     page = read(case.path).page
     assert page.title() == "ages.csv · voxpop report"
     assert page.locator(".counts").inner_text() == "600 answers · 120 tasks · 20 workers"
-    assert page.locator(".card").count() == 4
+    found = case.result.review
+    assert page.locator(".headline").inner_text() == found.summary()
+    figures = page.locator(".tile .figure").all_inner_texts()
+    assert figures[:3] == [str(found.n_ready), str(len(found.tasks)), str(len(found.workers or ()))]
+    assert "they would bring the expected RMSE" in page.locator(".tile.next").inner_text()
+    top, sure = (page.locator(name).bounding_box() for name in (".decision", "#sure"))
+    assert top
+    assert sure
+    assert top["y"] + top["height"] < 900 < sure["y"]
+    assert page.locator("#sure .card").count() == 4
     assert page.locator("#pictures svg").count() == 4
     assert page.locator("#trace svg").count() == 1
+    assert (
+        f"Converged after {case.result.trace.n_sweeps} sweeps."
+        in page.locator("#trace").inner_text()
+    )
     assert page.locator("#failure").is_hidden()
+
+
+def test_the_queue_is_in_order_filtered_and_saved(case: Case, read: Any, tmp_path: Path) -> None:
+    keep = np.ones(case.answers.n_edges, dtype=bool)
+    for i in (3, 50, 70):
+        keep[case.answers.task_ptr[i] + 1 : case.answers.task_ptr[i + 1]] = False
+    answers = case.answers.select(keep)
+    result = BI(support=LEVELS).fit(answers)
+    reader = read(write_report(answers, result, tmp_path / "r.html"))
+    page, found = reader.page, result.review
+    names = answers.task_ids[found.tasks].tolist()
+    assert reader.column("look", 1) == names[:15]
+    assert reader.row("look", 0)[-1].split() == " ".join(found.reasons[0]).split()
+    assert page.locator("#look svg.sketch").count() == min(len(names), 15)
+    kind = "few answers"
+    chip = page.locator("#look .chip", has_text=kind)
+    assert chip.locator(".n").inner_text() == str(found.counts()[kind])
+    chip.click()
+    assert chip.get_attribute("aria-pressed") == "true"
+    some = [n for n, reasons in zip(names, found.reasons, strict=True) if kind in reasons]
+    assert 0 < len(some) < len(names)
+    assert page.locator("#look .status").inner_text() == f"{len(some)} of {len(names)} labels"
+    with page.expect_download() as waiting:
+        page.locator("#look .save").click()
+    assert waiting.value.suggested_filename == "needs-a-look.csv"
+    waiting.value.save_as(tmp_path / "q.csv")
+    table = pd.read_csv(tmp_path / "q.csv", encoding="utf-8-sig")
+    assert table["Task"].tolist() == some
+    places = [answers.task_ids.tolist().index(name) for name in some]
+    sd = float(np.median(result.sd))
+    np.testing.assert_allclose(table["Estimate"], result.estimate[places, 0], atol=2e-3 * sd)
+    assert table["Why"].str.contains(kind).all()
+    chip.click()
+    assert reader.column("look", 1) == names[:15]
+
+
+def test_workers_to_talk_to_are_named_with_the_evidence(case: Case, read: Any) -> None:
+    page = read(case.path).page
+    found = diagnose(case.answers, case.result)
+    told = page.locator("#talk li")
+    assert told.count() == len(found.workers)
+    assert found.flags[0].evidence in told.first.inner_text()
+    told.first.get_by_role("link").click()
+    assert page.locator("dialog h2").inner_text() == f"Worker {found.workers[0]}"
+
+
+def test_the_mean_stands_beside_the_estimate(case: Case, read: Any) -> None:
+    reader = read(case.path)
+    assert reader.page.locator("#tasks th").all_inner_texts()[1:3] == ["Estimate", "Mean"]
+    name, _, mean, *_ = reader.row("tasks", 0)
+    i = case.answers.task_ids.tolist().index(name)
+    own = case.answers.value[case.answers.task == i].mean()
+    assert float(mean) == pytest.approx(own, abs=0.06)
+
+
+def test_a_task_has_an_address_and_back_works(case: Case, read: Any) -> None:
+    reader = read(case.path)
+    page = reader.page
+    first, second = (reader.row("tasks", k)[0] for k in (0, 1))
+    page.locator("#tasks tbody tr").nth(0).click()
+    assert page.url.endswith(f"#task={first}")
+    worker = reader.row("details", 0)[0]
+    page.locator("dialog tbody tr").first.click()
+    assert page.url.endswith(f"#worker={worker}")
+    page.go_back()
+    page.wait_for_function(f"document.querySelector('dialog h2').innerText === 'Task {first}'")
+    page.go_back()
+    page.locator("dialog").wait_for(state="hidden")
+    page.go_forward()
+    page.locator("dialog").wait_for(state="visible")
+    page.keyboard.press("Escape")
+    assert page.locator("dialog").is_hidden()
+    assert not page.url.endswith(first)
+    page.goto(f"{case.path.as_uri()}#task={second}")
+    page.wait_for_selector("dialog[open]")
+    assert page.locator("dialog h2").inner_text() == f"Task {second}"
+
+
+def test_all_rows_are_printed(case: Case, read: Any) -> None:
+    page = read(case.path).page
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#tasks tbody tr").count() == 120
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#tasks tbody tr").count() == 25
+
+
+def test_two_camps_are_shown_as_such(read: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    drawn = simulate(Model(support=(1.0,)), assign_regular(60, 3, 15, rng), rng).answers
+    value = drawn.value.copy()
+    value[drawn.task_ptr[5] : drawn.task_ptr[6], 0] = [8.0, 14.0, 8.5]
+    answers = replace(drawn, value=value)
+    path = write_report(answers, BI(support=(1.0,)).fit(answers), tmp_path / "r.html")
+    page = read(path).page
+    page.locator("#look tbody tr", has_text="two camps").click()
+    assert page.locator("dialog h2").inner_text() == f"Task {answers.task_ids[5]}"
+    said = page.locator("dialog .camps").inner_text()
+    assert "2 answers about 8.2" in said
+    assert "1 answer about 14.0" in said
+    assert said.endswith("The estimate lies between the two, where nobody answered.")
+    assert page.locator("dialog svg .dot.upper").count() == 1
+    assert page.locator("dialog svg .dot:not(.upper)").count() == 2
+
+
+def test_pictures_texts_and_links_of_tasks_are_shown(read: Any, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, size in (("a.png", (60, 30)), ("d.jpg", (1200, 900))):
+        image.new("RGB", size, (200, 30, 30)).save(tmp_path / name)
+    task = ["a.png", "b", "c", "d.jpg", "../secret.png"]
+    rows = [(t, u) for t in task for u in "uvw"]
+    tasks, workers = zip(*rows, strict=True)
+    value = np.tile([[10.0, 5.0, 30.0, 20.0]], (15, 1)) + np.arange(15)[:, None] % 3
+    names = ("xmin", "ymin", "xmax", "ymax")
+    answers = Answers.from_arrays(tasks, workers, value, value_names=names)
+    image.new("RGB", (9, 9)).save(tmp_path.parent / "secret.png")
+    contents = {"b": "Two men\nand a <b>dog</b>.", "c": "https://example.com/page"}
+    answers = replace(answers, contents=contents)
+    path = write_report(answers, Average().fit(answers), tmp_path / "r.html", pictures=tmp_path)
+    page = read(path).page
+
+    def opened(name: str) -> Any:
+        page.goto(f"{path.as_uri()}#task={name}")
+        page.wait_for_selector("dialog[open]")
+        return page.locator("dialog")
+
+    shown = opened("a.png").locator("svg image")
+    assert str(shown.get_attribute("href")).startswith("data:image/jpeg")
+    box, outline = shown.bounding_box(), page.locator("dialog rect.estimate").bounding_box()
+    assert box
+    assert outline
+    # The box stands where it is in the picture, which is 60 wide: from 11 on.
+    assert (outline["x"] - box["x"]) / box["width"] == pytest.approx(11 / 60, abs=0.03)
+    assert opened("b").locator("blockquote").inner_text() == contents["b"]
+    link = opened("c").locator("a.content, .content a")
+    assert link.get_attribute("href") == contents["c"]
+    assert opened("d.jpg").locator("svg image").count() == 1
+    assert opened("../secret.png".replace("/", "%2F")).locator("svg image").count() == 0
+    held = content(path)
+    assert held["images"]["d.jpg"]["size"] == [1200, 900]
+    assert [*held["images"]] == ["a.png", "d.jpg"]
+
+
+def test_a_picture_elsewhere_is_loaded_only_when_asked_for(
+    browser: Browser, tmp_path: Path
+) -> None:
+    address = "https://pictures.invalid/a.jpg"
+    data = {"task": ["a", "a"], "worker": ["u", "v"], "value": [1.0, 2.0], "url": [address] * 2}
+    answers = read_answers(data)
+    assert answers.contents == {"a": address}
+    path = write_report(answers, Average().fit(answers), tmp_path / "r.html")
+    page = browser.new_context().new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{path.as_uri()}#task=a")
+    page.wait_for_selector("dialog[open]")
+    assert address not in asked
+    page.get_by_role("button", name="Show the picture (loads it from pictures.invalid)").click()
+    page.wait_for_function("document.querySelector('dialog img')")
+    page.wait_for_timeout(100)
+    assert address in asked
+    page.context.close()
 
 
 def test_tasks_sort_by_any_column(case: Case, read: Any) -> None:
     reader = read(case.path)
     head = reader.page.locator("#tasks th")
     sd = np.sort(case.result.sd[:, 0])
-    assert head.nth(2).get_attribute("aria-sort") == "descending"
-    assert float(reader.row("tasks", 0)[2]) == pytest.approx(sd[-1], rel=0.01)
-    head.nth(2).locator("button").click()
-    assert head.nth(2).get_attribute("aria-sort") == "ascending"
-    assert float(reader.row("tasks", 0)[2]) == pytest.approx(sd[0], rel=0.01)
+    assert head.nth(3).get_attribute("aria-sort") == "descending"
+    assert float(reader.row("tasks", 0)[3]) == pytest.approx(sd[-1], rel=0.01)
+    head.nth(3).locator("button").click()
+    assert head.nth(3).get_attribute("aria-sort") == "ascending"
+    assert float(reader.row("tasks", 0)[3]) == pytest.approx(sd[0], rel=0.01)
     head.nth(0).locator("button").click()
     assert head.nth(0).get_attribute("aria-sort") == "ascending"
-    assert head.nth(2).get_attribute("aria-sort") is None
+    assert head.nth(3).get_attribute("aria-sort") is None
     assert reader.column("tasks", 1) == sorted(case.answers.task_ids.tolist())[:25]
     head.nth(1).locator("button").click()
     shown = [float(text) for text in reader.column("tasks", 2)]
@@ -182,9 +358,10 @@ def test_search_finds_by_id_and_by_flag(case: Case, read: Any) -> None:
     assert "No matching tasks." in reader.page.locator("#tasks tbody").inner_text()
     flagged = {str(worker) for worker in diagnose(case.answers, case.result).workers}
     assert flagged
-    reader.page.get_by_label("flagged only").check()
+    chip = reader.page.get_by_role("button", name="flagged only")
+    chip.click()
     assert set(reader.column("workers", 1)) == flagged
-    reader.page.get_by_label("flagged only").uncheck()
+    chip.click()
     reader.page.get_by_label("Search workers").fill("constant")
     assert reader.column("workers", 1) == [case.answers.worker_ids[4]]
 
@@ -235,6 +412,8 @@ def test_a_worker_opens_with_residuals_and_flags_and_leads_to_tasks(case: Case, 
 def test_pictures_tell_their_values_and_open_workers(case: Case, read: Any) -> None:
     page = read(case.path).page
     bars = page.locator("#pictures figure").nth(0).locator(".bar")
+    bars.first.scroll_into_view_if_needed()
+    page.wait_for_timeout(100)  # scrolling hides a tip
     told = 0
     for k in range(bars.count()):
         if float(bars.nth(k).get_attribute("height") or 0) > 3:
@@ -243,6 +422,8 @@ def test_pictures_tell_their_values_and_open_workers(case: Case, read: Any) -> N
             told += int(page.locator("#tip").inner_text().split("\n")[1].split()[0])
     assert 100 < told <= 120
     dot = page.locator("#pictures figure").nth(1).locator(".dot.flagged").first
+    dot.scroll_into_view_if_needed()
+    page.wait_for_timeout(100)
     dot.hover()
     name = page.locator("#tip").inner_text().split("\n")[0]
     dot.click()
@@ -260,9 +441,11 @@ def test_it_works_with_the_keyboard_alone(case: Case, read: Any) -> None:
     page.keyboard.type("t1")
     assert all("t1" in task for task in reader.column("tasks", 1))
     page.keyboard.press("Tab")
+    assert page.evaluate(focused) == "Save as CSV"
+    page.keyboard.press("Tab")
     page.keyboard.press("Space")
     assert page.locator("#tasks th").first.get_attribute("aria-sort") == "ascending"
-    page.locator("#tasks tbody button").first.focus()
+    page.locator("#tasks tbody a").first.focus()
     page.keyboard.press("ArrowDown")
     second = reader.row("tasks", 1)[0]
     assert page.evaluate(focused) == second

@@ -27,7 +27,7 @@ from voxpop import (
     StrongOracle,
     aggregate,
 )
-from voxpop.data.tables import replacing
+from voxpop.data.output import replacing
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +40,15 @@ def test_tables_carry_what_users_need(result: Result) -> None:
         *("task", "x", "y", "sd"),
         *("sd_x", "lower_90_x", "upper_90_x", "lower_95_x", "upper_95_x"),
         *("sd_y", "lower_90_y", "upper_90_y", "lower_95_y", "upper_95_y"),
-        "n_answers",
+        *("n_answers", "needs_a_look"),
     ]
     assert list(result.workers.columns) == [
-        *("worker", "n_answers", "variance", "variance_lower_95", "variance_upper_95"),
-        *("weight", "p_10", "p_100", "p_1000"),
+        *("worker", "n_answers", "noise_sd", "noise_sd_lower_95", "noise_sd_upper_95"),
+        *("weight", "flags"),
     ]
-    shares = result.workers[["p_10", "p_100", "p_1000"]].sum(axis=1)
+    np.testing.assert_allclose(result.workers["noise_sd"] ** 2, result.worker_variance)
+    assert list(result.worker_levels.columns) == ["worker", "p_10", "p_100", "p_1000"]
+    shares = result.worker_levels[["p_10", "p_100", "p_1000"]].sum(axis=1)
     np.testing.assert_allclose(shares, 1.0)
     assert result.workers["weight"].mean() == pytest.approx(1.0)
 
@@ -66,16 +68,20 @@ def test_intervals_nest(result: Result) -> None:
 @pytest.mark.parametrize("format", ["csv", "parquet"])
 def test_saved_and_loaded_to_the_last_bit(result: Result, tmp_path: Path, format: str) -> None:
     folder = result.save(tmp_path / "out", format)
-    names = {f"tasks.{format}", f"workers.{format}", "result.json"}
+    names = {*(f"{name}.{format}" for name in ("tasks", "workers", "levels")), "result.json"}
     assert {path.name for path in folder.iterdir()} == names
     again = Result.load(folder)
     for name in (
-        *("estimate", "quantile", "worker_variance", "worker_interval", "worker_weight"),
+        *("estimate", "quantile", "worker_weight"),
         *("levels", "level_weights", "worker_posterior", "task_answers", "worker_answers"),
         *("task_ids", "worker_ids"),
     ):
         np.testing.assert_array_equal(getattr(again, name), getattr(result, name), err_msg=name)
-    np.testing.assert_allclose(again.variance, result.variance, rtol=1e-15)
+    for name in ("variance", "worker_variance", "worker_interval"):  # written as sds
+        np.testing.assert_allclose(getattr(again, name), getattr(result, name), rtol=1e-15)
+    assert again.review.summary() == result.review.summary()
+    assert again.review.reasons == result.review.reasons
+    np.testing.assert_array_equal(again.review.tasks, result.review.tasks)
     assert again.trace == result.trace
     assert again.settings == dict(result.settings)
     pd.testing.assert_frame_equal(again.workers, result.workers)
@@ -172,10 +178,16 @@ def test_wrong_places_are_told_in_one_line(result: Result, tmp_path: Path) -> No
 
 
 def test_it_shows_itself(result: Result) -> None:
-    assert "Result of bi: 60 tasks from 240 answers of 30 workers, settled" in repr(result)
-    assert "most trusted first" in repr(result)
+    first, second = repr(result).splitlines()[:2]
+    assert (
+        first == result.review.summary() == "46 labels ready, 14 need a look, 0 workers to talk to"
+    )
+    assert "Result of bi: 60 tasks from 240 answers of 30 workers, settled" in second
+    assert "tasks that need a look" in repr(result)
     html = result._repr_html_()
-    assert html.count("<table") == 2
+    assert html.startswith(f"<p><b>{first}</b>")
+    assert html.count("<table") == 1
+    assert html.count("<tr>") == 10
 
 
 def test_ids_are_escaped_in_html() -> None:
@@ -193,7 +205,7 @@ def test_no_column_hides_another(tmp_path: Path) -> None:
     again = Result.load(result.save(tmp_path))
     np.testing.assert_array_equal(again.estimate, result.estimate)
     close = BI(support=(1000000.0, 1000001.0)).fit(answers)
-    assert list(close.workers.columns[-2:]) == ["p_1000000.0", "p_1000001.0"]
+    assert list(close.worker_levels.columns[-2:]) == ["p_1000000.0", "p_1000001.0"]
 
 
 def test_the_columns_taken_are_told_in_a_notebook() -> None:

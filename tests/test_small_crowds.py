@@ -87,7 +87,7 @@ def test_the_command_leaves_the_cells_empty(tmp_path: Path) -> None:
     run = ["aggregate", str(tmp_path / "a.csv"), "-o", str(tmp_path / "out")]
     done = CliRunner().invoke(main, run)
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[1] == "t0,0.0,,,,,,1"
+    assert done.stdout.splitlines()[1] == "t0,0.0,,,,,,1,few answers"
     assert "no sds and no intervals" in done.stderr
 
 

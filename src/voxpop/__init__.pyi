@@ -59,6 +59,8 @@ from .estimators.bi.bi import BI as BI
 from .estimators.bounds.exact import Exact as Exact
 from .estimators.bounds.oracles import StrongOracle as StrongOracle
 from .estimators.bounds.weak_oracle import WeakOracle as WeakOracle
+from .estimators.comparison import Comparison as Comparison
+from .estimators.comparison import compare as compare
 from .estimators.conformal import widen_by_gold as widen_by_gold
 from .estimators.judges import Judges as Judges
 from .estimators.on_scale import fit_on_scale as fit_on_scale
@@ -80,6 +82,7 @@ from .models.theory import theorem2_holds as theorem2_holds
 from .present.plots import plot_bias as plot_bias
 from .present.plots import plot_box as plot_box
 from .present.plots import plot_budget as plot_budget
+from .present.plots import plot_comparison as plot_comparison
 from .present.plots import plot_convergence as plot_convergence
 from .present.plots import plot_coverage as plot_coverage
 from .present.plots import plot_noise as plot_noise
@@ -107,6 +110,7 @@ from .results.prediction import Prediction as Prediction
 from .results.prediction import predict_answer as predict_answer
 from .results.result import Result as Result
 from .results.result import Trace as Trace
+from .results.review import Review as Review
 from .results.shared_error import SharedError as SharedError
 
 __version__: str

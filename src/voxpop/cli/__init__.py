@@ -12,6 +12,7 @@ from voxpop import __version__
 from voxpop.cli.about import methods, version
 from voxpop.cli.aggregate import aggregate
 from voxpop.cli.assign import assign
+from voxpop.cli.benchmark import benchmark
 from voxpop.cli.common import Commands
 from voxpop.cli.convert import convert, export, formats
 from voxpop.cli.diagnose import diagnose
@@ -40,7 +41,7 @@ def main() -> None:
 
 COMMANDS = (
     *(aggregate, explain, diagnose, mean, plan, assign, next_command, convert, export, formats),
-    *(simulate, demo, reproduce, methods, version),
+    *(simulate, demo, benchmark, reproduce, methods, version),
 )
 for command in COMMANDS:
     main.add_command(command)

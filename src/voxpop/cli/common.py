@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import warnings
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import reduce
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from voxpop.cli.reading import Decorator, Function, together
+from voxpop.cli.reading import one_or_all as one_or_all
+from voxpop.cli.reading import reading_options as reading_options
+from voxpop.cli.reading import say as say
+from voxpop.cli.reading import say_notes as say_notes
+from voxpop.cli.reading import say_read as say_read
+from voxpop.cli.reading import take_answers as take_answers
+from voxpop.cli.reading import take_truths as take_truths
 from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError, require
 
 if TYPE_CHECKING:
@@ -25,14 +31,19 @@ if TYPE_CHECKING:
     from voxpop.models.model import Model
     from voxpop.results.result import Result
 
+# Where a context keeps what was typed.
+_TYPED = "voxpop.typed"
 # Most answers from which a shared error is learned before others are asked for.
 _MOST_LEARNED = 30_000
-Function = Callable[..., Any]
-Decorator = Callable[[Function], Function]
 
 
 class Commands(click.Group):
     """Turns errors into one line, and warnings into one line each, for every command."""
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        """Keep what was typed, to show how it should be."""
+        context.meta[_TYPED] = list(arguments)
+        return super().parse_args(context, arguments)
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command that was named."""
@@ -43,7 +54,7 @@ class Commands(click.Group):
             try:
                 return super().invoke(context)
             except VoxpopError as error:
-                raise click.ClickException(str(error)) from None
+                raise click.ClickException(str(error) + _pasteable(context, error)) from None
             except BrokenPipeError:
                 raise  # the reader has had enough; click ends quietly
             except UnicodeEncodeError as error:
@@ -57,6 +68,12 @@ class Commands(click.Group):
             except OSError as error:
                 where = f"{error.filename}: " if error.filename else ""
                 raise click.ClickException(f"{where}{error.strerror or error}") from None
+
+
+def _pasteable(context: click.Context, error: VoxpopError) -> str:
+    """Show the command that was typed with the options that an error is about."""
+    options = getattr(error, "options", "")
+    return f"; for example:\n  voxpop {shlex.join(context.meta[_TYPED])} {options}" * bool(options)
 
 
 def _say_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -102,33 +119,6 @@ def _shared_error(_: click.Context, __: click.Parameter, text: str | None) -> fl
         raise click.BadParameter(f"expected auto or a number like 0.25, got {text!r}") from None
 
 
-def together(*options: Decorator) -> Decorator:
-    """Combine several options into one decorator, shown in this order."""
-    return lambda command: reduce(lambda made, option: option(made), options[::-1], command)
-
-
-reading_options = together(
-    click.option("--from", "format", help="Format; see `voxpop formats`.  [default: detected]"),
-    click.option("--task", help="Column of the task ids.  [default: guessed]"),
-    click.option("--worker", help="Column of the worker ids.  [default: guessed]"),
-    click.option("--value", "values", multiple=True, help="Column of values; repeat for vectors."),
-    click.option("--gold", multiple=True, help="Known truths: a file or column; repeatable."),
-    click.option(
-        "--duplicates",
-        type=click.Choice(["error", "mean", "last"]),
-        help="What to do if a worker answered a task twice.  [default: error; mean of runs]",
-    ),
-    click.option("--question", help="Question to read, if an export has several."),
-    click.option("--missing", type=float, multiple=True, help="Wide tables: number for no answer."),
-    click.option("--objects", "match", is_flag=True, help="Match boxes or points into objects."),
-    click.option("--iou-threshold", type=float, help="Minimum overlap of boxes.  [default: 0.5]"),
-    click.option("--distance-threshold", type=float, help="Maximum distance of points."),
-    click.option("--quorum", type=float, help="Share who must mark an object.  [default: 0.5]"),
-    click.option("--looked", help="File of task and worker: who looked, even if they saw nothing."),
-    click.option("--query", help="Table or SELECT to read, if the input is the URL of a database."),
-)
-"""How to read answers: for every command that reads them. See :func:`take_answers`."""
-
 shared_error_option = click.option(
     "--shared-error",
     callback=_shared_error,
@@ -157,7 +147,7 @@ estimator_options = together(
     click.option(
         "--scale",
         type=click.Choice(["linear", "log", "sqrt", "logit", "circular"]),
-        help="Scale on which noise is alike.  [default: linear]",
+        help="Scale on which noise is alike.  [default: linear, or as gold shows]",
     ),
     click.option("--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."),
     click.option("--variances", help="File of workers' true variances, for oracles and scores."),
@@ -178,73 +168,6 @@ def output_option(help: str, default: Path | None = None) -> Decorator:
     """Where to write: ``-o`` or ``--output``."""
     path = click.Path(path_type=Path)
     return click.option("-o", "--output", type=path, default=default, help=help)
-
-
-def take_answers(settings: dict[str, Any]) -> Callable[[object], Answers]:
-    """Take the :data:`reading_options` out of a command's settings, and return what reads so."""
-    from voxpop.data.objects import Matching
-    from voxpop.data.read import ReadingOptions, read_answers
-
-    names = ("iou_threshold", "distance_threshold", "quorum")
-    given = {name: settings.pop(name) for name in names}
-    thresholds = {name: item for name, item in given.items() if item is not None}
-    matched = settings.pop("match") or thresholds
-    settings |= {
-        "values": settings["values"] or None,
-        "gold": one_or_all(settings["gold"]),
-        "objects": Matching(**thresholds) if matched else None,
-    }
-    options = {name: settings.pop(name) for name in ReadingOptions.__annotations__}
-
-    def read(source: object) -> Answers:
-        with _open_input(source) as readable:
-            return read_answers(readable, **options)
-
-    return read
-
-
-def one_or_all(given: tuple[str, ...]) -> Any:
-    """What a repeatable option was given: the only one, a list of several, or None."""
-    return given[0] if len(given) == 1 else list(given) or None
-
-
-@contextmanager
-def _open_input(source: object) -> Iterator[object]:
-    """Give what to read: the source itself, or a copy of standard input for ``-``."""
-    if source != "-":
-        yield source
-        return
-    from tempfile import TemporaryDirectory
-
-    content = sys.stdin.buffer.read()
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"stdin{_ending(content)}"
-        path.write_bytes(content)
-        try:
-            yield str(path)
-        except VoxpopError as error:
-            raise type(error)(str(error).replace(str(path), "stdin")) from None
-
-
-def _ending(content: bytes) -> str:
-    """Name the kind of file that some bytes are, by the first of them."""
-    if content.startswith(b"\x1f\x8b"):
-        beginning = zlib.decompressobj(wbits=31).decompress(content, 4096)
-        return f"{_ending(beginning)}.gz"
-    if content.startswith(b"PAR1"):
-        return ".parquet"
-    text = content.lstrip(b"\xef\xbb\xbf \r\n\t")
-    if text.startswith(b"{"):
-        first, _, rest = text.partition(b"\n")
-        return ".jsonl" if first.rstrip().endswith(b"}") and rest.strip() else ".json"
-    return {b"[": ".json", b"<": ".xml"}.get(text[:1], ".csv")
-
-
-def say_read(table: Answers) -> None:
-    """Tell which columns were taken."""
-    from voxpop.data.answers import columns_taken
-
-    say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
 
 
 def stated_levels(support: tuple[float, ...] | str | None) -> tuple[float, ...] | None:
@@ -338,8 +261,13 @@ def fit(estimator: Estimator, table: Answers) -> Result:
 
 
 def say_result(result: Result) -> None:
-    """Tell what was fitted, and what the user should know about it."""
-    for line in (result.summary(), *result.notes, *result.interval_notes()):
+    """Tell what is ready and what needs a look, what was fitted, and what to know about it."""
+    for line in (
+        result.review.summary(),
+        result.summary(),
+        *result.notes,
+        *result.interval_notes(),
+    ):
         say(line)
 
 
@@ -372,27 +300,8 @@ def write_data(columns: Mapping[str, Any], path: Path) -> None:
     say(f"wrote {path}")
 
 
-def source_name(answers: str) -> str:
-    """Name the input without its folder, or the credentials of a URL."""
-    return "stdin" if answers == "-" else Path(answers.partition("?")[0]).name or "answers"
-
-
-def default_folder(answers: str) -> Path:
-    """Name the output after the input, without the ending of its kind of file."""
-    name = source_name(answers)
-    endings = (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json")
-    for ending in (*endings, ".xml", ".py", ".db", ".sqlite", ".duckdb"):
-        name = name[: -len(ending)] if name.lower().endswith(ending) else name
-    return Path(f"{name or 'answers'}.voxpop")
-
-
 def console(stderr: bool = False) -> Console:
     """Open the terminal for tables and progress."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)
-
-
-def say(message: str) -> None:
-    """Tell the user something that is not data, on standard error."""
-    click.echo(message, err=True)

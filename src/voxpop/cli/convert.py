@@ -39,8 +39,7 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
         workers is None or answers.objects is not None,
         "--workers is about objects, and nothing was matched; add --objects",
     )
-    for note in answers.notes:
-        common.say(note)
+    common.say_notes(answers)
     write_table(long_columns(answers), out)
     if workers is not None and answers.objects is not None:
         write_table(answers.objects.workers(), workers)
@@ -88,7 +87,7 @@ def export(
     """
     from voxpop.data.formats import export_result, is_url, sniff, write_result
     from voxpop.data.formats.parsing import number
-    from voxpop.data.read import read_by_worker
+    from voxpop.data.truths import read_by_worker
     from voxpop.errors import require
     from voxpop.results.result import Result
 

@@ -39,7 +39,8 @@ def diagnose(
         voxpop diagnose answers.csv --error-rate 1 -o suspects
         voxpop diagnose ratings.parquet --method average --json
     """
-    from voxpop.data.tables import make_folder, require_folder, write_table
+    from voxpop.data.output import replacing_folder, require_folder
+    from voxpop.data.tables import write_table
     from voxpop.present.terminal import show_diagnosis
     from voxpop.results.agreement import agreement
     from voxpop.results.diagnosis import diagnose as find_flags
@@ -48,6 +49,7 @@ def diagnose(
     if output is not None:
         require_folder(output)
     table, estimator = common.prepare(answers, method, settings)
+    common.say_notes(table)
     result = common.fit(estimator, table)
     agreed = agreement(result.scale.answers(table))
     found = find_flags(table, result, error_rate=error_rate)
@@ -61,9 +63,9 @@ def diagnose(
         common.say(effect.summary())
         document["effect_of_removing"] = effect.to_dict()
     if output is not None:
-        make_folder(output)
-        write_table(found.columns(), output / "flags.csv")
-        write_table(found.typo_columns(), output / "typos.csv")
+        with replacing_folder(output, ("flags.csv", "typos.csv")) as new:
+            write_table(found.columns(), new / "flags.csv")
+            write_table(found.typo_columns(), new / "typos.csv")
         common.say(f"wrote flags.csv and typos.csv to {output}")
     common.print_data(
         found.columns(),

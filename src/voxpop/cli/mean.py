@@ -29,6 +29,7 @@ def mean(answers: str, method: str, as_json: bool, **settings: Any) -> None:
     from voxpop.present.terminal import show_rows
 
     table, estimator = common.prepare(answers, method, settings)
+    common.say_notes(table)
     found = population_mean(table, estimator)
     common.say(found.summary())
     common.print_data(

@@ -55,6 +55,7 @@ def next_command(
 
     table = common.take_answers(settings)(answers)
     common.say_read(table)
+    common.say_notes(table)
     files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}
     shared = common.take_shared_error(settings, table)
     crowd = common.take_crowd(settings, table, table.dimension)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from voxpop.cli import common
+from voxpop.cli.reading import together
 
 _UNITS = {"": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _OURS = ("memory", "partitions", "scheduler", "processes", "run")
@@ -25,7 +26,7 @@ def _memory(_: click.Context, __: click.Parameter, text: str | None) -> int | No
     return int(float(found[1]) * _UNITS[found[2] or ""])
 
 
-parts_options = common.together(
+parts_options = together(
     click.option(
         "--engine",
         type=click.Choice(["local", "outofcore", "dask"]),
@@ -36,7 +37,7 @@ parts_options = common.together(
     click.option("--partitions", type=int, help="Number of parts.  [default: as --memory asks]"),
     click.option("--scheduler", help="Dask scheduler: tcp://HOST:PORT.  [default: a local one]"),
     click.option("--processes", type=int, help="Of a local Dask cluster.  [default: all cores]"),
-    click.option("--run", help="Folder or URL of a run's files.  [default: OUTPUT/.run]"),
+    click.option("--run", help="Folder or URL of a run's files.  [default: beside OUTPUT]"),
 )
 """How to work on answers in parts."""
 
@@ -48,10 +49,14 @@ def in_parts(
     folder: Path,
     engine: str,
     truth: str | None,
-    no_report: bool,
+    source: str,
+    shown: dict[str, Any] | None,
     as_json: bool,
 ) -> bool:
-    """Aggregate in parts, if that is asked for; tell whether it was."""
+    """Aggregate in parts, if that is asked for; tell whether it was.
+
+    ``source`` says what the answers are from; ``shown`` are options of the report, None without.
+    """
     if engine == "local":
         given = [name for name in _OURS if settings.pop(name) is not None]
         if given:
@@ -59,7 +64,7 @@ def in_parts(
         return False
     if truth is not None or settings.pop("variances") is not None:
         raise click.UsageError("--truth and --variances go with --engine local")
-    _aggregate(answers, method, settings, folder, engine, no_report, as_json)
+    _aggregate(answers, method, settings, folder, engine, source, shown, as_json)
     return True
 
 
@@ -69,19 +74,20 @@ def _aggregate(
     settings: dict[str, Any],
     folder: Path,
     engine: Any,
-    no_report: bool,
+    source: str,
+    shown: dict[str, Any] | None,
     as_json: bool,
 ) -> None:
     """Aggregate in parts, and write and tell what comes out."""
     from voxpop.data.tables import finite
     from voxpop.partitions.cut import Source
-    from voxpop.partitions.run import Running, aggregate_parts
+    from voxpop.partitions.run import Finished, Running, aggregate_parts
     from voxpop.present.report import write_report
     from voxpop.present.terminal import progress
     from voxpop.results.saved import facts_of
 
     memory, partitions, scheduler, processes, run = (settings.pop(name) for name in _OURS)
-    source = Source(path=answers, **_reading(settings))
+    read = Source(path=answers, **_reading(settings))
     running = Running(
         engine=engine,
         memory=memory or 1 << 30,
@@ -91,16 +97,19 @@ def _aggregate(
         run=run,
     )
     estimator = common.build_estimator(method, settings)
+    written = ["tasks.parquet", "workers.parquet", "levels.parquet", "result.json"]
+
+    def report(done: Finished, new: Path) -> None:
+        if shown is not None:
+            title = f"{shown['title']}: {done.shown.n_tasks} of {done.parts.n_tasks} tasks"
+            about = shown | {"title": title}
+            path = write_report(done.shown, done.of_shown, new / "report.html", **about)
+            written.append(path.name)
+
     with progress(common.console(stderr=True)) as on_sweep:
-        done = aggregate_parts(source, estimator, folder, running, on_sweep)
+        done = aggregate_parts(read, estimator, folder, running, on_sweep, report, source)
     for line in (done.summary(), *done.notes()):
         common.say(line)
-    written = ["tasks.parquet", "workers.parquet", "result.json"]
-    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier result
-    if not no_report:
-        title = f"{common.source_name(answers)}: {done.shown.n_tasks} of {done.parts.n_tasks} tasks"
-        write_report(done.shown, done.of_shown, folder / "report.html", title=title)
-        written.append("report.html")
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
     if as_json:
         common.print_json(finite(facts_of(done.result)))
@@ -112,7 +121,7 @@ def _reading(settings: dict[str, Any]) -> dict[str, Any]:
     taken["values"], taken["gold"] = settings.pop("values") or None, settings.pop("gold") or None
     rest = (
         "format", "question", "missing", "match", "iou_threshold", "distance_threshold", "quorum",
-        "looked", "query", "duplicates",
+        "looked", "query", "duplicates", "decimal", "thousands", "sheet", "names",
     )  # fmt: skip
     given = [name for name in rest if settings.pop(name) not in (None, (), False)]
     if given:

@@ -18,7 +18,8 @@ from voxpop.cli import common
 @click.option("--rmse", type=float, help="Target: root mean squared error of a coordinate.")
 @click.option("--half-width", type=float, help="Target: mean half-width of the 95 % intervals.")
 @click.option("--budget", type=float, help="Available budget, instead of a target.")
-@click.option("--capacity", default=20, help="Maximum answers per worker.")
+@click.option("--capacity", type=int, help="Maximum answers per worker.  [default: 20]")
+@click.option("--workers", "n_workers", type=int, help="How many workers there are.")
 @click.option("--gold-questions", default=0, help="Maximum gold questions per worker.")
 @click.option("--price", default=1.0, help="Price of one answer.")
 @click.option("--price-worker", default=0.0, help="Price of one worker.")
@@ -64,6 +65,8 @@ def plan(
     is_stated = common.stated_levels(settings["support"]) is not None
     require(is_stated == (pilot is None), "give a pilot file, or --support; one of the two")
     table = None if pilot is None else read(pilot)
+    if table is not None:
+        common.say_notes(table)
     shared = common.take_shared_error(settings, table)
     crowd = common.take_crowd(settings, table, dimension)
     with planning(common.console(stderr=True)) as on_option:

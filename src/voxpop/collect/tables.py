@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Ids
-from voxpop.data.tables import Table, ids_of_rows, open_table, resolve_column
+from voxpop.data.columns import ids_of_rows, resolve_column
+from voxpop.data.tables import Table, open_table
 from voxpop.errors import DataError, shorten
 
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,10 @@ Duplicates = Literal["error", "mean", "last"]
 
 # Squared differences of larger values would overflow float64.
 _LARGEST_VALUE = 1e100
+# If no value is larger than this, the inverse of a squared difference would.
+_SMALLEST_UNIT = 1e-100
+VARIANCES = (1e-250, 1e250)
+"""The range of variances that answers in that range may have, and more."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,6 +56,9 @@ class Answers:
         What reading decided or left out, in sentences for the user.
     objects
         How boxes or points were matched into the objects that are the tasks here, if they were.
+    contents
+        What a task shows, by its id or that of its image: the address or file name of a picture, a
+        link or a text; for those whose export has it.
     """
 
     task_ids: Ids
@@ -65,6 +72,7 @@ class Answers:
     columns: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     objects: Objects | None = None
+    contents: dict[Any, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         fixed = (self.task_ids, self.worker_ids, self.task, self.worker, self.value, self.gold)
@@ -81,7 +89,7 @@ class Answers:
         *,
         value_names: tuple[str, ...] | None = None,
         gold: ArrayLike | None = None,
-        duplicates: Duplicates = "error",
+        duplicates: Duplicates | None = None,
     ) -> Answers:
         """Build from three parallel arrays; ``gold`` is per task, in order of first appearance."""
         values = as_values(value)
@@ -106,11 +114,16 @@ class Answers:
         *,
         value_names: tuple[str, ...],
         gold: Floats | None = None,
-        duplicates: Duplicates = "error",
+        duplicates: Duplicates | None = None,
+        rows: Index | None = None,
     ) -> Answers:
-        """Check the rows, combine or refuse repeated answers, and sort them into edges."""
+        """Check the rows, combine or refuse repeated answers, and sort them into edges.
+
+        ``rows`` numbers the rows as their user counts them.
+        """
+        rows = np.arange(1, len(value) + 1) if rows is None else rows
         require(
-            duplicates in ("error", "mean", "last"),
+            duplicates in (None, "error", "mean", "last"),
             f"duplicates must be 'error', 'mean' or 'last', got {duplicates!r}",
         )
         if len(value) == 0:
@@ -125,13 +138,20 @@ class Answers:
             unused = np.bincount(code, minlength=len(ids)) == 0
             if unused.any():
                 raise DataError(f"{role} {shorten(ids[unused])} has no answer")
-        check_values(value, value_names)
+        check_values(value, value_names, rows)
+        _check_unit(value, value_names)
         if gold is not None:
-            _check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
+            check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
         order, repeated = edge_order(task, worker, worker_ids)
-        if repeated.any() and duplicates == "error":
-            _refuse_repeats(order, repeated, task_ids[task], worker_ids[worker], len(value_names))
-        order, value = _combine(order, repeated, value, duplicates)
+        told: tuple[str, ...] = ()
+        if repeated.any() and duplicates in (None, "error"):
+            different = repeated if duplicates == "error" else repeated & _differ(order, value)
+            if different.any():
+                _refuse_repeats(
+                    order, different, task_ids[task], worker_ids[worker], rows, len(value_names)
+                )
+            told = (_left_out(rows[order[repeated]]),)
+        order, value = _combine(order, repeated, value, duplicates or "last")
         answers = cls(
             task_ids=task_ids,
             worker_ids=worker_ids,
@@ -140,6 +160,7 @@ class Answers:
             value=value,
             value_names=value_names,
             gold=gold,
+            notes=told,
         )
         answers._warn_of_weak_data()
         return answers
@@ -232,11 +253,11 @@ class Answers:
         elif self.n_edges > 1 and (self.value == self.value[0]).all():
             _warn(f"all answers are equal ({self.value[0].tolist()}): there is nothing to weigh")
         for role, ids in (("task", self.task_ids), ("worker", self.worker_ids)):
-            twins = _differ_by_white_space(ids)
+            twins = _look_alike(ids)
             if twins:
                 _warn(
-                    f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space and "
-                    f"count as two {role}s; clean the column if they are one"
+                    f"{role} ids {twins[0]!r} and {twins[1]!r} differ only by white space or case "
+                    f"and count as two {role}s; clean the column if they are one"
                 )
 
 
@@ -281,28 +302,40 @@ def check_lengths(task: Sized, worker: Sized, value: Sized) -> None:
         )
 
 
-def check_values(value: Floats, value_names: tuple[str, ...]) -> None:
+def check_values(value: Floats, value_names: tuple[str, ...], rows: Index | None = None) -> None:
     """Refuse values that are not finite numbers, or too large to be squared."""
     bad = ~np.isfinite(value) | (np.abs(value) > _LARGEST_VALUE)
     if not bad.any():
         return
     row, column = (int(found[0]) for found in np.nonzero(bad))
+    number = row + 1 if rows is None else rows[row]
     raise DataError(
-        f"row {row + 1}: {value[row, column]} in column {value_names[column]!r} is not a finite "
+        f"row {number}: {value[row, column]} in column {value_names[column]!r} is not a finite "
         f"number of at most {_LARGEST_VALUE:g}; drop or fill in such rows, "
         f"{int(bad.any(axis=1).sum())} in all"
     )
 
 
-def _check_gold(gold: Floats, shape: tuple[int, int], task_ids: Ids) -> None:
+def _check_unit(value: Floats, value_names: tuple[str, ...]) -> None:
+    """Refuse a coordinate in units so large that all its squares vanish; zeros are fine."""
+    for name, largest in zip(value_names, np.abs(value).max(axis=0).tolist(), strict=True):
+        if 0 < largest < _SMALLEST_UNIT:
+            raise DataError(
+                f"the largest number in column {name!r} is {largest:g}, too small to be squared; "
+                f"give the values in smaller units (multiply them by {1 / _SMALLEST_UNIT:g}, say)"
+            )
+
+
+def check_gold(gold: Floats, shape: tuple[int, ...], task_ids: Ids, where: str = "gold") -> None:
+    """Refuse known truths that are not whole, not finite, or too large to be squared."""
     if gold.shape != shape:
         raise DataError(f"gold must have shape {shape} (tasks, coordinates), got {gold.shape}")
-    known = np.isfinite(gold)
-    wrong = np.isinf(gold).any(axis=1) | (known.any(axis=1) & ~known.all(axis=1))
+    known = np.isfinite(gold) & (np.abs(gold) <= _LARGEST_VALUE)
+    wrong = ~(known | np.isnan(gold)).all(axis=1) | (known.any(axis=1) & ~known.all(axis=1))
     if wrong.any():
         raise DataError(
-            f"gold of task {shorten(task_ids[wrong])} must give every coordinate as a finite "
-            "number, or none"
+            f"{where} of task {shorten(task_ids[wrong])} must give every coordinate as a finite "
+            f"number of at most {_LARGEST_VALUE:g}, or none"
         )
 
 
@@ -330,16 +363,33 @@ def _sort_key(identity: object) -> tuple[str, str]:
 _OBJECTS = "; or match several in an image into objects with objects=Matching() (--objects)"
 
 
+def _left_out(rows: Index) -> str:
+    are = "1 row that repeats" if len(rows) == 1 else f"{len(rows)} rows that repeat"
+    return f"left out {are} task, worker and answer of an earlier one: row {shorten(np.sort(rows))}"
+
+
+def _differ(order: Index, value: Floats) -> NDArray[np.bool_]:
+    """Tell which answers differ from the one before, in this order."""
+    differ = np.ones(len(order), dtype=bool)
+    differ[1:] = (value[order[1:]] != value[order[:-1]]).any(axis=1)
+    return differ
+
+
 def _refuse_repeats(
-    order: Index, repeated: NDArray[np.bool_], task: Ids, worker: Ids, dimension: int
+    order: Index,
+    repeated: NDArray[np.bool_],
+    task: Ids,
+    worker: Ids,
+    rows: Index,
+    dimension: int,
 ) -> None:
     places = np.flatnonzero(repeated)
     first, second = order[places[0] - 1], order[places[0]]
     pairs = f"{len(places)} answers repeat" if len(places) > 1 else "1 answer repeats"
     raise DataError(
         f"worker {shorten([worker[first]])} answered task {shorten([task[first]])} more than once "
-        f"(rows {first + 1} and {second + 1}); {pairs} an earlier one in all; combine them with "
-        "duplicates='mean' or 'last' "
+        f"(rows {rows[first]} and {rows[second]}); {pairs} an earlier one in all; combine "
+        "them with duplicates='mean' or 'last' "
         f"(command line: --duplicates){_OBJECTS if dimension in (2, 4) else ''}"
     )
 
@@ -362,13 +412,13 @@ def _combine(
     return order[starts], origin + mean
 
 
-def _differ_by_white_space(ids: Ids) -> tuple[str, str] | None:
+def _look_alike(ids: Ids) -> tuple[str, str] | None:
     if ids.dtype.kind not in "OUT":
         return None
     seen: dict[str, str] = {}
     for identity in ids:
         if isinstance(identity, str):
-            other = seen.setdefault(" ".join(identity.split()), identity)
+            other = seen.setdefault(" ".join(identity.split()).casefold(), identity)
             if other != identity:
                 return other, identity
     return None

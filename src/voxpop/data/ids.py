@@ -16,8 +16,11 @@ from voxpop.data.files import refuse_missing
 from voxpop.errors import DataError
 
 
-def number_ids(ids: ArrayLike, column: str) -> tuple[Codes, Ids]:
-    """Give ids dense numbers in order of first appearance; any hashable thing is an id."""
+def number_ids(ids: ArrayLike, column: str, missing_ok: bool = False) -> tuple[Codes, Ids]:
+    """Give ids dense numbers in order of first appearance; any hashable thing is an id.
+
+    Where ``missing_ok``, what is none has the number -1.
+    """
     import pandas as pd
 
     is_numeric = isinstance(ids, np.ndarray) and ids.dtype.kind in "iuf"
@@ -26,7 +29,8 @@ def number_ids(ids: ArrayLike, column: str) -> tuple[Codes, Ids]:
         codes, distinct = pd.factorize(array)
     except TypeError:
         raise DataError(f"column {column!r} holds ids that cannot be hashed") from None
-    refuse_missing(codes < 0, column)
+    if not missing_ok:
+        refuse_missing(codes < 0, column)
     return codes.astype(np.int32), np.asarray(distinct)
 
 

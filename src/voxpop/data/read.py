@@ -1,31 +1,33 @@
-"""From a file, a frame or a database to ``Answers``, and from a table of truths to arrays."""
+"""From a file, a frame or a database to ``Answers``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 import numpy as np
 
-from voxpop.arrays import Codes, Floats, Ids
+from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.data.answers import Answers, Duplicates
-from voxpop.data.formats import collect, detect
-from voxpop.data.formats.base import Export, Mark
-from voxpop.data.formats.sql import is_url, read_query
-from voxpop.data.ids import Positions
-from voxpop.data.objects import Matching
-from voxpop.data.tables import (
-    Table,
+from voxpop.data.columns import (
+    CONTENTS,
     find_column,
     find_vector,
     ids_of_rows,
-    matrix,
-    open_table,
     resolve_column,
-    resolve_values,
+    resolve_roles,
+    tidy_ids,
 )
+from voxpop.data.files import refuse_missing
+from voxpop.data.formats import collect, detect
+from voxpop.data.formats.base import Export, Mark
+from voxpop.data.formats.sql import is_url, read_query
+from voxpop.data.numerals import Spelling
+from voxpop.data.objects import Matching
+from voxpop.data.tables import Table, coordinate_names, matrix, open_table
+from voxpop.data.truths import beside, read_truth
 from voxpop.errors import ConfigError, DataError, shorten
 
 
@@ -39,7 +41,11 @@ class ReadingOptions(TypedDict, total=False):
     duplicates: Duplicates | None
     format: str | None
     question: str | None
-    missing: Sequence[float]
+    missing: Sequence[float | str] | float | str
+    decimal: str | None
+    thousands: str | None
+    sheet: str | None
+    names: bool
     objects: Matching | None
     looked: object
     query: str | None
@@ -55,7 +61,11 @@ def read_answers(
     duplicates: Duplicates | None = None,
     format: str | None = None,
     question: str | None = None,
-    missing: Sequence[float] = (),
+    missing: Sequence[float | str] | float | str = (),
+    decimal: str | None = None,
+    thousands: str | None = None,
+    sheet: str | None = None,
+    names: bool = False,
     objects: Matching | None = None,
     looked: object = None,
     query: str | None = None,
@@ -69,26 +79,31 @@ def read_answers(
     Parameters
     ----------
     source
-        Path to CSV, TSV, Parquet or JSON lines (also gzipped), or to the export of a tool; a
-        folder or list of CVAT jobs or COCO files; a pandas, polars or pyarrow table; or the URL of
-        a database, with ``query``: a SELECT, or the name of a table.
+        Path to CSV, TSV, Parquet, JSON lines (also gzipped) or a workbook (.xlsx, .ods), or to the
+        export of a tool; a folder or list of CVAT jobs or COCO files; a pandas, polars or pyarrow
+        table, a Hugging Face ``Dataset``, or a mapping from names to columns; or the URL of a
+        database, with ``query``: a SELECT, or the name of a table.
     task, worker
         Columns of the ids; in a tool's export, ``task`` is the field that names the tasks.
     values
-        One column, or several for points, boxes and other vectors.
+        One column, or several for points, boxes and other vectors; or one of lists or arrays.
     gold
         Known truths: a column (or one per coordinate) of the same table, empty where unknown; or
         another table or path with a task and the value columns; or a mapping from task to truth.
     duplicates
         What to do when a worker answered a task more than once: ``"error"``, ``"mean"`` or
-        ``"last"``. By default an error, but the mean where the table has a column ``run`` or the
-        format has repetitions.
-    format
-        One of ``voxpop.FORMATS``, if the wrong one is detected; ``"long"`` is a plain table.
-    question
-        Which question of an export that holds several.
+        ``"last"``. By default the same answer again is left out, and another one is an error; but
+        the mean where the table has a column ``run`` or the format has repetitions.
+    format, question
+        One of ``voxpop.FORMATS``, if the wrong one is detected; ``"long"`` is a plain table. And
+        which question of an export that holds several.
     missing
-        Numbers of a wide table that mean no answer, like -1.
+        ``"drop"`` leaves out, and counts, rows without an answer: empty, N/A, don't know. Numbers
+        and words, like -1 or ``["drop", "no idea"]``, mean no answer too.
+    decimal, thousands, sheet
+        Marks like ``","``, where the numbers themselves do not tell; the sheet of a workbook.
+    names
+        Call the workers of a Label Studio export by their e-mail addresses instead of their ids.
     objects, looked
         How to match boxes or points into objects, when images hold several of them; and a table
         of task and worker, who looked at what, for those who marked nothing. A tool's export in
@@ -100,68 +115,156 @@ def read_answers(
 
 def _read(source: object, options: ReadingOptions) -> Answers:
     if isinstance(source, Answers):
-        if any(item is not None and item != () for item in options.values()):
+        if any(item not in (None, (), False) for item in options.values()):
             raise ConfigError(
                 "these answers have been read already; name columns, gold and duplicates when "
                 "reading the table"
             )
         return source
+    spelling = spelling_of(options)
     if is_url(source):
         if options["query"] is None:
             raise ConfigError("a database needs a query: a SELECT, or the name of a table")
-        source = read_query(str(source), options["query"])
+        source = read_query(str(source), options["query"], spelling)
     elif options["query"] is not None:
         raise ConfigError("query is for databases; a source like sqlite:///crowd.db is one")
     # Named columns mean a plain table.
     plain = options["worker"] is not None or options["values"] is not None
     format = options["format"]
     if format is None:
-        format, source = detect(source, plain)
+        format, source = detect(source, plain, spelling)
     if format == "long":
-        return _read_long(open_table(source), options)
+        return _read_long(open_table(source, spelling=spelling), options)
     if plain:
         raise ConfigError(
             f"worker and values are columns of a plain table; in {format} choose a question"
         )
-    export = collect(source, format, options["task"], options["missing"])
-    export.looked |= _pairs(options["looked"])
+    export = collect(source, format, options["task"], spelling, options["names"])
+    export.looked |= _pairs(options["looked"], options)
     answers = export.answers(options["question"], options["objects"], options["duplicates"])
     if options["gold"] is None:
         return answers
-    truths = read_truth(options["gold"], answers.task_ids, answers.value_names, needed="gold")
-    return replace(answers, gold=truths)
+    return replace(answers, gold=_gold_beside(answers.task_ids, answers.value_names, options))
+
+
+def spelling_of(options: Mapping[str, Any]) -> Spelling:
+    """Take from the options of reading how the table writes its numbers."""
+    missing = options["missing"]
+    listed = (missing,) if isinstance(missing, str | int | float) else tuple(missing)
+    return Spelling(options["decimal"], options["thousands"], listed, options["sheet"])
+
+
+# The number of the id in each row, and the ids by their numbers.
+_Numbered = tuple[Codes, Ids]
 
 
 def _read_long(table: Table, options: ReadingOptions) -> Answers:
-    task = resolve_column(table, "task", options["task"])
-    worker = resolve_column(table, "worker", options["worker"])
     asked = [options["values"]] if isinstance(options["values"], str) else options["values"]
     if options["objects"] is not None:
+        task = resolve_column(table, "task", options["task"])
+        worker = resolve_column(table, "worker", options["worker"])
         marks = _read_marks(table, task, worker, asked, options)
         return marks.answers(None, options["objects"], None)
     gold = _gold_columns(table, options["gold"])
-    taken = {task, worker, *gold}
-    values = resolve_values(table, asked, taken)
-    for other in values:
-        if other in taken:
-            raise DataError(f"column {other!r} cannot be both the value and a task, worker or gold")
-    tasks, workers, value = table.ids(task), table.ids(worker), matrix(table, values)
+    task, worker, values = resolve_roles(table, options["task"], options["worker"], asked, gold)
+    rows = _long_rows(table, task, worker, values)
+    names = coordinate_names(values, rows.value)
     truths: Floats | None = None
     if gold:
-        truths = _gold_of_rows(table, gold, *tasks)
+        truths = _gold_of_rows(table, gold, rows)
     elif options["gold"] is not None:
-        truths = read_truth(options["gold"], tasks[1], tuple(values), needed="gold")
+        truths = _gold_beside(rows.task[1], names, options, task)
     runs = "run" in {name.lower() for name in table.columns} - {name.lower() for name in values}
-    duplicates = options["duplicates"] or ("mean" if runs else "error")
     answers = Answers.from_codes(
-        *tasks, *workers, value, value_names=tuple(values), gold=truths, duplicates=duplicates
+        *rows.task,
+        *rows.worker,
+        rows.value,
+        value_names=names,
+        gold=truths,
+        duplicates=options["duplicates"] or ("mean" if runs else None),
+        rows=table.rows(rows.kept),
     )
     columns = {"task": task, "worker": worker, "value": ", ".join(values)}
-    answers = replace(answers, frame_kind=table.kind, columns=columns)
-    if runs and options["duplicates"] is None and answers.n_edges < len(value):
-        told = f"{len(value)} runs are {answers.n_edges} answers: repeated runs count as their mean"
-        return replace(answers, notes=(told,))
-    return answers
+    notes = [*table.notes, *rows.notes, *answers.notes]
+    n = len(rows.kept)
+    if runs and options["duplicates"] is None and answers.n_edges < n:
+        notes.append(f"{n} runs are {answers.n_edges} answers: repeated runs count as their mean")
+    contents = _contents(table, {task, worker, *gold, *values}, rows)
+    answers = replace(answers, columns=columns, contents=contents, notes=tuple(notes))
+    return replace(answers, frame_kind=table.kind)
+
+
+class _LongRows(NamedTuple):
+    """Rows of a long table that hold an answer, by their positions, and what was tidied."""
+
+    task: _Numbered
+    worker: _Numbered
+    value: Floats
+    kept: Index
+    notes: list[str]
+
+
+def _long_rows(table: Table, task: str, worker: str, values: Sequence[str]) -> _LongRows:
+    """Read ids and values; leave out rows without an answer if that is asked for."""
+    drops = table.spelling.drops
+    where = "" if table.name == "the table" else f"{table.name}: "
+    ids: list[_Numbered] = []
+    notes: list[str] = []
+    for role, column in (("task", task), ("worker", worker)):
+        codes, distinct, trimmed = tidy_ids(*table.ids(column, missing_ok=drops))
+        if not drops:
+            refuse_missing(codes < 0, column, where, table.rows)
+        if trimmed:
+            notes.append(
+                f"trimmed white space around {len(trimmed)} {role} id{'s' * (len(trimmed) > 1)}: "
+                f"{shorten(trimmed)}"
+            )
+        ids.append((codes, distinct))
+    value = matrix(table, values, missing_ok=drops)
+    there = (ids[0][0] >= 0) & (ids[1][0] >= 0) & ~np.isnan(value).any(axis=1)
+    if not drops or there.all():
+        return _LongRows(ids[0], ids[1], value, np.arange(len(value)), notes)
+    gone = np.flatnonzero(~there)
+    many = "rows" if len(gone) > 1 else "row"
+    notes.append(f"left out {len(gone)} {many} without an answer: row {shorten(table.rows(gone))}")
+    if not there.any():
+        raise DataError(f"{where}there are no answers; all {len(gone)} rows are without one")
+    tasks, workers = (_used(codes[there], distinct) for codes, distinct in ids)
+    return _LongRows(tasks, workers, value[there], np.flatnonzero(there), notes)
+
+
+def _used(codes: Codes, ids: Ids) -> tuple[Codes, Ids]:
+    """Keep the ids that occur."""
+    there = np.bincount(codes, minlength=len(ids)) > 0
+    return (np.cumsum(there) - 1)[codes].astype(np.int32), ids[there]
+
+
+def _gold_beside(
+    task_ids: Ids, names: tuple[str, ...], options: ReadingOptions, task: str | None = None
+) -> Floats:
+    """Read the known truths of another table or a mapping."""
+    return read_truth(
+        options["gold"],
+        task_ids,
+        names,
+        "gold",
+        task=options["task"] or task,
+        spelling=spelling_of(options),
+    )
+
+
+def _contents(table: Table, taken: set[str], of: _LongRows) -> dict[Any, str]:
+    """Find what the tasks show, where a column that nothing else needs has it."""
+    column = find_column([name for name in table.columns if name not in taken], CONTENTS)
+    if column is None:
+        return {}
+    (task, task_ids), texts = of.task, table.texts(column)
+    found: dict[Any, str] = {}
+    for identity, row in zip(task_ids[task].tolist(), of.kept.tolist(), strict=True):
+        text = texts[row]
+        if text is not None:
+            found.setdefault(identity, text)
+    return found
 
 
 def _read_marks(
@@ -175,14 +278,15 @@ def _read_marks(
     labels = [""] * len(boxes) if label is None else table.texts(label)
     found = Export(format="long", path=table.name, fields={"task": task, "worker": worker})
     if options["gold"] is not None:
-        truths = open_table(options["gold"])
+        truths = beside(options["gold"], table.spelling)
         known = _corners(truths, _shape_columns(truths, columns))
-        for image, at in zip(ids_of_rows(truths, "task"), known, strict=True):
+        for image, at in zip(ids_of_rows(truths, "task", task), known, strict=True):
             found.add(name, at, Mark(image, None), gold=True)
     ids = ids_of_rows(table, "task", task), ids_of_rows(table, "worker", worker)
     for image, person, at, text in zip(*ids, boxes, labels, strict=True):
         found.add(name, at, Mark(image, person), text or "")
-    found.looked = _pairs(options["looked"])
+    found.looked = _pairs(options["looked"], options)
+    found.notes = table.notes
     return found
 
 
@@ -206,12 +310,13 @@ def _corners(table: Table, columns: Sequence[str]) -> list[tuple[float, ...]]:
     return [tuple(row) for row in value.tolist()]
 
 
-def _pairs(looked: object) -> set[tuple[Any, Any]]:
+def _pairs(looked: object, options: ReadingOptions) -> set[tuple[Any, Any]]:
     """Read a table of task and worker: who looked at what."""
     if looked is None:
         return set()
     table = open_table(looked)
-    return set(zip(ids_of_rows(table, "task"), ids_of_rows(table, "worker"), strict=True))
+    roles = {"task": options["task"], "worker": options["worker"]}
+    return set(zip(*(ids_of_rows(table, role, name) for role, name in roles.items()), strict=True))
 
 
 def long_columns(answers: Answers) -> dict[str, Any]:
@@ -230,93 +335,6 @@ def long_columns(answers: Answers) -> dict[str, Any]:
     return columns
 
 
-def read_truth(
-    source: object,
-    task_ids: Ids,
-    value_names: tuple[str, ...],
-    needed: str = "truth",
-) -> Floats:
-    """Read one vector per task and align it with ``task_ids``; NaN where there is none.
-
-    ``source`` is a mapping, a path, or a data frame with a task column and the value columns of
-    the answers (or, for numbers, a column named like one).
-    """
-    if isinstance(source, Mapping):
-        if not source:
-            raise DataError(f"{needed}: is empty")
-        ids, rows = [*source], [np.atleast_1d(item) for item in source.values()]
-        try:
-            value = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
-        except (TypeError, ValueError):
-            raise DataError(f"{needed}: expected numbers, got {shorten(source.values())}") from None
-    else:
-        table = open_table(source)
-        column = resolve_column(table, "task", None)
-        columns = truth_columns(table, value_names, column)
-        codes, distinct = table.ids(column)
-        if len(distinct) < len(codes):
-            twice = distinct[np.bincount(codes) > 1]
-            raise DataError(f"{needed}: task {shorten(twice)} occurs more than once")
-        # A truth may be missing for some tasks.
-        ids, value = list(distinct), matrix(table, columns, missing_ok=True)
-    if value.shape[1] != len(value_names):
-        raise DataError(
-            f"{needed}: expected {len(value_names)} coordinates ({', '.join(value_names)}), "
-            f"got {value.shape[1]}"
-        )
-    aligned, n_found = _align(ids, value, task_ids)
-    if n_found == 0:
-        raise DataError(
-            f"{needed}: none of its tasks ({shorten(ids)}) is among the answers' tasks "
-            f"({shorten(task_ids)})"
-        )
-    return aligned
-
-
-def read_variances(source: object, worker_ids: Ids) -> Floats:
-    """Read one positive variance for every worker, from a mapping or a table, in order of ids."""
-    if isinstance(source, Mapping):
-        ids, number = [*source], [*source.values()]
-    else:
-        table = open_table(source)
-        column = resolve_column(table, "variance", "variance")
-        ids, number = ids_of_rows(table, "worker"), table.numbers(column).tolist()
-    variance, _ = _align(ids, np.array(number, dtype=np.float64), worker_ids)
-    if np.isnan(variance).any():
-        missing = worker_ids[np.isnan(variance)]
-        raise DataError(f"variances: there is none for worker {shorten(missing)}")
-    if not (np.isfinite(variance).all() and (variance > 0).all()):
-        raise DataError("variances: expected positive finite numbers")
-    return variance
-
-
-def read_by_worker(source: object, column: str) -> dict[str, str]:
-    """Read one text per worker from a table with that column."""
-    table = open_table(source)
-    workers = table.texts(resolve_column(table, "worker", None))
-    texts = table.texts(resolve_column(table, column, column))
-    return {str(w): t or "" for w, t in zip(workers, texts, strict=True) if w is not None}
-
-
-def truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
-    """Find the truth by the answers' own names, as ``truth`` or ``gold``, or like an answer."""
-    if set(value_names) <= set(table.columns):
-        return list(value_names)
-    named = find_column(table.columns, ("truth", "gold")) if len(value_names) == 1 else None
-    return resolve_values(table, None, {task}) if named is None else [named]
-
-
-def _align(ids: Sequence[Any], value: Floats, known: Ids) -> tuple[Floats, int]:
-    """Put values in the order of the known ids, NaN where there is none; count those found."""
-    positions = Positions(known)
-    places = [(positions.get(identity), row) for row, identity in enumerate(ids)]
-    found = [(place, row) for place, row in places if place is not None]
-    aligned = np.full((len(known), *value.shape[1:]), np.nan)
-    for place, row in found:
-        aligned[place] = value[row]
-    return aligned, len(found)
-
-
 def _gold_columns(table: Table, gold: object) -> list[str]:
     """Return the columns of this table that hold gold; none when gold is a table of its own."""
     if isinstance(gold, str):
@@ -329,10 +347,11 @@ def _gold_columns(table: Table, gold: object) -> list[str]:
     return [resolve_column(table, "gold", name) for name in listed]
 
 
-def _gold_of_rows(table: Table, columns: Sequence[str], task: Codes, task_ids: Ids) -> Floats:
+def _gold_of_rows(table: Table, columns: Sequence[str], of: _LongRows) -> Floats:
     """Reduce a gold column with one entry per answer to one truth per task."""
-    rows = matrix(table, columns, missing_ok=True)
-    gold = np.full((len(task_ids), len(columns)), np.nan)
+    task, task_ids = of.task
+    rows = matrix(table, columns, missing_ok=True)[of.kept]
+    gold = np.full((len(task_ids), rows.shape[1]), np.nan)
     known = ~np.isnan(rows).all(axis=1)
     gold[task[known]] = rows[known]
     differ = known & (rows != gold[task]).any(axis=1)

@@ -17,60 +17,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Ids
-from voxpop.data.files import SUSPECT, FileTable, refuse_missing, refuse_text, with_apostrophe
-from voxpop.data.files import make_folder as make_folder
-from voxpop.data.files import replacing as replacing
-from voxpop.data.files import require_folder as require_folder
+from voxpop.data.duck import quoted
+from voxpop.data.files import SUSPECT, FileTable, refuse_missing, with_apostrophe
 from voxpop.data.ids import number_ids
+from voxpop.data.many_files import read_files, several_files
+from voxpop.data.numerals import Numbers, Spelling
+from voxpop.data.output import replacing
 from voxpop.errors import DataError, shorten
 
 FrameKind = Literal["pandas", "polars", "pyarrow"]
 
-# Names seen in users' files, in order of preference; matched without regard to case.
-SYNONYMS: dict[str, tuple[str, ...]] = {
-    "task": (
-        *("task", "task_id", "item", "item_id", "question", "hitid", "subject_ids"),
-        *("image", "file_url", "orig_id", "record_id", "pvs_id", "video_name", "submission"),
-    ),
-    "worker": (
-        *("worker", "worker_id", "performer", "annotator", "annotator_id", "workerid", "user_id"),
-        *("user_name", "uid", "completed_by", "rater", "judge", "observer", "source", "forecaster"),
-        *("grader", "assignment:worker_id", "!amt_worker_ids"),
-    ),
-    "value": ("value", "label", "answer", "rating", "score", "response", "vote"),
-}
-# Sets of columns that together are one vector: boxes and points.
-VECTORS: tuple[tuple[str, ...], ...] = (
-    ("xmin", "ymin", "xmax", "ymax"),
-    ("left", "top", "width", "height"),
-    ("x", "y", "width", "height"),
-    ("x", "y", "z"),
-    ("x", "y"),
-)
-# Columns of the canonical long table that are never the answer itself.
-_NEVER_VALUES = {
-    *("time", "duration", "gold", "truth", "cost", "group", "run", "conf", "dim", "object"),
-}
 
-
-def open_table(source: object, beginning: bytes = b"") -> Table:
+def open_table(source: object, beginning: bytes = b"", spelling: Spelling | None = None) -> Table:
     """Open a path or a data frame as a table; ``beginning`` as for :class:`FileTable`."""
     if isinstance(source, FileTable | FrameTable):
         return source
     if isinstance(source, str | os.PathLike):
-        return FileTable(os.fspath(source), beginning)
-    return FrameTable(source)
+        if several_files(os.fspath(source)) is not None:
+            table = FrameTable(read_files(os.fspath(source)), spelling)
+            table.name = os.fspath(source)
+            return table
+        return FileTable(Path(source), beginning, spelling)
+    return FrameTable(source, spelling)
 
 
 def matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Floats:
-    """Return several columns of numbers side by side, one row per row."""
-    return np.stack([table.numbers(column, missing_ok) for column in columns], axis=1)
+    """Return several columns of numbers side by side, one row per row.
+
+    A column of lists or arrays is as many columns as they are long.
+    """
+    parts = []
+    for column in columns:
+        vectors = table.vectors(column) if isinstance(table, FrameTable) else None
+        parts.append(table.numbers(column, missing_ok)[:, None] if vectors is None else vectors)
+    return np.concatenate(parts, axis=1)
 
 
-def ids_of_rows(table: Table, role: str, column: str | None = None) -> list[Any]:
-    """Return the id that each row has in the column of a role: ``task`` or ``worker``."""
-    codes, ids = table.ids(resolve_column(table, role, column))
-    return ids[codes].tolist()  # type: ignore[no-any-return]
+def coordinate_names(columns: Sequence[str], value: Floats) -> tuple[str, ...]:
+    """Name the coordinates that :func:`matrix` made of columns; those of a list are numbered."""
+    if len(columns) == value.shape[1]:
+        return tuple(columns)
+    if len(columns) == 1:
+        return tuple(f"{columns[0]}_{k + 1}" for k in range(value.shape[1]))
+    raise DataError(f"value columns {shorten(columns)} hold lists; name one column of lists alone")
 
 
 def frame(columns: Mapping[str, Any], kind: str) -> Any:
@@ -80,56 +69,106 @@ def frame(columns: Mapping[str, Any], kind: str) -> Any:
     return nw.from_dict(dict(columns), backend=cast("FrameKind", kind)).to_native()
 
 
+# What a cell holds that is a vector.
+_LISTS = (list, tuple, np.ndarray)
+
+
+def _as_frame(source: object) -> object:
+    """Make a frame of a mapping of columns, or of a data set such as those of Hugging Face."""
+    import pandas as pd
+
+    if not isinstance(source, Mapping):
+        if hasattr(source, "to_pandas"):
+            return source.to_pandas()
+        raise DataError(
+            "expected a path, a data frame (pandas, polars, pyarrow), a data set or a mapping of "
+            f"columns, got {type(source).__name__}; wrap it in pandas.DataFrame"
+        )
+    splits = [name for name, part in source.items() if hasattr(part, "to_pandas")]
+    if splits:
+        raise DataError(f"expected one table, got several ({shorten(splits, 5)}); pass one of them")
+    columns = {name: [*column] for name, column in source.items()}
+    if len({len(column) for column in columns.values()}) > 1:
+        told = ", ".join(f"{name!r}: {len(column)}" for name, column in columns.items())
+        raise DataError(f"columns must be equally long, got {told}")
+    return pd.DataFrame({name: pd.Series(column) for name, column in columns.items()})
+
+
 class FrameTable:
     """A data frame that is already in memory."""
 
     name = "the table"
 
-    def __init__(self, source: object) -> None:
+    def __init__(self, source: object, spelling: Spelling | None = None) -> None:
         import narwhals as nw
 
         try:
-            native = nw.from_native(source)  # type: ignore[call-overload]
-        except TypeError:
-            raise DataError(
-                f"expected a path or a data frame (pandas, polars, pyarrow), "
-                f"got {type(source).__name__}; wrap it in pandas.DataFrame"
-            ) from None
+            native: Any = nw.from_native(source, pass_through=True)
+            if native is source:
+                native = nw.from_native(_as_frame(source))
         except nw.exceptions.DuplicateError:
             raise DataError("the table has two columns of the same name; rename one") from None
         self._frame: Any = native.collect() if isinstance(native, nw.LazyFrame) else native
         self.kind = self._frame.implementation.value
+        self.spelling, self.notes = spelling or Spelling(), list[str]()
         self.columns = list(self._frame.columns)
         if not all(isinstance(name, str) for name in self.columns):
             raise DataError(f"column names must be text, got {shorten(self.columns)}")
         if len(self._frame) == 0:
             raise DataError("the table has no rows; expected one row per answer")
 
-    def ids(self, column: str) -> tuple[Codes, Ids]:
-        """Number the ids by hashing them, so that anything hashable will do."""
+    def rows(self, positions: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
+        """Number rows: the first is 1."""
+        return np.asarray(positions, dtype=np.int64) + 1
+
+    def where(self, position: int) -> str:
+        """Name a row in an error."""
+        return f"row {position + 1}"
+
+    def ids(self, column: str, missing_ok: bool = False) -> tuple[Codes, Ids]:
+        """Number the ids by hashing them, so that anything hashable will do.
+
+        Where ``missing_ok``, a cell without one has the number -1.
+        """
         series = self._frame[column]
         # As a list where it is not numbers: an array of text is as wide as its longest entry.
-        return number_ids(
-            series.to_numpy() if series.dtype.is_numeric() else series.to_list(), column
-        )
+        listed = series.to_numpy() if series.dtype.is_numeric() else series.to_list()
+        return number_ids(listed, column, missing_ok)
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Convert the column, taking text that spells a number as that number."""
-        import pandas as pd
-
         series = self._frame[column]
-        raw = series.to_numpy()
         if series.dtype.is_numeric():
-            number = np.asarray(raw, dtype=np.float64)
-            absent = series.is_null().to_numpy()
+            value = np.asarray(series.to_numpy(), dtype=np.float64)
+            found = Numbers(value, series.is_null().to_numpy())
         else:
-            coerced = pd.to_numeric(pd.Series(raw, dtype=object), errors="coerce")
-            number = np.asarray(coerced, dtype=np.float64)
-            absent = np.asarray(pd.isna(raw))
-        refuse_text(np.isnan(number) & ~absent, lambda row: raw[row], column)
+            found = self.spelling.read(self.texts(column), column, self.where)
+        found = self.spelling.without_codes(found)
+        self.notes += [found.note] if found.note and found.note not in self.notes else []
         if not missing_ok:
-            refuse_missing(absent, column)
-        return number
+            refuse_missing(found.absent, column, word=found.word)
+        return found.value
+
+    def vectors(self, column: str) -> Floats | None:
+        """Stack a column of lists or arrays, one row per row; None where cells hold no lists."""
+        series = self._frame[column]
+        if series.dtype.is_numeric() or not isinstance(series.to_list()[0], _LISTS):
+            return None
+        rows = [np.asarray(item, dtype=object) for item in series.to_list()]
+        long = len(rows[0])
+        for row, item in enumerate(rows, start=1):
+            if item.ndim != 1 or len(item) != long or not long:
+                found = "no list" if item.ndim != 1 else f"a list of {len(item)}"
+                raise DataError(
+                    f"row {row}: expected a list of {long} numbers in column {column!r}, as in the "
+                    f"first row, got {found}"
+                )
+        try:
+            return np.stack(rows).astype(np.float64)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"column {column!r} holds lists of something else than numbers"
+            ) from None
 
     def texts(self, column: str) -> list[str | None]:
         """Spell every cell; whole numbers that a frame had to make floats lose their ``.0``."""
@@ -144,55 +183,6 @@ class FrameTable:
 
 # A table of either kind: its columns can be read as ids, as numbers or as text.
 Table = FileTable | FrameTable
-
-
-def find_column(columns: Sequence[str], names: Sequence[str]) -> str | None:
-    """Find the first of some names among the columns, without regard to case."""
-    by_lower = {name.lower(): name for name in reversed(columns)}
-    return next((by_lower[name] for name in names if name in by_lower), None)
-
-
-def find_vector(columns: Sequence[str]) -> list[str]:
-    """Find a set of columns that together are one vector; none where there is no such set."""
-    for vector in VECTORS:
-        found = [find_column(columns, [name]) for name in vector]
-        if None not in found:
-            return cast("list[str]", found)
-    return []
-
-
-def resolve_column(table: Table, role: str, asked: str | None) -> str:
-    """Find the column that plays a role: the one asked for, or the best-known synonym."""
-    there = shorten(table.columns, 12)
-    if asked is not None and asked not in table.columns:
-        raise DataError(f"no column {asked!r} for the {role}; the columns are {there}")
-    found = find_column(table.columns, SYNONYMS[role]) if asked is None else asked
-    if found is None:
-        raise DataError(
-            f"no column that looks like the {role}; the columns are {there}; "
-            f"name it with {role}= (command line: --{role})"
-        )
-    return found
-
-
-def resolve_values(table: Table, asked: Sequence[str] | None, taken: set[str]) -> list[str]:
-    """Find the value columns: as asked, a synonym, ``value_*``, a known vector, or what is left."""
-    if asked is not None:
-        names = [resolve_column(table, "value", name) for name in asked]
-        if not names or len(set(names)) < len(names):
-            raise DataError(f"value columns must be one or more different names, got {asked!r}")
-        return names
-    left = [name for name in table.columns if name not in taken]
-    synonym = find_column(left, SYNONYMS["value"])
-    numbered = [name for name in left if name.lower().startswith("value_")]
-    rest = [name for name in left if name.lower() not in _NEVER_VALUES]
-    found = [synonym] if synonym is not None else numbered or find_vector(left) or rest
-    if not found or (found is rest and len(rest) > 1):
-        raise DataError(
-            f"no column that looks like the value; the columns are {shorten(table.columns, 12)}; "
-            "name one or more with values= (command line: --value)"
-        )
-    return found
 
 
 def _spell(item: object) -> str:
@@ -241,31 +231,58 @@ def _rows(table: Mapping[str, NDArray[Any]], absent: object) -> Iterator[tuple[A
     return zip(*listed, strict=True)
 
 
+_KINDS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "json", ".ndjson": "json"}
+# Endings that promise something else than a table as text or Parquet.
+_NOT_WRITTEN = {".xlsx", ".xls", ".ods", ".json", ".xml", ".html", ".zip", ".bz2", ".zst"}
+
+
 def write_table(columns: Mapping[str, Any], path: Path) -> None:
     """Write columns to a CSV, TSV, Parquet or JSONL file, atomically; numbers keep every digit."""
     import duckdb
 
     packed = path.suffix.lower() == ".gz"
     suffix = (path.with_suffix("") if packed else path).suffix.lower()
-    kind = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json"}.get(suffix, "csv")
+    if suffix in _NOT_WRITTEN:
+        raise DataError(
+            f"{path}: no {suffix} file is written here; name a .csv (spreadsheets open it), .tsv, "
+            ".parquet or .jsonl file"
+        )
+    kind = _KINDS.get(suffix, "csv")
     texts = text_columns(columns, safe=kind == "csv")
     with replacing(path) as temporary:
-        # DuckDB reads the columns where they are, by the name of the variable.
-        relation = duckdb.connect().sql("FROM texts")
-        if kind == "parquet":
-            relation.write_parquet(str(temporary))
-        elif kind == "csv":
-            relation.write_csv(
-                str(temporary),
-                sep="\t" if suffix == ".tsv" else ",",
-                compression="gzip" if packed else "none",
-            )
-        else:
+        if kind == "json":
             text = "".join(
                 json.dumps(dict(zip(texts, row, strict=True))) + "\n"
                 for row in _rows(texts, absent=None)
             )
             temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+            return
+        mark = "\t" if suffix in (".tsv", ".tab") else ","
+        packing = "gzip" if packed else "none"
+        options = f", HEADER, DELIMITER '{mark}', COMPRESSION {packing}" if kind == "csv" else ""
+        place = str(temporary).replace("'", "''")
+        try:
+            # DuckDB reads the columns where they are, by the name of the variable. It writes to the
+            # file that is there, which has the right mode, and not to one of its own beside it.
+            duckdb.connect().execute(
+                f"COPY ({_select(texts)}) TO '{place}' (FORMAT {kind}, USE_TMP_FILE false{options})"
+            )
+        except duckdb.Error as error:
+            told = " ".join(str(error).replace(str(temporary), str(path)).split())
+            raise DataError(f"{path}: cannot be written: {told}") from None
+
+
+def _select(texts: Mapping[str, NDArray[Any]]) -> str:
+    """Query all columns; one without any text is text, as it is in another part of the table."""
+    empty = [
+        quoted(name)
+        for name, column in texts.items()
+        if column.dtype.kind == "O" and all(item is None for item in column)
+    ]
+    if not empty:
+        return "FROM texts"
+    replaced = ", ".join(f"{name}::VARCHAR AS {name}" for name in empty)
+    return f"SELECT * REPLACE ({replaced}) FROM texts"
 
 
 def finite(item: Any) -> Any:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from voxpop.data.answers import Answers
 from voxpop.data.read import read_answers
 from voxpop.errors import require
+from voxpop.estimators.progress import notebook_progress
 from voxpop.results.result import Result
 
 if TYPE_CHECKING:
@@ -27,7 +29,10 @@ change at which it stops."""
 class Estimator(Protocol):
     """A method that turns answers into a result; its fields are its arguments, and it has no state.
 
-    Derive your own from this class; :meth:`fit_predict` comes with it.
+    Derive your own from this class, with a ``fit`` that takes ``Answers``. What comes with it:
+    ``fit`` then also takes all that :func:`voxpop.read_answers` takes, shows progress in a
+    notebook, and fills in the method's name and arguments; :meth:`fit_predict`; and the parameters
+    as scikit-learn has them.
     """
 
     name: ClassVar[str]
@@ -36,8 +41,13 @@ class Estimator(Protocol):
     summary: ClassVar[str]
     """One line on what it does."""
 
-    def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
-        """Aggregate the answers."""
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "fit" in vars(cls):
+            cls.fit = _reading(cls.fit)  # type: ignore[method-assign]
+
+    def fit(self, answers: Any, on_sweep: OnSweep | None = None) -> Result:
+        """Aggregate the answers: ``Answers``, or a frame, data set, path or mapping of columns."""
         ...
 
     def fit_predict(self, data: object, gold: object = None) -> pd.Series[float] | pd.DataFrame:
@@ -56,6 +66,53 @@ class Estimator(Protocol):
         if found.estimate.shape[1] == 1:
             return pd.Series(found.estimate[:, 0], index=index, name="agg_label")
         return pd.DataFrame(found.estimate, index=index, columns=list(found.value_names))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """Return the arguments by name, as scikit-learn's estimators do."""
+        return {name: getattr(self, name) for name in arguments(type(self))}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change arguments in place and return the estimator, as scikit-learn's do.
+
+        They are checked as when the estimator is made; after an error nothing has changed.
+        """
+        known = arguments(type(self))
+        for name in params:
+            require(name in known, f"{type(self).__name__} takes no {name}; it has {[*known]}")
+        made = type(self)(**{**self.get_params(), **params})
+        for name, item in vars(made).items():
+            object.__setattr__(self, name, item)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(**self.get_params())
+
+
+def arguments(kind: type[Estimator]) -> dict[str, Parameter]:
+    """Arguments that an estimator is made with."""
+    several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    parameters = signature(kind).parameters.items()
+    return {name: argument for name, argument in parameters if argument.kind not in several}
+
+
+def _reading(fit: Callable[..., Result]) -> Callable[..., Result]:
+    """Let a ``fit`` take whatever answers can be read from, and let its result know them."""
+    has_sweeps = len(signature(fit).parameters) > 2
+
+    @wraps(fit)
+    def fit_any(self: Estimator, answers: Any, on_sweep: OnSweep | None = None) -> Result:
+        table = read_answers(answers)
+        if not has_sweeps:
+            found = fit(self, table)
+        elif on_sweep is not None:
+            found = fit(self, table, on_sweep)
+        else:
+            with notebook_progress() as shown:
+                found = fit(self, table, shown)
+        named = {} if "method" in found.settings else plain_settings(self)
+        return replace(found, settings={**named, **found.settings}, _answers=table)
+
+    return fit_any
 
 
 def argument(default: Any, must: str, holds: Callable[[Any], bool]) -> Any:

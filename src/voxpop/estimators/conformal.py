@@ -24,7 +24,12 @@ _FEWEST = 19
 FOLDS = 2
 
 
-def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Result) -> Result:
+def widen_by_gold(
+    fit: Callable[[Answers], Result],
+    answers: Answers,
+    result: Result,
+    hidden: HiddenGold | None = None,
+) -> Result:
     """Stretch the intervals of a result until they cover known truths (split conformal).
 
     Gold tasks are hidden, half at a time, and estimated like any other. The score of a hidden truth
@@ -42,9 +47,11 @@ def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Re
     Parameters
     ----------
     fit
-        What made the result, such as ``BI().fit``; called twice.
+        What made the result, such as ``BI().fit``; called twice, unless ``hidden`` is given.
     answers, result
         The answers with gold, and what ``fit`` found in them.
+    hidden
+        What ``fit`` makes of hidden gold, if that is known.
     """
     n_gold = int(answers.is_gold.sum())
     if n_gold == 0 or n_gold == answers.n_tasks:
@@ -57,7 +64,7 @@ def widen_by_gold(fit: Callable[[Answers], Result], answers: Answers, result: Re
     )
     if n_gold < _FEWEST and not learns:
         return replace(result, notes=(*result.notes, note))
-    hidden = hide_gold(fit, answers)
+    hidden = hidden or hide_gold(fit, answers)
     if shared is not None and learns:
         shared = hidden.learn(shared)
         result = result.calibrated(Calibration(shared=shared))

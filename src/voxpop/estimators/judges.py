@@ -35,6 +35,12 @@ _FREEDOMS = (0.0, *(10.0 ** np.arange(-3.0, 1.6, 0.25)).tolist())
 _SLOPE_FREEDOMS = (1.0, 1000.0)
 # A judge's own noise is at least this share of the variance of its answers.
 _LEAST_NOISE = 0.02
+# A score this many robust sds from what the other judges let expect is a slip; an sd is no smaller
+# than this share of the judge's spread, or judges who copy each other would be slips where they do
+# not.
+_FAR, _LEAST_SPREAD = 8.0, 0.05
+# Scores are drawn in to this many robust sds before they say what to expect of each other.
+_DRAWN_IN = 3.0
 # Sweeps of EM for missing answers, and for the factor; tasks at a time, which bounds the memory.
 _SWEEPS, _FACTOR_SWEEPS, _AT_ONCE = 50, 300, 2000
 
@@ -48,7 +54,8 @@ class Judges(Estimator):
     Weights are equal, or those of a common factor of all answers (M76), which tasks without a known
     truth show as well. How far single judges may depart from that is learned from gold: all
     settings are averaged by their marginal likelihood, in closed form. Offsets, gains and judges
-    who go together are allowed for; a missing answer is filled in from the other judges (M77).
+    who go together are allowed for; a missing answer is filled in from the other judges (M77), and
+    so is a slip, which is far from what they let expect (M80).
 
     Intervals are those of the prediction: Student's, with the error of all that is learned.
     """
@@ -112,14 +119,16 @@ def _fit(estimator: Judges, answers: Answers) -> Result:
 class _Scores:
     """The answers as a table of tasks by judges, centred, in one coordinate; none is missing.
 
-    A missing answer is what the others let expect, by the joint Gaussian of all judges (M77).
+    A missing answer is what the others let expect, by the joint Gaussian of all judges (M77); a
+    slip counts as missing.
     """
 
     def __init__(self, answers: Answers, j: int) -> None:
         table = np.full((answers.n_tasks, answers.n_workers), np.nan)
         table[answers.task, answers.worker] = answers.value[:, j]
+        table[_slips(table)] = np.nan
         self._seen = ~np.isnan(table)
-        centre = mean_by_worker(answers, answers.value[:, j])
+        centre = np.nanmean(table, axis=0)
         # In units of the whole table, so that no number is too large or too small to be squared.
         self.unit = float(np.abs(np.where(self._seen, table - centre, 0.0)).max()) or 1.0
         self.table = np.where(self._seen, (table - centre) / self.unit, 0.0)
@@ -165,6 +174,26 @@ class _Scores:
         m = len(self._mean)
         equal = np.full(m, 1.0 / m)
         return [equal, _factor(self.covariance)] if m > 2 else [equal]
+
+
+def _slips(table: Floats) -> NDArray[np.bool_]:
+    """Tell which scores are slips: far from what the other judges of the task let expect (M80)."""
+    if table.shape[1] < 2:
+        return np.zeros(table.shape, dtype=bool)
+    seen = ~np.isnan(table)
+    z = _robust(table)
+    drawn = np.clip(z, -_DRAWN_IN, _DRAWN_IN)
+    precision = np.linalg.inv(_covariance(drawn))
+    expected = drawn - drawn @ precision / np.diag(precision)
+    away = _robust(np.where(seen, z - expected, np.nan), _LEAST_SPREAD)
+    return np.asarray(np.abs(away) > _FAR)
+
+
+def _robust(table: Floats, least: float = 0.0) -> Floats:
+    """Columns about their medians, in robust sds; 0 where missing, or where most are equal."""
+    away = table - np.nanmedian(table, axis=0)
+    sd = np.maximum(1.4826 * np.nanmedian(np.abs(away), axis=0), least)
+    return np.nan_to_num(np.divide(away, sd, out=np.zeros_like(away), where=sd > 0))
 
 
 def _covariance(table: Floats) -> Floats:

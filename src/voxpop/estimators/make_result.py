@@ -11,7 +11,10 @@ from scipy.special import chdtri, ndtri
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.read import read_answers
 from voxpop.data.sums import mean_by_worker, squared_residual, with_gold
+from voxpop.data.truths import read_truth
+from voxpop.errors import DataError, require, shorten
 from voxpop.estimators.base import Estimator, plain_settings
 from voxpop.estimators.plug_in import plug_in_audit
 from voxpop.inference.kernels.posterior import Posterior
@@ -48,6 +51,7 @@ def make_result(
 
     Without an audit of its own, a method gets the plug-in audit.
     """
+    found = _holding_estimates(found)
     if audit is None:
         audit = plug_in_audit(
             answers, found.estimate, workers.variance, workers.levels, workers.posterior
@@ -72,7 +76,19 @@ def make_result(
         settings=settings | ({"columns": answers.columns} if answers.columns else {}),
         trace=trace or Trace(),
         notes=(*answers.notes, *notes),
+        _answers=answers,
     )
+
+
+def _holding_estimates(found: Posterior) -> Posterior:
+    """Widen the intervals that do not hold their own estimate.
+
+    Where a small share of the posterior is far away, the mean may lie beyond a quantile.
+    """
+    below = np.asarray(PROBABILITIES) < 0.5
+    held = found.estimate[:, :, None]
+    quantile = np.where(below, np.fmin(found.quantile, held), np.fmax(found.quantile, held))
+    return replace(found, quantile=np.where(np.isnan(found.quantile), np.nan, quantile))
 
 
 def gaussian_result(
@@ -102,6 +118,28 @@ def gaussian_result(
     trace, notes, settings
         How the iteration went, sentences for the user, and what to keep beside the arguments.
     """
+    settings = plain_settings(estimator) | dict(settings or {})
+    return _gaussian(
+        answers,
+        *(estimate, variance, settings, worker_variance, worker_weight),
+        worker_interval=worker_interval,
+        trace=trace,
+        notes=notes,
+    )
+
+
+def _gaussian(
+    answers: Answers,
+    estimate: Floats,
+    variance: Floats,
+    settings: dict[str, Any],
+    worker_variance: Floats | None,
+    worker_weight: Floats | None,
+    *,
+    worker_interval: Floats | None = None,
+    trace: Trace | None = None,
+    notes: tuple[str, ...] = (),
+) -> Result:
     estimate = with_gold(answers, estimate)
     variance = np.where(answers.is_gold[:, None], 0.0, np.broadcast_to(variance, estimate.shape))
     spread = np.sqrt(variance)[:, :, None] * ndtri(PROBABILITIES)
@@ -113,8 +151,59 @@ def gaussian_result(
         worker_interval = variance_interval(answers, worker_variance)
     weight = np.ones(answers.n_workers) if worker_weight is None else worker_weight
     workers = WorkerNoise(worker_variance, worker_interval, relative_weight(weight))
-    settings = plain_settings(estimator) | dict(settings or {})
     return make_result(answers, settings, found, workers, trace, notes)
+
+
+def result_from_estimates(
+    source: object,
+    estimate: object,
+    variance: object,
+    worker_variance: Floats | None,
+    worker_weight: Floats | None,
+    method: str | None,
+    notes: tuple[str, ...],
+) -> Result:
+    """Make the result of a method from its estimates alone; see :meth:`Result.from_estimates`."""
+    answers = read_answers(source)
+    found = _by_task(answers, estimate, "estimate")
+    if variance is None:
+        # Each task with n answers has spent one of them on its estimate.
+        residual = (answers.value - found[answers.task]) ** 2
+        freedom = max(answers.n_edges - answers.n_tasks, 1)
+        spread = residual.sum(axis=0) / freedom / answers.task_degree[:, None]
+    else:
+        spread = _by_task(answers, variance, "variance")
+        require(bool((spread >= 0).all()), "variance must not be negative")
+    settings = {"method": method} if method is not None else {}
+    result = _gaussian(
+        answers, found, spread, settings, worker_variance, worker_weight, notes=notes
+    )
+    if variance is None and answers.n_edges == answers.n_tasks:
+        return without_intervals(result, "every task has one answer; give the variances")
+    return result
+
+
+def _by_task(answers: Answers, given: object, what: str) -> Floats:
+    """Take numbers or vectors by task as an array (n_tasks, dimension)."""
+    import pandas as pd
+
+    shape = (answers.n_tasks, answers.dimension)
+    if isinstance(given, pd.Series):
+        given = given.to_dict()
+    if isinstance(given, np.ndarray | list | tuple | float | int):
+        array = np.array(given, dtype=np.float64)
+        array = array[:, None] if array.ndim == 1 else array
+        if array.shape not in ((), shape, (shape[0], 1)):
+            raise DataError(
+                f"{what} must have shape {shape} (tasks, coordinates), got {array.shape}"
+            )
+        found = np.broadcast_to(array, shape)
+    else:
+        found = read_truth(given, answers.task_ids, answers.value_names, needed=what)
+    bad = ~np.isfinite(found).all(axis=1)
+    if bad.any():
+        raise DataError(f"{what}: there is none for task {shorten(answers.task_ids[bad])}")
+    return found
 
 
 def variance_interval(answers: Answers, variance: Floats) -> Floats:

@@ -76,10 +76,10 @@ def with_scale(
         return estimator
     check_scale(scale)
     own = getattr(estimator, "scale", None)
-    if not (isinstance(own, str) and own in SCALES):
+    if not (isinstance(own, str) and own in ("auto", *SCALES)):
         return estimator if scale == "linear" else OnScale(estimator, scale, bounds)
     require(
-        own in ("linear", scale),
+        own in ("auto", "linear", scale),
         f"the estimator has scale={own!r} already, and scale={scale!r} was given",
     )
     return replace(estimator, scale=scale)  # type: ignore[type-var]

@@ -10,8 +10,9 @@ from scipy.special import stdtrit
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.read import ReadingOptions, read_answers, read_truth
+from voxpop.data.read import ReadingOptions, read_answers
 from voxpop.data.tables import finite
+from voxpop.data.truths import read_truth
 from voxpop.errors import ConfigError, DataError, require
 from voxpop.estimators.aggregate import aggregate
 from voxpop.estimators.base import Estimator

@@ -6,11 +6,11 @@ import warnings
 from collections import UserDict
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from inspect import Parameter, signature
+from inspect import Parameter
 
 from voxpop.errors import ConfigError, DataWarning, require
 from voxpop.estimators.auto.auto import Auto
-from voxpop.estimators.base import Estimator
+from voxpop.estimators.base import Estimator, arguments
 from voxpop.estimators.baselines.averages import (
     Average,
     GeometricMedian,
@@ -86,7 +86,7 @@ ESTIMATORS = Estimators(
 """Every estimator by its name on the command line, plugins included."""
 
 
-def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -> Estimator:
+def make_estimator(method: str, options: Mapping[str, object] | None = None) -> Estimator:
     """Make the estimator of that name; say which argument it lacks or does not take.
 
     ``"auto"`` with an argument that only BI has is BI: if the noise is given, nothing is compared.
@@ -96,22 +96,16 @@ def make_estimator(method: str, arguments: Mapping[str, object] | None = None) -
     except KeyError:
         choices = ", ".join(ESTIMATORS.names())
         raise ConfigError(f"no method {method!r}; choose one of {choices}") from None
-    given = dict(arguments or {})
-    known = _arguments(kind)
-    if kind is Auto and given.keys() - known.keys() and given.keys() <= _arguments(BI).keys():
-        kind, known = BI, _arguments(BI)
+    given = dict(options or {})
+    known = arguments(kind)
+    if kind is Auto and given.keys() - known.keys() and given.keys() <= arguments(BI).keys():
+        kind, known = BI, arguments(BI)
     for name in given:
         require(name in known, f"method {method!r} takes no {name}")
     for name, argument in known.items():
         needed = name not in given and argument.default is Parameter.empty
         require(not needed, f"method {method!r} needs {name}")
     return kind(**given)
-
-
-def _arguments(kind: type[Estimator]) -> dict[str, Parameter]:
-    several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    parameters = signature(kind).parameters.items()
-    return {name: argument for name, argument in parameters if argument.kind not in several}
 
 
 def _offers() -> dict[str, list[EntryPoint]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from voxpop.data.answers import Answers
 from voxpop.errors import require
-from voxpop.inference.cost_model import Inference
+from voxpop.inference.cost_model import GPU_PAYS_FROM, Inference
 from voxpop.models.model import Model
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class Engine:
     """How messages are worked out: by which kernel set, in which way, how exactly, how parallel.
 
-    ``backend`` "auto" is the best set installed; ``inference`` "auto" is what suits a task;
-    ``threads`` None is one for each core that this process may use.
+    ``backend`` "auto" is a GPU where there is one and the answers are many, else the best set
+    installed; ``inference`` "auto" is what suits a task; ``threads`` None is one for each core that
+    this process may use.
     """
 
     backend: str = "auto"
@@ -36,8 +37,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         require(
-            self.backend in ("auto", "native", "portable"),
-            f"backend must be 'auto', 'native' or 'portable', got {self.backend!r}",
+            self.backend in ("auto", "native", "portable", "gpu"),
+            f"backend must be 'auto', 'native', 'portable' or 'gpu', got {self.backend!r}",
         )
         require(
             self.backend != "native" or native_is_installed(),
@@ -80,7 +81,7 @@ class Engine:
             np.full(answers.dimension, unit),
             self.inference,
             self.accuracy,
-            self.kernels(),
+            self.kernels(answers),
             per_worker=per_worker,
             whole=whole,
         )
@@ -92,10 +93,21 @@ class Engine:
 
         unit = noise_unit(model)
         units = np.full(answers.dimension, unit)
-        return MomentMatching(answers, model_in_units(model, unit), units, self.kernels())
+        kernels = self.kernels(answers, matched=True)
+        return MomentMatching(answers, model_in_units(model, unit), units, kernels)
 
-    def kernels(self) -> KernelSet:
-        """Return the kernel set."""
+    def kernels(self, answers: Answers, matched: bool = False) -> KernelSet:
+        """Return the kernel set for some answers; moments are matched on the host alone."""
+        if matched:
+            return self._host_kernels()
+        is_large = answers.value.size >= GPU_PAYS_FROM
+        if self.backend == "gpu" or (self.backend == "auto" and is_large and gpu_is_there()):
+            from voxpop.inference.gpu_kernels import GpuKernels
+
+            return GpuKernels(self._host_kernels())
+        return self._host_kernels()
+
+    def _host_kernels(self) -> KernelSet:
         if self.backend == "portable" or not native_is_installed():
             from voxpop.inference.numpy_kernels import NumpyKernels
 
@@ -112,15 +124,25 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
+def gpu_is_there() -> bool:
+    """Tell whether CuPy is installed and finds a GPU."""
+    if find_spec("cupy") is None:
+        return False
+    from voxpop.inference.gpu_device import finds_gpu
+
+    return finds_gpu()
+
+
 def native_is_installed() -> bool:
     """Tell whether the compiled kernels were built with this package."""
     return find_spec("voxpop._native") is not None
 
 
 def backend_in_use() -> str:
-    """Name the kernel set that ``auto`` stands for on this machine, and its instruction set."""
+    """Name the kernel sets that ``auto`` stands for on this machine, and the instruction set."""
+    gpu = f"gpu from {GPU_PAYS_FROM:,} numbers on, else " if gpu_is_there() else ""
     if not native_is_installed():
-        return "portable"
+        return f"{gpu}portable"
     from voxpop._native import instruction_sets
 
-    return f"native ({instruction_sets()[0]})"
+    return f"{gpu}native ({instruction_sets()[0]})"

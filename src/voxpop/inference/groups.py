@@ -89,20 +89,27 @@ class Group:
     """Tasks of the same degree whose levels are summed over jointly, with their messages."""
 
     def __init__(
-        self, kernel: TaskKernel, task: Index, worker: Workers, origin: Floats, n_levels: int
+        self,
+        kernels: KernelSet,
+        kernel: TaskKernel,
+        task: Index,
+        worker: Workers,
+        origin: Floats,
+        n_levels: int,
     ) -> None:
         self.kernel, self.task, self.worker, self.origin = kernel, task, worker, origin
         self.slot, self.coordinates = 0, slice(0, origin.shape[1])
         # Asking isinstance of a protocol takes as long as a sweep of a few hundred tasks.
         self.warm = cast(WarmStartKernel, kernel) if hasattr(kernel, "guess") else None
-        self.message = np.zeros((*worker.shape, n_levels), dtype=np.int64)
+        self._worker = kernels.bring(worker)
+        self.message = kernels.zeros((*worker.shape, n_levels), np.int64)
         self.sent: WorkerSums | None = None
         """Sums per worker of the messages of a warm kernel, which few tasks renew in a sweep."""
 
     @property
     def edges(self) -> Edges:
         """Workers and messages."""
-        return Edges(self.worker, self.message)
+        return Edges(self._worker, self.message)
 
     def send(self, parameters: SweepParameters, state: SweepState, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
@@ -122,7 +129,7 @@ class RowGroup:
 
     ``value`` (n, l), ``low``, ``high`` and ``known`` (n,) are relative to ``origin`` (n, 1). Where
     coordinates are taken apart, each has a slot for its messages (M15). The messages about the
-    workers' biases are (n, l), or empty.
+    workers' biases are (n, l), or empty. Values, bounds and messages are where the kernels are.
     """
 
     kernel, warm = None, None
@@ -140,45 +147,56 @@ class RowGroup:
         n_levels: int,
         has_bias: bool,
     ) -> None:
-        self._kernels, self.task, self.worker, self.value = kernels, task, worker, value
+        self._kernels, self.task, self.worker, self.has_bias = kernels, task, worker, has_bias
         self.slot, self.coordinates, self.origin = slot, slice(slot, slot + 1), origin
-        self._bounds, self._known = bounds, known
-        self.message = np.zeros((*worker.shape, n_levels), dtype=np.int64)
-        self.bias_precision = np.zeros(worker.shape if has_bias else (0, 0))
-        self.bias_pull = np.zeros_like(self.bias_precision)
+        self.is_known = bool(np.isfinite(known).all())
+        self._worker, self.value = kernels.bring(worker), kernels.bring(value)
+        self._bounds = kernels.bring(bounds[0]), kernels.bring(bounds[1])
+        self._known = kernels.bring(known)
+        self.message = kernels.zeros((*worker.shape, n_levels), np.int64)
+        size = worker.shape if has_bias else (0, 0)
+        self.bias_precision, self.bias_pull = (kernels.zeros(size, np.float64) for _ in range(2))
         self._log_class = np.zeros((len(task), 1))
 
     @property
     def edges(self) -> Edges:
         """Workers and messages."""
-        return Edges(self.worker, self.message)
+        return Edges(self._worker, self.message)
 
     def rows(self, rows: NDArray[np.intp]) -> RowGroup:
         """Some of the rows, with copies of their messages."""
         part = copy(self)
-        for name in ("task", "worker", "value", "origin", "_known", "message", "_log_class"):
+        for name in ("task", "worker", "origin", "_log_class"):
             setattr(part, name, getattr(self, name)[rows])
-        part._bounds = self._bounds[0][rows], self._bounds[1][rows]
-        if self.bias_precision.size:
-            part.bias_precision, part.bias_pull = self.bias_precision[rows], self.bias_pull[rows]
+        there = ("_worker", "value", "_known", "message")
+        for name in (*there, "bias_precision", "bias_pull") if self.has_bias else there:
+            setattr(part, name, self._kernels.take(getattr(self, name), rows))
+        low, high = (self._kernels.take(bound, rows) for bound in self._bounds)
+        part._bounds = low, high
         return part
 
     def hidden(self) -> RowGroup:
         """The same rows, with the same messages, as if no truth were known."""
         part = copy(self)
-        part._known = np.full_like(self._known, np.nan)
+        part._known = self._kernels.bring(np.full(len(self.task), np.nan))
+        part.is_known = False
         return part
 
     def put_back(self, rows: NDArray[np.intp], part: RowGroup) -> None:
         """Take over the messages of some rows."""
-        self.message[rows] = part.message
-        if self.bias_precision.size:
-            self.bias_precision[rows] = part.bias_precision
-            self.bias_pull[rows] = part.bias_pull
+        self._kernels.put(self.message, rows, part.message)
+        if self.has_bias:
+            self._kernels.put(self.bias_precision, rows, part.bias_precision)
+            self._kernels.put(self.bias_pull, rows, part.bias_pull)
+
+    def recentre(self, shift: Floats) -> None:
+        """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
+        of_slot = np.ascontiguousarray(shift[:, self.slot])
+        self._kernels.recentre(self._worker, self.bias_precision, self.bias_pull, of_slot)
 
     def resume_bias(self, precision: Floats, pull: Floats) -> None:
         """Go on from messages (n, l) about the biases."""
-        self.bias_precision[:], self.bias_pull[:] = precision, pull
+        self.bias_precision, self.bias_pull = precision, pull
 
     def hear_classes(self, log_class: Floats, evidence: Floats) -> None:
         """Take what the other coordinates (n_tasks, d, C) say of the class of each task."""
@@ -285,7 +303,7 @@ def make_groups(
             kernel: TaskKernel = kernels.pruned_enumeration(value, prior_mean, model, accuracy)
         else:
             kernel = kernels.enumeration(value, prior_mean, model, room)
-        yield Group(kernel, tasks, worker, origin, n_levels)
+        yield Group(kernels, kernel, tasks, worker, origin, n_levels)
         return
     for j in range(dimension):
         # Rows of similar spread side by side need similarly many nodes.

@@ -8,7 +8,7 @@ truth, coordinate by coordinate; the last carries every noise model, the paper's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,7 +180,67 @@ class WarmStartKernel(TaskKernel, Protocol):
         """Return the kernel of some of the rows."""
 
 
-class KernelSet(Protocol):
+class Arrays(Protocol):
+    """Where a kernel set wants the arrays that belong to answers, and the workers' sums.
+
+    Values, workers and messages stay there from sweep to sweep; others look at them by ``fetch``.
+    """
+
+    def bring(self, array: NDArray[Any]) -> Any:
+        """Bring an array there."""
+
+    def fetch(self, array: Any) -> NDArray[Any]:
+        """Bring an array back."""
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return zeros there."""
+
+    def take(self, array: Any, rows: NDArray[np.intp]) -> Any:
+        """Copy some rows."""
+
+    def put(self, array: Any, rows: NDArray[np.intp], part: Any) -> None:
+        """Overwrite some rows."""
+
+    def add_messages(self, sums: Any, edges: Edges, sign: int = 1) -> None:
+        """Add messages to the sums of their workers."""
+
+    def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
+        """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
+
+
+class HostArrays:
+    """Arrays that stay where they are, for kernels in numpy and compiled ones."""
+
+    def bring(self, array: NDArray[Any]) -> Any:
+        """Leave an array where it is."""
+        return array
+
+    def fetch(self, array: Any) -> NDArray[Any]:
+        """Leave an array where it is."""
+        return np.asarray(array)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return zeros."""
+        return np.zeros(shape, dtype)
+
+    def take(self, array: Any, rows: NDArray[np.intp]) -> Any:
+        """Copy some rows."""
+        return array[rows]
+
+    def put(self, array: Any, rows: NDArray[np.intp], part: Any) -> None:
+        """Overwrite some rows."""
+        array[rows] = part
+
+    def add_messages(self, sums: Any, edges: Edges, sign: int = 1) -> None:
+        """Add messages to the sums of their workers."""
+        add_to_workers(sums, edges.worker, edges.message if sign == 1 else sign * edges.message)
+
+    def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
+        """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
+        pull -= precision * shift[worker]
+
+
+class KernelSet(Arrays, Protocol):
     """One implementation of all kernels."""
 
     def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
@@ -195,8 +255,8 @@ class KernelSet(Protocol):
 
     def pruned_enumeration(
         self, value: Floats, prior_mean: Floats, model: Model, accuracy: float
-    ) -> WarmStartKernel:
-        """Sum over those configurations that can matter."""
+    ) -> TaskKernel:
+        """Sum over those configurations that can matter; see also :class:`WarmStartKernel`."""
 
     def integrate_sweep(
         self, given: Integrals, new_sums: WorkerSums, is_counted: bool

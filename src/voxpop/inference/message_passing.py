@@ -41,6 +41,7 @@ from voxpop.inference.kernel_set import (
     add_to_workers,
 )
 from voxpop.inference.kernels.posterior import Posterior
+from voxpop.inference.message_store import MessageStore, edges_of
 from voxpop.inference.schedule import Mask, Schedule, Whole
 from voxpop.models.model import Model
 
@@ -54,7 +55,7 @@ _GUESS_FLOOR = -10.0
 LEARNED_FLOOR = -575.0
 
 
-class MessagePassing(Schedule):
+class MessagePassing(MessageStore, Schedule):
     """All tasks of a data set in groups, with the messages of every edge and the workers' sums.
 
     Parameters
@@ -95,7 +96,7 @@ class MessagePassing(Schedule):
         bounds: Floats | None = None,
         has_bias: bool = False,
     ) -> None:
-        self._answers, self._unit = answers, unit
+        self._answers, self._unit, self._kernels = answers, unit, kernels
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, accuracy)
         per_worker = per_worker if whole is None else whole.per_worker
         self._groups = list(
@@ -115,6 +116,7 @@ class MessagePassing(Schedule):
         self._floor = max(floor, LEARNED_FLOOR) if learned else floor
         shape = answers.n_workers, len(model.support)
         self.sums: WorkerSums = np.zeros(shape, dtype=np.int64)
+        self._sums_there: tuple[WorkerSums, Any] | None = None
         self.evidence = np.zeros((answers.n_tasks, answers.dimension, n_classes))
         self.log_weights = model.log_weights
         self._begin(any(group.warm for group in self._groups), accuracy)
@@ -138,7 +140,8 @@ class MessagePassing(Schedule):
     ) -> tuple[WorkerSums, float, ExpectedCounts | None]:
         """Let tasks send their messages, or some (n,); see :meth:`Schedule.send`."""
         parameters = parameters or self._parameters
-        state, new_sums = self._state(damping), np.zeros_like(self.sums)
+        # Where only some tasks send, the sums are what they add to those of all.
+        state, new_sums = self._state(damping), self._kernels.zeros(self.sums.shape, np.int64)
         counts = CountSums(parameters, self._answers.dimension) if is_counted else None
         evidence, change = self.evidence.copy(), 0.0
         for group in self._groups:
@@ -152,15 +155,17 @@ class MessagePassing(Schedule):
                 if not len(rows):
                     continue
                 part = group.rows(rows)
-                add_to_workers(new_sums, part.worker, -part.message)
-            found, said, sums = part.sweep(parameters, state, bias, new_sums, is_counted)
+                self._kernels.add_messages(new_sums, part.edges, -1)
+            found, said, counted = part.sweep(parameters, state, bias, new_sums, is_counted)
             change, evidence[part.task, group.slot] = max(change, found), said
             if rows is not None:
                 group.put_back(rows, part)
-            if counts is not None and sums is not None:
-                counts.add(sums, group.slot)
+            if counts is not None and counted is not None:
+                counts.add(counted, group.slot)
         self.evidence[:] = evidence
-        return new_sums, change, None if counts is None else counts.result()
+        sums = self._kernels.fetch(new_sums)
+        self._sums_there = sums, new_sums
+        return sums, change, None if counts is None else counts.result()
 
     def guess(self) -> WorkerSums:
         """Guess where messages would be slow to send from flat ones; others are sent."""
@@ -230,7 +235,8 @@ class MessagePassing(Schedule):
         for name in ("bias_precision", "bias_pull"):
             per_edge = np.zeros(self._answers.value.shape)
             for group in self._groups:
-                per_edge[edges_of(self._answers, group), group.slot] = getattr(group, name)
+                there = self._kernels.fetch(getattr(group, name))
+                per_edge[edges_of(self._answers, group), group.slot] = there
             found.append(sum_by_worker(self._answers, per_edge))
         return found[0], found[1]
 
@@ -238,48 +244,13 @@ class MessagePassing(Schedule):
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
         for group in self._groups:
             assert isinstance(group, RowGroup)
-            group.bias_pull -= group.bias_precision * shift[group.worker, group.slot]
-
-    def messages(self) -> WorkerSums:
-        """Return all messages by edge and slot, (n_edges, c, n_levels).
-
-        c is 1 unless coordinates were taken apart.
-        """
-        shape = (self._answers.n_edges, self._n_slots, self.sums.shape[1])
-        found = np.zeros(shape, dtype=np.int64)
-        for group in self._groups:
-            found[edges_of(self._answers, group), group.slot] = group.message
-        return found
-
-    @property
-    def slots(self) -> NDArray[np.int64]:
-        """How many slots a task has for its messages: as many as coordinates are apart (M15)."""
-        found = np.zeros(self._answers.n_tasks, dtype=np.int64)
-        for group in self._groups:
-            found[group.task] += 1
-        return found
-
-    def resume(self, messages: NDArray[Any], quantum: float, bias: tuple[Floats, ...] = ()) -> None:
-        """Go on from messages by edge and slot, as :meth:`messages` gives them.
-
-        With ``bias``, from messages (E, d) about the biases, too: precision and pull.
-        """
-        self._guesses_left = 0
-        lowest = int(self._floor / self.quantum)
-        for group in self._groups:
-            units = messages[edges_of(self._answers, group), group.slot] * (quantum / self.quantum)
-            group.message[:] = np.maximum(np.rint(units).astype(np.int64), lowest)
-            if bias and isinstance(group, RowGroup):
-                group.resume_bias(
-                    *(part[edges_of(self._answers, group), group.slot] for part in bias)
-                )
-        self.sums = self.sent()
+            group.recentre(shift)
 
     def sent(self) -> WorkerSums:
         """Sum up the messages to each worker."""
         sums = np.zeros_like(self.sums)
         for group in self._groups:
-            add_to_workers(sums, group.worker, group.message)
+            add_to_workers(sums, group.worker, self._kernels.fetch(group.message))
         return sums
 
     def state(self) -> Iterator[tuple[Any, str]]:
@@ -289,29 +260,17 @@ class MessagePassing(Schedule):
             yield from ((group, name) for name in names if hasattr(group, name))
         yield self, "evidence"
 
-    def resume_part(self, messages: WorkerSums, sums: WorkerSums, quantum: float) -> None:
-        """Go on where the answers are a part of a larger set, in its quantum.
-
-        ``sums`` (m, K) are those of all messages to the workers, also from other tasks.
-        """
-        self._guesses_left, self.quantum, self.sums = 0, quantum, sums
-        for group in self._groups:
-            group.message[:] = messages[edges_of(self._answers, group), group.slot]
-
     def _state(self, damping: float) -> SweepState:
         weights = np.ascontiguousarray(self.log_weights)
-        return SweepState(self.sums, weights, self.quantum, self._floor, damping)
-
-
-def edges_of(answers: Answers, group: Group | RowGroup) -> NDArray[np.int64]:
-    """Numbers of the edges (n, l) of a group."""
-    first = answers.task_ptr[group.task]
-    return np.asarray(first[:, None] + np.arange(group.worker.shape[1]))
+        if self._sums_there is None or self._sums_there[0] is not self.sums:
+            self._sums_there = self.sums, self._kernels.bring(self.sums)
+        there = self._sums_there[1]
+        return SweepState(there, weights, self.quantum, self._floor, damping)
 
 
 def _name(group: Group | RowGroup) -> str:
     if isinstance(group, RowGroup):
-        return "gold" if np.isfinite(group._known).all() else "integrate"
+        return "gold" if group.is_known else "integrate"
     return "active" if group.warm else "enumerate"
 
 

@@ -15,7 +15,14 @@ from scipy.special import ndtri
 from voxpop import _native
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.cost_model import most_free
-from voxpop.inference.kernel_set import Edges, Integrals, Matching, Predictions, SweepState
+from voxpop.inference.kernel_set import (
+    Edges,
+    HostArrays,
+    Integrals,
+    Matching,
+    Predictions,
+    SweepState,
+)
 from voxpop.inference.kernels.integrate import Law
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.numpy_kernels import NumpyKernels
@@ -105,7 +112,7 @@ class PrunedEnumeration:
         return found
 
 
-class NativeKernels:
+class NativeKernels(HostArrays):
     """All kernels, compiled."""
 
     def __init__(self, threads: int = 1, instruction_set: str = "") -> None:

@@ -12,6 +12,7 @@ from voxpop.inference.cost_model import most_free
 from voxpop.inference.kernel_set import (
     BiasMessages,
     Edges,
+    HostArrays,
     Integrals,
     Matching,
     Predictions,
@@ -174,7 +175,7 @@ class PrunedEnumeration:
         return self._dense.posterior(state, edges, probabilities)
 
 
-class NumpyKernels:
+class NumpyKernels(HostArrays):
     """All kernels in numpy."""
 
     enumeration = staticmethod(Enumeration)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from voxpop.arrays import Floats
+from voxpop.data.answers import VARIANCES
 from voxpop.errors import ConfigError, require
 
 
@@ -55,8 +56,9 @@ class Model:
             f"support must be a list of variances, got {self.support!r}",
         )
         require(
-            bool(np.isfinite(levels).all() and (levels > 0).all()),
-            f"support must hold positive finite variances, got {levels.tolist()}",
+            bool(((levels >= VARIANCES[0]) & (levels <= VARIANCES[1])).all()),
+            f"support must hold positive finite variances (from {VARIANCES[0]:g} to "
+            f"{VARIANCES[1]:g}), got {levels.tolist()}",
         )
         require(
             len(np.unique(levels)) == len(levels),

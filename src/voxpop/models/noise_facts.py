@@ -24,6 +24,8 @@ class NoiseFacts:
     gain_centre
         Value, by coordinate, at which a worker's bias is how far off he is: with gains an answer is
         centre + bias + gain (truth - centre).
+    growth
+        Sd of the noise at the highest task as a multiple of that at the lowest, by coordinate.
     difficulty_shares
         Share of the tasks in each class of difficulty, easiest first.
     coordinate_scale
@@ -36,5 +38,6 @@ class NoiseFacts:
     bias_exponent: float | None = None
     gain_sd: tuple[float, ...] = ()
     gain_centre: tuple[float, ...] = ()
+    growth: tuple[float, ...] = ()
     difficulty_shares: tuple[float, ...] = ()
     coordinate_scale: tuple[float, ...] = ()

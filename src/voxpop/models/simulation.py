@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.output import replacing_folder
 from voxpop.data.read import long_columns
-from voxpop.data.tables import make_folder, write_table
+from voxpop.data.tables import write_table
 from voxpop.errors import require
 from voxpop.models.model import Model
 
@@ -41,12 +42,12 @@ class Simulation:
     def save(self, directory: str | Path) -> Path:
         """Write ``answers.csv``, ``truth.csv`` and ``workers.csv``."""
         folder, answers = Path(directory), self.answers
-        make_folder(folder)
         truth = dict(zip(answers.value_names, self.truth.T, strict=True))
         workers = {"worker": answers.worker_ids, "variance": self.worker_variance}
-        write_table(long_columns(answers), folder / "answers.csv")
-        write_table({"task": answers.task_ids, **truth}, folder / "truth.csv")
-        write_table(workers, folder / "workers.csv")
+        with replacing_folder(folder, ("answers.csv", "truth.csv", "workers.csv")) as new:
+            write_table(long_columns(answers), new / "answers.csv")
+            write_table({"task": answers.task_ids, **truth}, new / "truth.csv")
+            write_table(workers, new / "workers.csv")
         return folder
 
 

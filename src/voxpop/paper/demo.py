@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from voxpop.collect.assignment.random_graphs import assign_regular
+from voxpop.estimators import comparison
 from voxpop.estimators.base import Estimator
 from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
@@ -52,11 +52,10 @@ def demo_methods(crowd: Simulation) -> dict[str, Estimator]:
 
 def compare(crowd: Simulation, methods: Mapping[str, Estimator]) -> list[MethodRun]:
     """Run each method on the crowd and score it against the truth."""
+    found = comparison.compare(crowd.answers, methods)
     runs = []
-    for label, estimator in methods.items():
-        start = time.perf_counter()
-        result = estimator.fit(crowd.answers)
-        seconds = time.perf_counter() - start
-        found = score(result, crowd.truth, crowd.worker_variance)
-        runs.append(MethodRun(label=label, result=result, score=found, seconds=seconds))
+    for label, result in found.results.items():
+        scored = score(result, crowd.truth, crowd.worker_variance)
+        seconds = found.seconds[label]
+        runs.append(MethodRun(label=label, result=result, score=scored, seconds=seconds))
     return runs

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.data.files import FileTable
-from voxpop.data.read import truth_columns
-from voxpop.data.tables import open_table, resolve_column, resolve_values
+from voxpop.data.columns import resolve_column, resolve_roles, tidy_ids
+from voxpop.data.duck import open_memory
+from voxpop.data.library_errors import reason
+from voxpop.data.many_files import FileStream
+from voxpop.data.tables import FrameTable, open_table
+from voxpop.data.truths import truth_columns
 from voxpop.errors import DataError, shorten
 from voxpop.inference.schedule import Whole
 from voxpop.partitions.parts import WORKERS, Parts, array_bytes, part_name
@@ -59,8 +62,8 @@ def cut(
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
     try:
-        with _connect(scratch, memory) as connection:
-            table = FileTable(source.path, connection=connection)
+        with _connect(source.path, scratch, memory) as connection:
+            table = FileStream(source.path, connection)
             return _Cutting(source, table, connection, where, scratch).run(
                 memory, n_parts, rounding
             )
@@ -69,12 +72,12 @@ def cut(
 
 
 @contextmanager
-def _connect(scratch: Path, memory: int) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connect(path: str, scratch: Path, memory: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """Connect to DuckDB with a limit to its memory; tell in one line what goes wrong."""
     import duckdb
 
     limit = max(int(memory * _SHARE), _LEAST_MEMORY)
-    with duckdb.connect() as connection:
+    with open_memory() as connection:
         connection.execute(f"SET memory_limit = '{limit >> 20}MB'")
         connection.execute(f"SET temp_directory = '{str(scratch / 'spill').replace(chr(39), '')}'")
         connection.execute("SET preserve_insertion_order = false")
@@ -86,6 +89,8 @@ def _connect(scratch: Path, memory: int) -> Iterator[duckdb.DuckDBPyConnection]:
                 f"answers could not be cut into parts: {told}; free space in {scratch.parent}, or "
                 "give more --memory"
             ) from None
+        except duckdb.Error as error:
+            raise DataError(f"{path}: cannot be read: {reason(error)}") from None
 
 
 class _Cutting:
@@ -94,7 +99,7 @@ class _Cutting:
     def __init__(
         self,
         source: Source,
-        table: FileTable,
+        table: FileStream,
         connection: duckdb.DuckDBPyConnection,
         where: str,
         scratch: Path,
@@ -102,16 +107,14 @@ class _Cutting:
         self._source, self._table, self._run = source, table, connection.execute
         self._connection = connection
         self._where, self._store, self._scratch = where, Store(where), scratch
-        self._task = resolve_column(table, "task", source.task)
-        self._worker = resolve_column(table, "worker", source.worker)
         gold = [source.gold] if isinstance(source.gold, str) else list(source.gold or ())
         self._gold = [name for name in gold if name in table.columns]
         self._gold_file = gold[0] if gold and not self._gold else None
-        taken = {self._task, self._worker, *self._gold}
-        asked = None if source.values is None else list(source.values)
-        self._values = resolve_values(table, asked, taken)
-        if taken & set(self._values):
-            raise DataError("a column cannot be both the value and a task, worker or gold")
+        beginning = FrameTable(table.beginning())
+        beginning.name = source.path
+        self._task, self._worker, self._values = resolve_roles(
+            beginning, source.task, source.worker, source.values, self._gold
+        )
 
     def run(self, memory: int, n_parts: int | None, rounding: bool) -> Parts:
         """Write all parts."""
@@ -159,7 +162,7 @@ class _Cutting:
                    for j, name in enumerate(self._values)]  # fmt: skip
         numbers += [f"TRY_CAST({spelled(name)} AS DOUBLE) AS g{j}"
                     for j, name in enumerate(self._gold)]  # fmt: skip
-        task, worker = spelled(self._task), spelled(self._worker)
+        task, worker = (self._table.spelled_id(name) for name in (self._task, self._worker))
         rows = self._scratch / "rows"
         self._run(
             f"COPY (SELECT {task} AS task, {worker} AS worker, {', '.join(numbers)}, "
@@ -225,7 +228,7 @@ class _Cutting:
             return
         table = open_table(self._gold_file)
         task = resolve_column(table, "task", None)
-        codes, ids = table.ids(task)
+        codes, ids, _ = tidy_ids(*table.ids(task))
         columns = truth_columns(table, tuple(self._values), task)
         truths: dict[str, Any] = {"gold_id": np.array([str(i) for i in ids[codes]], dtype=object)}
         truths |= {f"g{j}": table.numbers(name, True) for j, name in enumerate(columns)}

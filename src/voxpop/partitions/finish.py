@@ -1,29 +1,33 @@
-"""The end of a fit in parts: every part writes the table of its tasks, and counts for the audit."""
+"""The end of a fit in parts: what is known of the tasks, the workers' own noise, and the tables."""
 
 from __future__ import annotations
 
 import pickle
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.tables import write_table
+from voxpop.data.exact import largest_by_owner, owner_sums
 from voxpop.estimators.bi.bi import Settled
 from voxpop.estimators.make_result import make_result
 from voxpop.estimators.plug_in import plug_in_audit
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.partitions.audit import audit_counts
-from voxpop.partitions.parts import Parts
+from voxpop.partitions.parts import Parts, array_bytes
 from voxpop.partitions.steps import Part, Totals
 from voxpop.partitions.store import Store
 from voxpop.results.audit import Audit
+from voxpop.results.own_noise import own_terms
 from voxpop.results.result import PROBABILITIES, Result
+from voxpop.results.review import Review, Usual, review_part
+from voxpop.results.saved import write_tasks
 
 _KERNELS = ("enumerate", "active", "integrate", "gold")
 SAMPLE = "sample.pickle"
@@ -42,34 +46,98 @@ def table_name(part: int) -> str:
     return f"tasks/part-{part:05d}.parquet"
 
 
-@dataclass(frozen=True, eq=False)
-class WriteTasks(ABC):
-    """Write the table of a part's tasks into the folder of the run."""
+def _found_name(part: int) -> str:
+    return f"tasks/{part:05d}.found"
 
+
+def _usual_name(part: int) -> str:
+    return f"tasks/{part:05d}.usual.npy"
+
+
+@dataclass(frozen=True, eq=False)
+class FindTasks:
+    """Find what is known of the tasks of a part, and keep it in the folder of the run."""
+
+    heard: Any
+    settled: Settled
     kind: ClassVar[str] = "reads"
 
-    @abstractmethod
-    def result(self, part: Part, answers: Answers) -> Result:
-        """What is known of the tasks of a part, whose audit has PIT values."""
+    def run(self, part: Part) -> Totals:
+        """Return the kernels that were used, counts for the audit, and sizes of own noise."""
+        self.heard.put(part)
+        answers, workers = part.answers, self.settled.workers
+        store, found = Store(part.job.parts.where), part.messages.posterior(PROBABILITIES)
+        about = workers.variance, workers.levels, workers.posterior
+        audit = plug_in_audit(answers, found.estimate, *about, most_kept=_NO_LIMIT)
+        store.write(_found_name(part.number), pickle.dumps(found))
+        sd = np.where(answers.is_gold, np.nan, np.sqrt(found.variance.mean(axis=1)))
+        store.write(_usual_name(part.number), array_bytes(np.stack([answers.task_degree, sd])))
+        used = [part.messages.used.get(name, 0) for name in _KERNELS]
+        terms = own_terms(answers, make_result(answers, {}, found, workers, audit=audit))
+        m = answers.n_workers
+        largest = np.stack([largest_by_owner(answers.worker, term, m) for term in terms])
+        totals: Totals = {"used": np.array(used), "own": largest}
+        return totals | (audit_counts(answers, audit) if audit.has_pit else {})
+
+
+@dataclass(frozen=True, eq=False)
+class SumOwnNoise:
+    """Sum up what shows the workers' own noise, given its ``largest`` (3, m) terms."""
+
+    settled: Settled
+    largest: Floats
+    kind: ClassVar[str] = "answers"
 
     def run(self, part: Part) -> Totals:
-        """Write the table; return the kernels that were used, and counts for the audit."""
+        """Return the sums of a part."""
+        answers = part.answers
+        terms = own_terms(answers, found_result(part, answers, self.settled))
+        pairs = zip(terms, self.largest, strict=True)
+        return {"own": np.stack([owner_sums(answers.worker, *pair) for pair in pairs])}
+
+
+@dataclass(frozen=True, eq=False)
+class WriteTasks:
+    """Write the table of a part's tasks into the folder of the run, and a sample of the first."""
+
+    settled: Settled
+    notes: tuple[str, ...]
+    run_id: str
+    usual: Usual
+    kind: ClassVar[str] = "answers"
+
+    def run(self, part: Part) -> Totals:
+        """Return how many tasks need a look."""
         parts = part.job.parts
         ids = parts.task_ids(part.number, part.scratch)
         answers = replace(part.answers, task_ids=ids)
-        result = self.result(part, answers)
+        result = found_result(part, answers, self.settled, self.notes)
+        review = review_part(answers, result, self.usual)
         local = part.scratch / f"{part.number:05d}.parquet"
-        write_table(result.task_columns(), local)
+        write_tasks(replace(result, _review=review), local, self.run_id)
         Store(parts.where).put(local, table_name(part.number))
         local.unlink()
         if part.number == 0:
             shown = sample(answers, result, parts, part.scratch)
             Store(parts.where).write(SAMPLE, pickle.dumps(shown))
-        used = [part.messages.used.get(name, 0) for name in _KERNELS]
-        totals: Totals = {"used": np.array(used)}
-        if result.audit is not None and result.audit.has_pit:
-            totals |= audit_counts(answers, result.audit)
-        return totals
+        return {"looks": np.array([len(review.tasks)])}
+
+
+def found_result(
+    part: Part, answers: Answers, settled: Settled, notes: tuple[str, ...] = ()
+) -> Result:
+    """Make the result of a part from what :class:`FindTasks` kept."""
+    kept = Store(part.job.parts.where).read(_found_name(part.number))
+    found: Posterior = pickle.loads(kept or b"")
+    return make_result(answers, {}, found, settled.workers, settled.trace, notes, Audit())
+
+
+def usual_task(parts: Parts) -> Usual:
+    """Find the median task of all parts; 16 bytes for each task are in memory meanwhile."""
+    store = Store(parts.where)
+    kept = (store.read(_usual_name(part)) or b"" for part in range(parts.n_parts))
+    answers, sd = np.concatenate([np.load(BytesIO(content)) for content in kept], axis=1)
+    return Usual.of(answers, sd)
 
 
 def sample(answers: Answers, result: Result, parts: Parts, scratch: Path) -> tuple[Answers, Result]:
@@ -85,31 +153,13 @@ def sample(answers: Answers, result: Result, parts: Parts, scratch: Path) -> tup
     }
     agreed = result._agreement and result._agreement.rows(np.arange(n_tasks))
     found = replace(result, worker_ids=some.worker_ids, _agreement=agreed, audit=None, **rows)
-    return some, replace(found, worker_answers=some.worker_degree)
+    return some, replace(found, worker_answers=some.worker_degree, _answers=some)
 
 
 def kernels_used(totals: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """How many tasks each kernel handled."""
     used = zip(_KERNELS, totals["used"].tolist(), strict=True)
     return {name: n for name, n in used if n}
-
-
-@dataclass(frozen=True, eq=False)
-class WriteBI(WriteTasks):
-    """The tasks of a part after BI, under the paper's noise."""
-
-    heard: Any
-    settled: Settled
-    notes: tuple[str, ...]
-
-    def result(self, part: Part, answers: Answers) -> Result:
-        """Posteriors under the settled messages, and the plug-in audit."""
-        self.heard.put(part)
-        workers = self.settled.workers
-        found = part.messages.posterior(PROBABILITIES)
-        about = workers.variance, workers.levels, workers.posterior
-        audit = plug_in_audit(answers, found.estimate, *about, most_kept=_NO_LIMIT)
-        return make_result(answers, {}, found, workers, self.settled.trace, self.notes, audit)
 
 
 def whole_result(
@@ -130,4 +180,7 @@ def whole_result(
     found = Posterior(none, none, np.empty((0, d, len(PROBABILITIES))))
     workers, trace, settings = settled
     result = make_result(answers, settings, found, workers, trace, notes, audit)
-    return replace(result, worker_answers=parts.worker_degree)
+    # Its tasks are reviewed where they are.
+    review = Review(tasks=np.empty(0, np.int64), reasons=(), n_ready=0, workers=None)
+    degree = parts.worker_degree
+    return replace(result, worker_answers=degree, _answers=None, _review=review)

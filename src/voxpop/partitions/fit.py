@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from voxpop.data.exact import (
 from voxpop.data.sums import residuals
 from voxpop.errors import ConfigError
 from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.bi.bi import BI
+from voxpop.estimators.bi.bi import BI, Settled
 from voxpop.estimators.bi.noise_levels import (
     LEARNING_ACCURACY,
     ChosenModel,
@@ -30,10 +30,19 @@ from voxpop.estimators.bi.noise_levels import (
 )
 from voxpop.models.model import Model
 from voxpop.partitions.audit import audit_of_counts
-from voxpop.partitions.finish import WriteBI, kernels_used, whole_result
+from voxpop.partitions.finish import (
+    FindTasks,
+    SumOwnNoise,
+    WriteTasks,
+    kernels_used,
+    usual_task,
+    whole_result,
+)
 from voxpop.partitions.passing import PartitionedMessages
 from voxpop.partitions.steps import Part, Steps, Totals
+from voxpop.results.own_noise import from_own_sums
 from voxpop.results.result import Result
+from voxpop.results.saved import run_id
 
 
 def fit_for_parts(estimator: Estimator) -> BI:
@@ -59,7 +68,14 @@ def fit_for_parts(estimator: Estimator) -> BI:
     return estimator
 
 
-def fit_parts(estimator: BI, steps: Steps, scratch: Path, on_sweep: OnSweep | None) -> Result:
+class FittedParts(NamedTuple):
+    """The result of all parts but for their tasks, and the id of the run."""
+
+    result: Result
+    run: str
+
+
+def fit_parts(estimator: BI, steps: Steps, scratch: Path, on_sweep: OnSweep | None) -> FittedParts:
     """Fit BI; the tables of the tasks are in the folder of the run then."""
     parts = steps.job.parts
     chosen = _choose_model(estimator, steps, on_sweep)
@@ -67,10 +83,24 @@ def fit_parts(estimator: BI, steps: Steps, scratch: Path, on_sweep: OnSweep | No
     settled = estimator.settle(messages, chosen, on_sweep)
     if on_sweep is not None:
         on_sweep("estimates", 1, np.inf, estimator.tol)
-    totals = steps.total(WriteBI(messages.heard, settled, chosen.notes))
+    totals = steps.total(FindTasks(messages.heard, settled))
     settled.settings["inference_used"] = kernels_used(totals)
     audit = audit_of_counts(totals, exact=False)
-    return whole_result(parts, parts.worker_ids(scratch), settled, chosen.notes, audit)
+    result = whole_result(parts, parts.worker_ids(scratch), settled, chosen.notes, audit)
+    if estimator.support == "auto":
+        result = _with_own_noise(steps, result, settled, totals["own"])
+        noise = {"variance": result.worker_variance, "interval": result.worker_interval}
+        settled = settled._replace(workers=replace(settled.workers, **noise))
+    run = run_id(result)
+    steps.total(WriteTasks(settled, chosen.notes, run, usual_task(parts)))
+    return FittedParts(result, run)
+
+
+def _with_own_noise(steps: Steps, result: Result, settled: Settled, largest: Floats) -> Result:
+    """Do as :func:`voxpop.results.own_noise.with_own_noise` does."""
+    found = steps.total(SumOwnNoise(settled, largest))["own"]
+    sums = [owner_values(*pair) for pair in zip(found, largest, strict=True)]
+    return from_own_sums(result, np.stack(sums))
 
 
 def _choose_model(estimator: BI, steps: Steps, on_sweep: OnSweep | None) -> ChosenModel:

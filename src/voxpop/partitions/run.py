@@ -8,7 +8,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from voxpop.data.answers import Answers
-from voxpop.data.files import make_folder, several_files
+from voxpop.data.many_files import several_files
+from voxpop.data.output import replacing_folder, require_folder
 from voxpop.errors import ConfigError, DataError, require
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.inference.engine import backend_in_use
@@ -29,11 +30,13 @@ from voxpop.partitions.steps import Job, Log, OneByOne, Pool, Steps
 from voxpop.partitions.store import Store
 from voxpop.results.intervals import said_of_intervals
 from voxpop.results.result import Result
-from voxpop.results.saved import save_beside
+from voxpop.results.saved import FILES, write_others
 
 _JOB = "job.json"
 # Sums, beliefs and intervals of a worker, with about ten levels.
 _BYTES_PER_WORKER = 400
+# Its sd and number of answers, from which the median task is found, and a copy to sort them.
+_BYTES_PER_TASK = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,16 +96,20 @@ def aggregate_parts(
     folder: Path,
     running: Running,
     on_sweep: OnSweep | None = None,
+    also: Callable[[Finished, Path], object] | None = None,
+    name: str | None = None,
 ) -> Finished:
     """Aggregate answers in parts, and write the tables of tasks and workers into a folder.
 
-    Called again after it was stopped, it goes on from the last step that was complete.
+    Called again after it was stopped, it goes on from the last step that was complete. ``also``
+    writes more of the files, into the folder that it is given; ``name`` tells the source.
     """
     method = fit_for_parts(estimator)
     if running.engine == "dask":
         method = replace(method, threads=1)  # its processes are as many as there are cores
-    make_folder(folder)
-    where = running.run or str(folder / ".run")
+    require_folder(folder)
+    beside = folder.absolute().parent / f".{folder.absolute().name}.run"
+    where = running.run or str(beside)
     with _told_in_one_line(where):
         _begin(where, _fingerprint(source, estimator, running))
         parts = Parts.load(where)
@@ -110,14 +117,18 @@ def aggregate_parts(
             parts = cut(source, where, running.memory, running.n_parts, rounding=True)
         _require_memory(parts, running)
         job = Job(parts, Log.begin(f"{where}/log"))
-        local = Path(where) if "://" not in where else folder / ".run"
+        local = Path(where) if "://" not in where else beside
         local.mkdir(parents=True, exist_ok=True)
         with _pool(running, local) as pool:
-            result = fit_parts(method, Steps(job, pool), local, on_sweep)
-        sample = pickle.loads(Store(where).read(SAMPLE) or b"")
-        _place(parts, result, folder, local)
+            result, run = fit_parts(method, Steps(job, pool), local, on_sweep)
+        done = Finished(parts, result, *pickle.loads(Store(where).read(SAMPLE) or b""))
+        with replacing_folder(folder, FILES) as new:
+            _place_tasks(parts, new / "tasks.parquet", local)
+            write_others(result, new, "parquet", name, run, parts.task_ids(0, local))
+            if also is not None:
+                also(done, new)
         _remove(where, local)
-    return Finished(parts, result, *sample)
+    return done
 
 
 @contextmanager
@@ -127,7 +138,7 @@ def _told_in_one_line(where: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, duckdb.IOException) as error:
+    except (OSError, duckdb.IOException, DataError) as error:
         text = str(error)
         if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in text:
             raise DataError(
@@ -155,10 +166,11 @@ def _fingerprint(source: Source, estimator: Estimator, running: Running) -> byte
 
 def _require_memory(parts: Parts, running: Running) -> None:
     """Refuse a crowd whose workers alone would not fit: their tables are in one piece."""
-    needed = parts.n_workers * _BYTES_PER_WORKER
+    needed = parts.n_workers * _BYTES_PER_WORKER + parts.n_tasks * _BYTES_PER_TASK
     require(
         needed <= running.memory,
-        f"the tables of {parts.n_workers} workers take about {needed >> 20} MB; give more --memory",
+        f"the tables of {parts.n_workers} workers and the sds of {parts.n_tasks} tasks take about "
+        f"{needed >> 20} MB; give more --memory",
     )
 
 
@@ -198,23 +210,16 @@ def _pool(running: Running, local: Path) -> Iterator[Pool]:
         yield pool
 
 
-def _place(parts: Parts, result: Result, folder: Path, local: Path) -> None:
-    """Put the tables of the tasks in place, all at once, and those of workers and facts."""
-    store, tables = Store(parts.where), folder / ".tasks.parquet.part"
-    shutil.rmtree(tables, ignore_errors=True)
-    tables.mkdir()
+def _place_tasks(parts: Parts, folder: Path, local: Path) -> None:
+    """Put the tables of the tasks into a folder of their own."""
+    store = Store(parts.where)
+    folder.mkdir()
     for part in range(parts.n_parts):
         path = store.fetch(table_name(part), local)
         try:
-            os.link(path, tables / path.name)
+            os.link(path, folder / path.name)
         except OSError:  # another disk
-            shutil.copyfile(path, tables / path.name)
-    final = folder / "tasks.parquet"
-    if final.is_dir():
-        shutil.rmtree(final)
-    final.unlink(missing_ok=True)
-    tables.replace(final)
-    save_beside(result, folder, parts.task_ids(0, local))
+            shutil.copyfile(path, folder / path.name)
 
 
 def _remove(where: str, local: Path) -> None:

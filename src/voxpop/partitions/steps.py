@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.data.answers import Answers
-from voxpop.data.files import replacing
+from voxpop.data.output import replacing
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.partitions.parts import Parts
 from voxpop.partitions.store import Store

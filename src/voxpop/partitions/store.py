@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from voxpop.data.files import replacing
+from voxpop.data.output import replacing
 from voxpop.errors import ConfigError
 
 

@@ -15,9 +15,10 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.collect.planning.plan import CRITERION_NAMES, Option, Plan
 from voxpop.data.answers import Answers
-from voxpop.data.files import replacing
 from voxpop.data.objects import SHAPE_NAMES
+from voxpop.data.output import replacing
 from voxpop.errors import ConfigError, DataError, require
+from voxpop.estimators.comparison import Comparison
 from voxpop.models.scale import LINEAR
 from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.audit import Audit
@@ -160,7 +161,7 @@ def plot_coverage(result: Result, ax: Axes | None = None) -> Axes:
     nominal = np.arange(1, 20) / 20
     ax = ax or new_axes(4.2, 4.0)
     ax.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="nominal")
-    stretched = audit.exact and audit.stretch > 1
+    stretched = audit.is_stretched
     if stretched:
         before = audit.coverage_at(nominal)
         ax.plot(nominal, before, color=ORANGE, linestyle="--", label="before stretching")
@@ -186,6 +187,27 @@ def plot_convergence(result: Result, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="sweep", ylabel="largest change")
     ax.set_yscale("log" if (change > 0).all() else "linear")
     return _legend(ax)
+
+
+def plot_comparison(found: Comparison, ax: Axes | None = None) -> Axes:
+    """Error of every method, least first, and the share inside its 95 % intervals.
+
+    Both are of the truths where they are known, else of left-out answers.
+    """
+    rows = found.columns()
+    names = ("rmse", "coverage_95") if found.scores else ("left_out_rmse", "left_out_95")
+    error, inside = (np.array(rows[name]) for name in names)
+    order = np.argsort(error, kind="stable")
+    ax = _rows(ax, 0.35, [rows["method"][k] for k in order])
+    best = [BLUE if k == order[0] else GREY for k in order]
+    ax.barh(np.arange(len(order)), error[order], 0.6, color=best, alpha=0.8)
+    for row, k in enumerate(order.tolist()):
+        text = f" {error[k]:.3g}" + (f" ({inside[k]:.0%} inside)" if np.isfinite(inside[k]) else "")
+        ax.text(float(error[k]), row, text, va="center", fontsize=8)
+    ax.margins(x=0.3)
+    of = "truths" if found.scores else "left-out answers"
+    ax.set(xlabel=f"RMSE of {of} (share inside 95 % intervals)", xlim=(0, None))
+    return ax
 
 
 def plot_budget(plan: Plan, ax: Axes | None = None) -> Axes:

@@ -13,6 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from voxpop.estimators.progress import Fraction
+from voxpop.results.tables import look_columns, talk_columns
+
 if TYPE_CHECKING:  # a table of estimates needs none of these at run time
     from voxpop.collect.campaign import Batch
     from voxpop.collect.planning.plan import Option, Plan
@@ -28,17 +31,33 @@ _FEW, _MANY = 8, 20
 
 
 def show_result(result: Result, console: Console) -> None:
-    """Print the first tasks, and the workers with most and least weight."""
-    hidden: tuple[str, ...] = ("sd_", "lower_90", "upper_90")
-    if len(result.value_names) > 2:  # a terminal is too narrow for the bounds of a box
-        hidden += ("lower_95", "upper_95")
+    """Print what needs a look, the first tasks, and the workers with most and least weight."""
+    found = result.review
+    if len(found.tasks):
+        columns = look_columns(result, _FEW)
+        show_rows("Tasks that need a look", _without(columns, _too_wide(result)), console)
+        _say_more(console, len(found.tasks) - _FEW, "tasks that need a look")
+    if found.workers:
+        show_rows("Workers to talk to", talk_columns(result, _FEW), console)
+        _say_more(console, len(found.workers) - _FEW, "workers to talk to")
+    hidden = ("sd_", "lower_90", "upper_90", "needs_a_look", *_too_wide(result))
     n_tasks, n = len(result.task_ids), len(result.worker_ids)
     show_rows("Tasks", _without(result.task_columns(), hidden), console, range(min(n_tasks, _FEW)))
     _say_more(console, n_tasks - _FEW, "tasks")
     ends = range(n) if n <= _FEW else [*range(_FEW // 2), *range(n - _FEW // 2, n)]
-    workers = _without(result.trusted_workers(), ("p_",))
-    show_rows("Workers, most trusted first", workers, console, ends)
+    workers = _without(result.trusted_workers(), ("gain", "flags"))
+    bounds = (workers.pop(f"noise_sd_{end}_95") for end in ("lower", "upper"))
+    between = [f"{_cell(low)} to {_cell(high)}" for low, high in zip(*bounds, strict=True)]
+    columns = {}
+    for name, column in workers.items():
+        columns |= {name: column} | ({"95 % interval": between} if name == "noise_sd" else {})
+    show_rows("Workers, most trusted first", columns, console, ends)
     _say_more(console, n - len(ends), "workers in between")
+
+
+def _too_wide(result: Result) -> tuple[str, ...]:
+    """Columns for which a terminal is too narrow: the bounds of a box."""
+    return ("lower_95", "upper_95") if len(result.value_names) > 2 else ()
 
 
 def show_diagnosis(agreed: Agreement, found: Diagnosis, console: Console) -> None:
@@ -138,19 +157,12 @@ def show_explanation(explanation: Explanation, console: Console) -> None:
 def progress(console: Console) -> Iterator[OnSweep]:
     """Show sweeps, their change and the time left on a terminal, and nothing elsewhere."""
     with _bar(console) as bar:
-        shown = bar.add_task("aggregating", total=1.0)
-        highest = 0.0
+        shown, fraction = bar.add_task("aggregating", total=1.0), Fraction()
 
         def on_sweep(what: str, number: int, change: float, tol: float) -> None:
-            nonlocal highest
             if number == 1:
-                highest = 0.0
                 bar.reset(shown)
-            if np.isfinite(change):
-                highest = max(highest, change)
-            # Changes fall by about the same factor every sweep, so progress is linear in the log.
-            total = np.log(highest / tol) if highest > tol else 1.0
-            done = np.log(highest / max(change, tol)) / total if 0 < change < np.inf else 0.0
+            done = fraction.after(number, change, tol)
             text = f", change {change:.1e}" if np.isfinite(change) else ""
             bar.update(shown, completed=done, description=f"{what}: sweep {number}{text}")
 
@@ -193,7 +205,7 @@ def _without(columns: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str,
 
 def _cell(item: object) -> str:
     text = f"{item:.4g}" if isinstance(item, float) else str(item)
-    if text == "nan":
+    if text == "nan" or item is None:
         return "-"
     # Ids are the user's data: control characters would steer the terminal, so they are replaced.
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

@@ -13,6 +13,8 @@ from voxpop.arrays import Codes, Floats
 
 # PIT values are clipped to this distance from 0 and 1.
 _LEAST = 1e-12
+# A smaller stretch would be told as 1.00.
+_TOLD = 1.005
 
 
 def _none() -> Floats:
@@ -54,6 +56,8 @@ class Audit:
         Leave-one-out estimate of the task: that without this answer.
     log_density
         Log density of every answer under its prediction.
+    judged_by
+        Stretch that every answer (n_edges,) was judged by: that of the other half of the tasks.
     """
 
     n_answers: int = 0
@@ -69,6 +73,7 @@ class Audit:
     predicted_sd: Floats = field(default_factory=_none)
     truth: Floats = field(default_factory=_none)
     log_density: Floats = field(default_factory=_none)
+    judged_by: Floats = field(default_factory=lambda: np.empty(0))
 
     @classmethod
     def of(
@@ -91,7 +96,8 @@ class Audit:
         half = task[usable] % 2 == 1
         needed = {side: _stretch(distance[half == side]) for side in (False, True)}
         # Each half is stretched by the other, so that no answer affects its own interval.
-        judged = distance / np.where(half, needed[False], needed[True])[:, None]
+        judged_by = np.where(task % 2 == 1, needed[False], needed[True])
+        judged = distance / judged_by[usable, None]
         residual = value[usable] - predicted[usable]
         largest = float(np.abs(residual).max()) or 1.0
         return cls(
@@ -108,7 +114,21 @@ class Audit:
             predicted_sd=predicted_sd,
             truth=truth,
             log_density=log_density,
+            judged_by=judged_by,
         )
+
+    @property
+    def is_stretched(self) -> bool:
+        """Whether left-out answers called for a stretch of intervals that is worth telling."""
+        return self.exact and self.stretch >= _TOLD
+
+    @property
+    def inside_95(self) -> float:
+        """Share of left-out answers inside 95 %: the one figure that is told everywhere.
+
+        Intervals of the truths are never narrowed, so a stretch below one is not applied.
+        """
+        return self.coverage_95 if self.is_stretched else self.unstretched_95
 
     @property
     def has_pit(self) -> bool:
@@ -123,12 +143,14 @@ class Audit:
     def coverage_at(self, nominal: ArrayLike, stretched: bool = False) -> Floats:
         """Share of answers inside their central prediction intervals of ``nominal`` probability.
 
-        Intervals are the model's, or ``stretched`` by :attr:`stretch` if that is above one.
+        Intervals are the model's, or ``stretched`` as for :attr:`coverage_95`.
         """
-        pit = np.clip(self.pit[np.isfinite(self.pit)], _LEAST, 1.0 - _LEAST)
-        distance = np.sort(np.abs(ndtri(pit))) / (max(self.stretch, 1.0) if stretched else 1.0)
+        known = np.isfinite(self.pit)
+        pit = np.clip(self.pit, _LEAST, 1.0 - _LEAST)
+        distance = np.abs(ndtri(pit)) / (self.judged_by[:, None] if stretched else 1.0)
+        ordered = np.sort(distance[known])
         reach = ndtri(0.5 + 0.5 * np.asarray(nominal, dtype=np.float64))
-        return np.asarray(np.searchsorted(distance, reach, side="right") / len(distance))
+        return np.asarray(np.searchsorted(ordered, reach, side="right") / len(ordered))
 
     def to_dict(self) -> dict[str, float | int | None]:
         """The figures as JSON can hold them: None for NaN, no arrays."""
@@ -151,12 +173,10 @@ class Audit:
                 f"audit: {self.unstretched_95:.1%} of left-out answers fell inside the 95 % "
                 "interval that the weights of the others predict"
             )
-        # Intervals of the truths are never narrowed, so a stretch below one is not reported.
-        wider = self.stretch > 1
-        before = f" ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})" * wider
+        before = f" ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
         return (
-            f"audit: {self.coverage_95 if wider else self.unstretched_95:.1%} of left-out answers "
-            f"fell inside their 95 % prediction interval{before}"
+            f"audit: {self.inside_95:.1%} of left-out answers fell inside their 95 % prediction "
+            f"interval{before * self.is_stretched}"
         )
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.data.read import read_truth, read_variances
 from voxpop.data.tables import finite
+from voxpop.data.truths import read_truth, read_variances
 from voxpop.errors import DataError
 from voxpop.results.result import Result
 

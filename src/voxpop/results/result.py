@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxpop.arrays import Floats, Ids
-from voxpop.data.answers import Answers, columns_taken
+from voxpop.data.answers import Answers
 from voxpop.data.tables import frame
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, Scale
 from voxpop.results import tables
 from voxpop.results.audit import Audit
-from voxpop.results.calibration import PROBABILITIES, Calibration, calibrated, within
-from voxpop.results.intervals import interval_at, said_of_intervals
-from voxpop.results.scaled import in_units, on_scale
+from voxpop.results.calibration import PROBABILITIES, Calibration
+from voxpop.results.intervals import interval_at
+from voxpop.results.scaled import calibrate
 
 if TYPE_CHECKING:
     from voxpop.results.explain import Explanation
     from voxpop.results.prediction import Prediction
+    from voxpop.results.review import Review
 
 __all__ = ["PROBABILITIES", "Result", "Trace"]
 
@@ -129,6 +130,34 @@ class Result:
     notes: tuple[str, ...] = ()
     frame_kind: str = "pandas"
     _agreement: Posterior | None = None
+    _answers: Answers | None = field(default=None, repr=False)
+    _review: Review | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_estimates(
+        cls,
+        answers: object,
+        estimate: object,
+        variance: object = None,
+        *,
+        worker_variance: Floats | None = None,
+        worker_weight: Floats | None = None,
+        method: str | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> Result:
+        """Make a result from the estimates of a method of your own (:doc:`/how-to/own-estimator`).
+
+        ``estimate`` and ``variance`` are arrays in the order of ``answers.task_ids``, or mappings,
+        Series or data frames by task. By default the variance is that of one answer about the
+        estimates, over the number of answers to the task; the noise of a worker is the mean squared
+        residual; and all workers weigh the same. Known truths are filled in, intervals are
+        Gaussian. ``method`` is its name; the ``fit`` of an estimator fills in its own.
+        """
+        from voxpop.estimators.make_result import result_from_estimates
+
+        return result_from_estimates(
+            answers, estimate, variance, worker_variance, worker_weight, method, notes
+        )
 
     @property
     def sd(self) -> Floats:
@@ -160,27 +189,7 @@ class Result:
     def _agreed(self) -> Posterior:
         return self._posterior if self._agreement is None else self._agreement
 
-    def calibrated(self, by: Calibration) -> Result:
-        """Apply a calibration, on the scale of the model.
-
-        The stretch is applied once in the making of a result; a shared error and gold replace those
-        that were there. Bounds are kept after every part.
-        """
-        before = on_scale(self.scale, self._agreed)
-        agreed = calibrated(before, Calibration(stretch=by.stretch))
-        whole = self.calibration.then(by)
-        there = calibrated(agreed, whole.of_truth)
-        found, agreement = (
-            within(in_units(self.scale, each), whole.bounds) for each in (there, agreed)
-        )
-        return replace(
-            self,
-            estimate=found.estimate,
-            variance=found.variance,
-            quantile=found.quantile,
-            calibration=whole,
-            _agreement=None if there is agreed else agreement,
-        )
+    calibrated = calibrate
 
     def interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
         """Return lower and upper bounds of the truth, each (n_tasks, dimension).
@@ -211,32 +220,35 @@ class Result:
         return predict_answer(self, worker, task)
 
     @cached_property
+    def review(self) -> Review:
+        """Which labels are ready, which need a look and why, and which workers to talk to."""
+        from voxpop.results.review import review
+
+        return self._review or review(self)
+
+    @cached_property
     def tasks(self) -> Any:
-        """Data frame: task, the value columns, sd, 90 and 95 % intervals, number of answers."""
+        """Data frame: task, estimate, sd, intervals, number of answers, and why to look at it."""
         return frame(self.task_columns(), self.frame_kind)
 
     @cached_property
     def workers(self) -> Any:
-        """Data frame: worker, number of answers, variance with interval, weight, level shares."""
+        """Data frame: worker, number of answers, noise sd with interval, weight, bias, flags."""
         return frame(self.worker_columns(), self.frame_kind)
 
-    def task_columns(self) -> dict[str, Any]:
-        """Return the columns of :attr:`tasks` as arrays."""
-        return tables.task_columns(self)
+    @property
+    def worker_levels(self) -> Any:
+        """Data frame: worker, and the probability ``p_…`` of each noise level (a variance)."""
+        return frame(tables.level_table(self), self.frame_kind)
 
-    def worker_columns(self) -> dict[str, Any]:
-        """Return the columns of :attr:`workers` as arrays."""
-        return tables.worker_columns(self)
-
-    def trusted_workers(self) -> dict[str, Any]:
-        """Return the worker columns, heaviest weight first."""
-        order = np.argsort(-self.worker_weight, kind="stable")
-        return {name: np.asarray(column)[order] for name, column in self.worker_columns().items()}
+    task_columns = tables.task_columns
+    worker_columns = tables.worker_columns
+    trusted_workers = tables.trusted_workers
 
     def save(self, directory: str | Path, format: str = "csv") -> Path:
         """Write ``tasks`` and ``workers`` as CSV or Parquet, and ``result.json``.
 
-        Each file is written under a temporary name and put in place when complete.
+        They replace an earlier result there, together (:doc:`/promises`).
         """
         from voxpop.results import saved
 
@@ -255,28 +267,8 @@ class Result:
 
         return saved.to_dict(self)
 
-    def summary(self) -> str:
-        """Say in one line what was done and how it ended."""
-        sweeps = ""
-        if self.trace.n_sweeps:
-            end = "settled" if self.trace.converged else "not settled"
-            sweeps = f", {end} after {self.trace.n_sweeps} sweeps"
-        return (
-            f"{self.settings.get('method', 'unknown')}: {len(self.task_ids)} tasks from "
-            f"{int(self.worker_answers.sum())} answers of {len(self.worker_ids)} workers{sweeps}"
-        )
-
-    def all_notes(self) -> list[str]:
-        """Say which columns were taken for what, and what was decided from the data."""
-        taken = columns_taken(self.settings.get("columns", {}))
-        return [*([f"read {taken}"] if taken else []), *self.notes, *self.interval_notes()]
-
-    def interval_notes(self) -> list[str]:
-        """Say what intervals allow for, and what they were checked against."""
-        return said_of_intervals(self.audit, self.calibration, bool(self.variance.any()))
-
-    def __repr__(self) -> str:
-        return tables.as_text(self)
-
-    def _repr_html_(self) -> str:
-        return tables.as_html(self)
+    summary = tables.summary
+    all_notes = tables.all_notes
+    interval_notes = tables.interval_notes
+    __repr__ = tables.as_text
+    _repr_html_ = tables.as_html

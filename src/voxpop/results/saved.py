@@ -1,10 +1,14 @@
-"""Saved results: a result as two tables and a JSON file in a directory, and back."""
+"""Saved results: a result as two tables and a JSON file in a directory, and back.
+
+Every file holds the id of the run that wrote it: files of two runs are never read as one result.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
-import shutil
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -12,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from voxpop.arrays import Ids
+from voxpop.arrays import Floats, Ids
 from voxpop.data.ids import id_kind, restore_ids
-from voxpop.data.tables import finite, make_folder, matrix, open_table, replacing, write_table
-from voxpop.errors import DataError, require
+from voxpop.data.output import replacing, replacing_folder
+from voxpop.data.tables import Table, finite, matrix, open_table, write_table
+from voxpop.errors import DataError, VoxpopError, require
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise_facts import NoiseFacts
 from voxpop.models.scale import LINEAR, scale_from_dict
@@ -23,45 +28,67 @@ from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration, GoldCheck, agreement_of
 from voxpop.results.gold_map import GoldMap
 from voxpop.results.result import Result, Trace
+from voxpop.results.review import review_from
 from voxpop.results.scaled import in_units, on_scale
 from voxpop.results.shared_error import SharedError
-from voxpop.results.tables import BOUNDS, estimate_column, level_columns, records, suffixes
+from voxpop.results.tables import (
+    BOUNDS,
+    estimate_column,
+    level_columns,
+    level_table,
+    records,
+    suffixes,
+)
 
 _FORMATS = ("csv", "parquet")
+FILES = {f"{name}.{format}" for name in ("tasks", "workers", "levels") for format in _FORMATS} | {
+    *("result.json", "report.html")
+}
+"""Names of all files that a saved result may have."""
 
 
 def save(result: Result, directory: str | Path, format: str) -> Path:
     """Write a result; see :meth:`voxpop.Result.save`."""
     require(format in _FORMATS, f"format must be one of {_FORMATS}, got {format!r}")
-    folder = Path(directory)
-    make_folder(folder)
-    tables = [folder / f"{name}.{each}" for name in ("tasks", "workers") for each in _FORMATS]
-    for table in tables:
-        if table.is_dir():  # that of a result in parts
-            shutil.rmtree(table)
-    write_table(result.task_columns(), folder / f"tasks.{format}")
-    write_table(result.worker_columns(), folder / f"workers.{format}")
-    _write_facts(result, folder, format, result.task_ids)
-    # An earlier result in the other format would stand there as if it belonged to this one.
-    for table in tables:
-        if table.suffix != f".{format}":
-            table.unlink(missing_ok=True)
-    return folder
+    with replacing_folder(Path(directory), FILES) as new:
+        write(result, new, format)
+    return Path(directory)
 
 
-def save_beside(result: Result, folder: Path, task_ids: Ids) -> None:
-    """Write all but the tasks, which are in a folder of Parquet files already.
+def write(result: Result, folder: Path, format: str, source: str | None = None) -> list[str]:
+    """Write the files of a result to an empty folder, and return their names.
 
-    ``task_ids`` are some of theirs, to tell their type by.
+    ``source`` says what the answers came from. An earlier result there is not replaced as a whole:
+    that is what :func:`save` does.
     """
-    write_table(result.worker_columns(), folder / "workers.parquet")
-    _write_facts(result, folder, "parquet", task_ids)
-    for name in ("tasks", "workers"):
-        (folder / f"{name}.csv").unlink(missing_ok=True)
+    run = run_id(result)
+    write_tasks(result, folder / f"tasks.{format}", run)
+    others = write_others(result, folder, format, source, run, result.task_ids)
+    return [f"tasks.{format}", *others]
 
 
-def _write_facts(result: Result, folder: Path, format: str, task_ids: Ids) -> None:
+def write_tasks(result: Result, path: Path, run: str) -> None:
+    """Write the table of the tasks, or of some of them."""
+    _write_table(result.task_columns(), path, run)
+
+
+def _write_table(columns: dict[str, Any], path: Path, run: str) -> None:
+    n = len(next(iter(columns.values())))
+    write_table({**columns, "run": np.full(n, run)}, path)
+
+
+def write_others(
+    result: Result, folder: Path, format: str, source: str | None, run: str, task_ids: Ids
+) -> list[str]:
+    """Write all but the tasks, and return the names; ``task_ids`` tell the type of the tasks'."""
+    tables = {"workers": result.worker_columns()}
+    if result.levels.size:
+        tables["levels"] = level_table(result)
+    for name, columns in tables.items():
+        _write_table(columns, folder / f"{name}.{format}", run)
     facts = {
+        "run": run,
+        **({} if source is None else {"source": source}),
         "format": format,
         "id_kinds": {"task": id_kind(task_ids), "worker": id_kind(result.worker_ids)},
         "has_bias": bool(result.worker_bias.size),
@@ -71,6 +98,31 @@ def _write_facts(result: Result, folder: Path, format: str, task_ids: Ids) -> No
     }
     with replacing(folder / "result.json") as temporary:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
+    return [*(f"{name}.{format}" for name in tables), "result.json"]
+
+
+def run_id(result: Result) -> str:
+    """Return the id of the run that made a result: the same for the same result, and no other."""
+    digest = hashlib.sha256(json.dumps(facts_of(result)).encode())
+    for columns in (result.task_columns(), result.worker_columns()):
+        for name, column in columns.items():
+            digest.update(f"\0{name}\0".encode("utf-8", "surrogatepass"))
+            array = np.asarray(column)
+            digest.update(
+                array.tobytes()
+                if array.dtype.kind in "iufb"
+                else "\0".join(map(str, array)).encode("utf-8", "surrogatepass")
+            )
+    # A letter first: no reader takes it for a number.
+    return f"r{digest.hexdigest()[:11]}"
+
+
+def source_of(directory: Path) -> str | None:
+    """Say what the answers of a saved result came from; None where that is not known."""
+    with suppress(OSError, ValueError, AttributeError):
+        source = json.loads((directory / "result.json").read_text()).get("source")
+        return source if isinstance(source, str) else None
+    return None
 
 
 def load(directory: str | Path) -> Result:
@@ -81,20 +133,42 @@ def load(directory: str | Path) -> Result:
         raise DataError(f"{folder}: has no result.json; expected a directory that save() wrote")
     try:
         facts = json.loads(path.read_text())
-        names = tuple(facts["value_names"])
-        levels = np.array(facts["levels"])
-        table_format = facts["format"]
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{path}: is not a result that save() wrote") from None
-    tasks = open_table(folder / f"tasks.{table_format}")
-    workers = open_table(folder / f"workers.{table_format}")
+        tables = [folder / f"{name}.{facts['format']}" for name in ("tasks", "workers", "levels")]
+        # Version 0.1 had the probabilities of the levels among the workers.
+        by_level = bool(facts["levels"]) and tables[2].exists()
+        opened = [open_table(table) for table in (tables if by_level else tables[:2])]
+        for table in opened:
+            _check_run(table, facts.get("run"), path)
+        return _restored(facts, *opened)
+    except VoxpopError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        told = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:100]
+        raise DataError(f"{path}: is not a result that save() wrote: {told}") from None
 
-    if "calibration" not in facts:
-        _move_settings(facts)
-    calibration = _calibration(facts["calibration"])
+
+def _check_run(table: Table, run: str | None, path: Path) -> None:
+    """Refuse a table of another run; results up to 0.1 say nothing of theirs."""
+    found = table.ids("run")[1].tolist() if "run" in table.columns else []
+    if run is not None and found != [run]:
+        others = f"run {', '.join(map(str, found[:3]))}" if found else "no run"
+        raise DataError(
+            f"{table.name}: is of {others} and {path.name} of run {run}, so they are not one "
+            "result; aggregate the answers again"
+        )
+
+
+def _restored(
+    facts: dict[str, Any], tasks: Table, workers: Table, by_level: Table | None = None
+) -> Result:
+    """Make a result of what its files hold."""
+    model = by_level or workers
+    names, levels = tuple(facts["value_names"]), np.array(facts["levels"])
+    calibration = _calibration(facts)
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     # Where nothing shows how far off answers are, there are no sds and no intervals.
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of], missing_ok=True) ** 2
+    noise = _worker_noise(workers)
     biased, gains, hard, audit = (
         facts.get(name) for name in ("has_bias", "has_gain", "has_difficulty", "audit")
     )
@@ -110,14 +184,12 @@ def load(directory: str | Path) -> Result:
             [matrix(tasks, [bound + suffix for bound in BOUNDS], missing_ok=True) for suffix in of],
             axis=1,
         ),
-        worker_variance=workers.numbers("variance", missing_ok=True),
-        worker_interval=matrix(
-            workers, ["variance_lower_95", "variance_upper_95"], missing_ok=True
-        ),
+        worker_variance=noise[:, 0],
+        worker_interval=noise[:, 1:],
         worker_weight=workers.numbers("weight"),
         levels=levels,
         level_weights=np.array(facts["level_weights"]),
-        worker_posterior=matrix(workers, posterior) if posterior else none,
+        worker_posterior=matrix(model, posterior) if posterior else none,
         worker_bias=matrix(workers, [f"bias{s}" for s in of]) if biased else none,
         worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
         worker_gain=matrix(workers, [f"gain{s}" for s in of]) if gains else none,
@@ -132,7 +204,24 @@ def load(directory: str | Path) -> Result:
         settings=facts["settings"],
         notes=tuple(facts["notes"]),
     )
-    return _with_agreement(result, facts.get("agreement"))
+    return _with_review(_with_agreement(result, facts.get("agreement")), tasks, workers)
+
+
+def _with_review(result: Result, tasks: Table, workers: Table) -> Result:
+    """Restore what was said to need a look; version 0.1 did not say it."""
+    if "needs_a_look" not in tasks.columns:
+        return result
+    flags = workers.texts("flags") if "flags" in workers.columns else None
+    return replace(result, _review=review_from(result, tasks.texts("needs_a_look"), flags))
+
+
+def _worker_noise(workers: Table) -> Floats:
+    """Noise variance of workers and the bounds of its interval (n_workers, 3)."""
+    ends = ("", "_lower_95", "_upper_95")
+    if "noise_sd" in workers.columns:
+        return matrix(workers, [f"noise_sd{end}" for end in ends], missing_ok=True) ** 2
+    # Version 0.1 wrote variances.
+    return matrix(workers, [f"variance{end}" for end in ends], missing_ok=True)
 
 
 def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
@@ -146,7 +235,10 @@ def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
     return replace(result, _agreement=in_units(result.scale, agreed))
 
 
-def _calibration(facts: dict[str, Any]) -> Calibration:
+def _calibration(saved: dict[str, Any]) -> Calibration:
+    if "calibration" not in saved:
+        _move_settings(saved)
+    facts = saved["calibration"]
     gold, shared, mapped = (facts.pop(name, None) for name in ("gold", "shared", "gold_map"))
     return Calibration(
         **_tuples(facts),
@@ -176,6 +268,7 @@ def to_dict(result: Result) -> dict[str, Any]:
     return {
         "tasks": finite(records(result.task_columns())),
         "workers": finite(records(result.worker_columns())),
+        "worker_levels": finite(records(level_table(result))),
         **facts_of(result),
     }
 

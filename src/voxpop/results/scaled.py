@@ -12,6 +12,7 @@ from voxpop.data.answers import Answers
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.scale import LINEAR, Scale
 from voxpop.results.audit import Audit
+from voxpop.results.calibration import Calibration, calibrated, within
 
 if TYPE_CHECKING:
     from voxpop.results.result import Result
@@ -37,6 +38,29 @@ def on_scale(scale: Scale, found: Posterior, centre: Floats | None = None) -> Po
         quantile = quantile + (turned - at)[:, :, None]
         at = turned
     return Posterior(at, scale.sd_at(at, np.sqrt(found.variance)) ** 2, quantile)
+
+
+def calibrate(result: Result, by: Calibration) -> Result:
+    """Apply a calibration, on the scale of the model.
+
+    The stretch is applied once in the making of a result; a shared error and gold replace those
+    that were there. Bounds are kept after every part.
+    """
+    before = on_scale(result.scale, result._agreed)
+    agreed = calibrated(before, Calibration(stretch=by.stretch))
+    whole = result.calibration.then(by)
+    there = calibrated(agreed, whole.of_truth)
+    found, agreement = (
+        within(in_units(result.scale, each), whole.bounds) for each in (there, agreed)
+    )
+    return replace(
+        result,
+        estimate=found.estimate,
+        variance=found.variance,
+        quantile=found.quantile,
+        calibration=whole,
+        _agreement=None if there is agreed else agreement,
+    )
 
 
 def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:

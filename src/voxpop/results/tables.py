@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Ids
+from voxpop.data.answers import columns_taken
 from voxpop.data.tables import frame
+from voxpop.results.intervals import said_of_intervals
 
 if TYPE_CHECKING:
     from voxpop.results.result import Result
 
+# What JSON has.
+_PLAIN = (int, float, str, type(None))
+# Rows that a notebook shows of a table, and those that text does.
+_SHOWN, _FEW = 10, 5
 # Columns of the quantiles that a result carries, in their order.
 BOUNDS = ("lower_95", "lower_90", "upper_90", "upper_95")
 
 
 def task_columns(result: Result) -> dict[str, Any]:
-    """Columns of the tasks: task, the value columns, sd, intervals, number of answers."""
+    """Return the columns of the tasks as arrays: estimates, intervals, and why to look at them."""
     columns: dict[str, Any] = {"task": result.task_ids}
     columns |= zip(map(estimate_column, result.value_names), result.estimate.T, strict=True)
     # For vectors, sd sums up the coordinates: the root of their mean variance.
@@ -30,17 +36,19 @@ def task_columns(result: Result) -> dict[str, Any]:
     if result.task_difficulty.size:
         columns["difficulty"] = result.task_difficulty
     columns["n_answers"] = result.task_answers
+    columns["needs_a_look"] = _texts(result.review.column(len(result.task_ids)))
     return columns
 
 
 def worker_columns(result: Result) -> dict[str, Any]:
-    """Columns of the workers: id, number of answers, variance, weight, bias, gain, level shares."""
+    """Return the columns of the workers as arrays: noise sd, weight, bias, gain, and flags."""
+    bounds = np.sqrt(np.maximum(result.worker_interval, 0.0))
     columns: dict[str, Any] = {
         "worker": result.worker_ids,
         "n_answers": result.worker_answers,
-        "variance": result.worker_variance,
-        "variance_lower_95": result.worker_interval[:, 0],
-        "variance_upper_95": result.worker_interval[:, 1],
+        "noise_sd": np.sqrt(result.worker_variance),
+        "noise_sd_lower_95": bounds[:, 0],
+        "noise_sd_upper_95": bounds[:, 1],
         "weight": result.worker_weight,
     }
     if result.worker_bias.size:
@@ -51,7 +59,30 @@ def worker_columns(result: Result) -> dict[str, Any]:
         for j, of in enumerate(suffixes(result.value_names)):
             columns[f"gain{of}"] = result.worker_gain[:, j]
             columns[f"gain_sd{of}"] = result.worker_gain_sd[:, j]
-    return columns | dict(zip(level_columns(result.levels), result.worker_posterior.T, strict=True))
+    if result.review.workers is not None:
+        columns["flags"] = _texts(result.review.flags_of(result.worker_ids))
+    return columns
+
+
+def level_table(result: Result) -> dict[str, Any]:
+    """Return the workers' probabilities of the noise levels as columns; none without levels."""
+    if not result.levels.size:
+        return {}
+    shares = zip(level_columns(result.levels), result.worker_posterior.T, strict=True)
+    return {"worker": result.worker_ids, **dict(shares)}
+
+
+def trusted_workers(result: Result) -> dict[str, Any]:
+    """Return the worker columns, heaviest weight first."""
+    order = np.argsort(-result.worker_weight, kind="stable")
+    return {name: np.asarray(column)[order] for name, column in worker_columns(result).items()}
+
+
+def _texts(listed: list[str | None]) -> Ids:
+    """An array of texts, of which most are None."""
+    array = np.empty(len(listed), dtype=object)
+    array[:] = listed
+    return array
 
 
 def suffixes(names: tuple[str, ...]) -> list[str]:
@@ -61,7 +92,7 @@ def suffixes(names: tuple[str, ...]) -> list[str]:
 
 def estimate_column(name: str) -> str:
     """Name the column of an estimate like the value, unless the table needs that name itself."""
-    ours = name in ("task", "sd", "difficulty", "n_answers") or name.startswith(
+    ours = name in ("task", "sd", "difficulty", "n_answers", "needs_a_look") or name.startswith(
         ("sd_", "lower_9", "upper_9")
     )
     return f"{name}_estimate" if ours else name
@@ -76,36 +107,110 @@ def level_columns(levels: Floats) -> list[str]:
 def records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One record of plain values per row."""
     plain = {
-        name: [item if isinstance(item, int | float | str) else str(item) for item in column]
+        name: [item if isinstance(item, _PLAIN) else str(item) for item in column]
         for name, column in ((name, np.asarray(c).tolist()) for name, c in columns.items())
     }
     return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
 
+def summary(result: Result) -> str:
+    """Say in one line what was done and how it ended."""
+    sweeps = ""
+    if result.trace.n_sweeps:
+        end = "settled" if result.trace.converged else "not settled"
+        sweeps = f", {end} after {result.trace.n_sweeps} sweeps"
+    return (
+        f"{result.settings.get('method', 'unknown')}: {len(result.task_ids)} tasks from "
+        f"{int(result.worker_answers.sum())} answers of {len(result.worker_ids)} workers{sweeps}"
+    )
+
+
+def all_notes(result: Result) -> list[str]:
+    """Say which columns were taken for what, and what was decided from the data."""
+    taken = columns_taken(result.settings.get("columns", {}))
+    return [*([f"read {taken}"] if taken else []), *result.notes, *interval_notes(result)]
+
+
+def interval_notes(result: Result) -> list[str]:
+    """Say what intervals allow for, and what they were checked against."""
+    return said_of_intervals(result.audit, result.calibration, bool(result.variance.any()))
+
+
+def look_columns(result: Result, most: int = _SHOWN) -> dict[str, Any]:
+    """Return the tasks that most need a look as columns: estimate, 95 % interval, answers, why."""
+    rows = result.review.tasks[:most]
+    columns: dict[str, Any] = {"task": result.task_ids[rows]}
+    low, high = result.interval(0.95)
+    for j, (name, of) in enumerate(
+        zip(result.value_names, suffixes(result.value_names), strict=True)
+    ):
+        columns[estimate_column(name)] = result.estimate[rows, j]
+        columns |= {f"lower_95{of}": low[rows, j], f"upper_95{of}": high[rows, j]}
+    columns["n_answers"] = result.task_answers[rows]
+    columns["why"] = _texts([", ".join(reasons) for reasons in result.review.reasons[:most]])
+    return columns
+
+
+def talk_columns(result: Result, most: int = _SHOWN) -> dict[str, Any]:
+    """Return the workers to talk to as columns: noise sd, weight, and the evidence in words."""
+    found = result.review
+    place = {identity: u for u, identity in enumerate(result.worker_ids.tolist())}
+    listed = list(found.workers or ())[:most]
+    rows = np.array([place[identity] for identity in listed], dtype=np.int64)
+    evidence = {} if found.diagnosis is None else found.diagnosis.evidence()
+    flags = found.flags_of(result.worker_ids)
+    return {
+        "worker": result.worker_ids[rows],
+        "n_answers": result.worker_answers[rows],
+        "noise_sd": np.sqrt(result.worker_variance[rows]),
+        "weight": result.worker_weight[rows],
+        "why": _texts([evidence.get(w) or flags[u] for w, u in zip(listed, rows, strict=True)]),
+    }
+
+
 def as_text(result: Result) -> str:
-    """Show a result as text: what was done, the first tasks, the most trusted workers."""
-    lines = [f"Result of {result.summary()}", *(f"note: {note}" for note in result.all_notes())]
-    for title, columns in _shown(result):
-        more = len(next(iter(columns.values()))) - 5
-        table = _first_rows(columns, 5).to_string(index=False, float_format=lambda x: f"{x:.4g}")
+    """Show a result as text: what is ready, what was done, what needs a look."""
+    lines = [result.review.summary(), f"Result of {summary(result)}"]
+    lines += [f"note: {note}" for note in result.all_notes()]
+    for title, columns, of in _shown(result, _FEW):
+        table = frame(columns, "pandas").to_string(
+            index=False, float_format=lambda x: f"{x:.4g}", na_rep="-"
+        )
+        more = of - len(next(iter(columns.values())))
         lines += [f"{title}:", str(table)] + [f"... and {more} more"] * (more > 0)
     return "\n".join(lines)
 
 
 def as_html(result: Result) -> str:
-    """Show the same in a notebook."""
+    """Show a result in a notebook: one sentence, what needs a look, whom to talk to."""
+    parts = [
+        f"<p><b>{html.escape(result.review.summary())}</b><br>{html.escape(summary(result))}</p>"
+    ]
+    for title, columns, of in _shown(result, _SHOWN):
+        n = len(next(iter(columns.values())))
+        head = title.capitalize() + (f", the first {n} of {of:,}" if n < of else "")
+        table = frame(columns, "pandas").to_html(
+            index=False, float_format=lambda x: f"{x:.4g}", na_rep="", border=0
+        )
+        parts.append(f"<p>{html.escape(head)}</p>{table}")
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in result.all_notes())
-    tables = (
-        f"<p>{title.capitalize()}</p>{_first_rows(columns, 10).to_html(index=False)}"
-        for title, columns in _shown(result)
-    )
-    return f"<p><b>{html.escape(result.summary())}</b></p><ul>{notes}</ul>{''.join(tables)}"
+    return f"{''.join(parts)}<details><summary>How it was made</summary><ul>{notes}</ul></details>"
 
 
-def _shown(result: Result) -> tuple[tuple[str, dict[str, Any]], ...]:
-    trusted = ("workers, most trusted first", result.trusted_workers())
-    return ("tasks", result.task_columns()), trusted
-
-
-def _first_rows(columns: Mapping[str, Any], n_rows: int) -> Any:
-    return frame({name: np.asarray(column)[:n_rows] for name, column in columns.items()}, "pandas")
+def _shown(result: Result, most: int) -> list[tuple[str, dict[str, Any], int]]:
+    """Tables to show, with their titles and how many rows there are in all."""
+    found, shown = result.review, []
+    if len(found.tasks):
+        look = look_columns(result, most)
+        if len(result.value_names) > 2:  # no screen is wide enough for the bounds of a box
+            look = {n: c for n, c in look.items() if not n.startswith(("lower_", "upper_"))}
+        shown.append(("tasks that need a look", look, len(found.tasks)))
+    else:
+        first = {name: np.asarray(column)[:most] for name, column in task_columns(result).items()}
+        plain = ("sd_", "lower_90", "upper_90", "needs_a_look")
+        kept = {n: c for n, c in first.items() if not n.startswith(plain)}
+        shown.append(("tasks", kept, len(result.task_ids)))
+    if found.workers:
+        talk = talk_columns(result, most)
+        shown.append(("workers to talk to", talk, len(found.workers)))
+    return shown

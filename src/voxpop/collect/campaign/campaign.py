@@ -22,13 +22,15 @@ from voxpop.collect.campaign.journal import (
 )
 from voxpop.collect.campaign.ledger import Ledger
 from voxpop.collect.campaign.next_batch import Available, Batch, Rules, next_batch
+from voxpop.collect.campaign.one_at_a_time import Lock, one_at_a_time
 from voxpop.collect.campaign.posterior import CampaignPosterior
 from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
 from voxpop.collect.tables import read_pairs
 from voxpop.data.answers import Answers
+from voxpop.data.columns import resolve_column
 from voxpop.data.ids import Positions, id_array, plain
 from voxpop.data.read import read_answers
-from voxpop.data.tables import open_table, resolve_column
+from voxpop.data.tables import open_table
 from voxpop.errors import ConfigError, DataError, shorten
 from voxpop.models.model import Model
 from voxpop.results.result import Result
@@ -40,7 +42,8 @@ class Campaign:
     The noise model is given, or learned from the first answers (:meth:`from_answers`), and stays
     fixed until :meth:`relearn` is called. Estimates equal those of ``BI`` with the model's levels
     and weights on the answers so far, whatever the order and batches in which they arrived. New
-    answers only trigger updates of the messages that they change, and only on demand.
+    answers only trigger updates of the messages that they change, and only on demand. Threads may
+    share a campaign: its methods run one at a time.
 
     Parameters
     ----------
@@ -63,6 +66,7 @@ class Campaign:
         value_names: Sequence[str] | None = None,
         tol: float = 1e-8,
     ) -> None:
+        self._lock = Lock()
         crowd = LearnedCrowd.of(model)
         d = crowd.model.dimension
         names = ("value",) if d == 1 else tuple(f"value_{j + 1}" for j in range(d))
@@ -88,6 +92,7 @@ class Campaign:
         """Add one answer. Adding it again with the same value has no effect."""
         self.add_many([task], [worker], np.reshape(np.asarray(value, dtype=np.float64), (1, -1)))
 
+    @one_at_a_time
     def add_many(self, task: Sequence[Any], worker: Sequence[Any], value: ArrayLike) -> int:
         """Add answers from three parallel columns, all or none; return how many were new."""
         tasks, workers, values = self._ledger.new_rows(task, worker, value)
@@ -97,6 +102,7 @@ class Campaign:
                 self._posterior.messages.touch(self._ledger.append(tasks, workers, values))
         return len(tasks)
 
+    @one_at_a_time
     def add_table(self, source: object) -> int:
         """Add the answers of a table, a path or :class:`Answers`; return how many were new."""
         read = read_answers(source)
@@ -108,6 +114,7 @@ class Campaign:
             self.add_gold(dict(zip(read.task_ids[known].tolist(), read.gold[known], strict=True)))
         return n_new
 
+    @one_at_a_time
     def add_tasks(self, tasks: Iterable[Any]) -> None:
         """Add tasks that have no answer yet."""
         ids = dict.fromkeys(plain(i) for i in tasks)
@@ -116,6 +123,7 @@ class Campaign:
             with self._journal.recording({"tasks": new}):
                 self._ledger.add_tasks(new)
 
+    @one_at_a_time
     def add_gold(self, gold: Mapping[Any, ArrayLike]) -> None:
         """Set the truth of some tasks; their answers then only inform about the workers."""
         ids = [plain(i) for i in gold]
@@ -126,6 +134,7 @@ class Campaign:
         with self._journal.recording({"gold": {"task": ids, "value": truth.tolist()}}):
             self._posterior.messages.touch(self._ledger.set_gold(ids, truth))
 
+    @one_at_a_time
     def relearn(self) -> LearnedCrowd:
         """Learn the noise model anew from all answers so far, and start over with it."""
         learned = learn_crowd(self.answers())
@@ -153,23 +162,28 @@ class Campaign:
         return self._ledger.n_edges
 
     @property
+    @one_at_a_time
     def task_ids(self) -> list[Any]:
         """Ids of all tasks."""
         return list(self._ledger.tasks)
 
     @property
+    @one_at_a_time
     def worker_ids(self) -> list[Any]:
         """Ids of all workers who have answered."""
         return list(self._ledger.workers)
 
+    @one_at_a_time
     def answers(self) -> Answers:
         """Return all answers so far, for any estimator; tasks without an answer are left out."""
         return self._ledger.answers()
 
+    @one_at_a_time
     def result(self) -> Result:
         """Return estimates, intervals and workers: the same as a fit of all answers so far."""
         return self._posterior.result()
 
+    @one_at_a_time
     def next(
         self,
         k: int = 1,
@@ -205,6 +219,7 @@ class Campaign:
 
     # Storage
 
+    @one_at_a_time
     def save(self, path: str | Path) -> Path:
         """Write everything to a file, all or nothing; :meth:`load` reads it."""
         path = Path(path)
@@ -216,7 +231,7 @@ class Campaign:
     @classmethod
     def load(cls, path: str | Path) -> Campaign:
         """Read a campaign that was saved, or one that is open elsewhere; the file is unchanged."""
-        return cls._replay(read_journal(Path(path)))
+        return _replay(read_journal(Path(path)), Path(path))
 
     @classmethod
     def open(
@@ -238,7 +253,7 @@ class Campaign:
             create_journal(path, cls(model, value_names=value_names)._records())
         journal = Journal(path)
         try:
-            campaign = cls._replay(journal.read())
+            campaign = _replay(journal.read(), path)
         except BaseException:
             journal.close()
             raise
@@ -248,20 +263,7 @@ class Campaign:
     def _records(self) -> Iterator[Record]:
         return campaign_records(self._ledger, self.model, self.trust)
 
-    @classmethod
-    def _replay(cls, records: list[Record]) -> Campaign:
-        """Repeat the changes in the records."""
-        crowd, value_names = crowd_in(records)
-        campaign = cls(crowd, value_names=value_names)
-        for record in records:
-            campaign.add_tasks(record.get("tasks", ()))
-            if "gold" in record:
-                gold = record["gold"]
-                campaign.add_gold(dict(zip(gold["task"], gold["value"], strict=True)))
-            if "answers" in record:
-                campaign.add_many(**record["answers"])
-        return campaign
-
+    @one_at_a_time
     def close(self) -> None:
         """Release the file of this campaign; further answers stay in memory."""
         self._journal.close()
@@ -272,12 +274,30 @@ class Campaign:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @one_at_a_time
     def __repr__(self) -> str:
         ledger = self._ledger
         return (
             f"Campaign({ledger.n_edges} answers of {len(ledger.workers)} workers to "
             f"{int((ledger.of_task.size > 0).sum())} of {len(ledger.tasks)} tasks)"
         )
+
+
+def _replay(records: list[Record], path: Path) -> Campaign:
+    """Repeat the changes in the records of a journal."""
+    try:
+        crowd, value_names = crowd_in(records)
+        campaign = Campaign(crowd, value_names=value_names)
+        for record in records:
+            campaign.add_tasks(record.get("tasks", ()))
+            if "gold" in record:
+                gold = record["gold"]
+                campaign.add_gold(dict(zip(gold["task"], gold["value"], strict=True)))
+            if "answers" in record:
+                campaign.add_many(**record["answers"])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: is no campaign of this version of voxpop: {error}") from None
+    return campaign
 
 
 def next_answers(

@@ -23,7 +23,7 @@ import numpy as np
 
 from voxpop.collect.campaign.ledger import Ledger
 from voxpop.collect.planning.learn_crowd import LearnedCrowd
-from voxpop.data.files import replacing
+from voxpop.data.output import replacing
 from voxpop.errors import DataError, DataWarning, require, shorten
 from voxpop.models.model import Model
 
@@ -144,6 +144,11 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
         records.append(record)
     if not records or records[0].get("campaign") != 1:
         raise DataError(f"{path}: is no campaign of this version of voxpop")
+    if not any("model" in record for record in records):
+        raise DataError(
+            f"{path}: is cut off before its noise model, so nothing can be told from it; "
+            "restore the file from a copy"
+        )
     return records, sum(len(line) for line in lines[: len(records)])
 
 
@@ -173,7 +178,10 @@ def _parse(line: bytes) -> Record | None:
 def _open_locked(path: Path) -> FileIO:
     """Open a file for writing, exclusively."""
     while True:
-        file = FileIO(path, "r+b")
+        try:
+            file = FileIO(path, "r+b")
+        except OSError as error:
+            raise DataError(f"{path}: cannot be opened: {error.strerror or error}") from None
         try:
             _lock(file.fileno(), path)
             # The file may have been replaced between opening and locking.

@@ -7,109 +7,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from voxpop.collect.planning.density import PredictedError, predict_error
+from voxpop.collect.planning.density import predict_error
 from voxpop.collect.planning.learn_crowd import (
     LearnedCrowd,
     pilot_error,
     rmse_sampling_sd,
     shared_error_of,
 )
+from voxpop.collect.planning.option import Criterion
+from voxpop.collect.planning.option import Option as Option
+from voxpop.collect.planning.option import Prices as Prices
 from voxpop.errors import ConfigError, require
 from voxpop.models.model import Model
 from voxpop.models.theory import oracle_mse
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
-Criterion = Literal["rmse", "half_width"]
 CRITERION_NAMES = {"rmse": "RMSE", "half_width": "half-width (95 %)"}
 # Squared errors average over tasks, and so do half-widths.
 _POWER = {"rmse": 2, "half_width": 1}
 # Answers per task and gold questions per worker that a frontier considers.
 _PER_TASK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300)
 _GOLD = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+# Answers per worker, unless it is told how many workers there are.
+_CAPACITY = 20
 # Answers per task where nothing else bounds a frontier, and the maximum in any case.
 _USUAL, _MOST = 20, 300
 # Messages per population: standard errors of a per cent or less, in a fraction of a second.
 _SIZE = 2000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prices:
-    """Prices in any currency: of an answer, of qualifying a worker, of making a gold question."""
-
-    answer: float = 1.0
-    worker: float = 0.0
-    gold: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(
-            0 < self.answer < np.inf, f"the price of an answer must be positive, got {self.answer}"
-        )
-        for name in ("worker", "gold"):
-            price = getattr(self, name)
-            require(0 <= price < np.inf, f"price {name} must be 0 or more, got {price}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """Numbers of answers per task and worker, with their cost and expected accuracy.
-
-    ``per_worker`` counts tasks; the ``gold`` questions that every worker also answers are extra,
-    and paid for. ``crowd_error`` is the relative standard error of RMSE and half-width due to a
-    finite pilot. ``luck`` is the relative standard deviation of the RMSE between campaigns, which
-    cannot be predicted. ``shared_variance`` is that of an error that all workers share, which the
-    prediction leaves out.
-    """
-
-    per_task: float
-    per_worker: int
-    gold: int
-    n_workers: int
-    n_answers: int
-    cost: float
-    prediction: PredictedError
-    crowd_error: float = 0.0
-    luck: float = 0.0
-    shared_variance: float = 0.0
-
-    def accuracy(self, criterion: Criterion) -> float:
-        """RMSE or half-width."""
-        return float(getattr(self.prediction, criterion))
-
-    def error(self, criterion: Criterion) -> float:
-        """Standard error of the accuracy, from the populations and the pilot."""
-        drawn = float(getattr(self.prediction, f"{criterion}_error"))
-        return float(np.hypot(drawn, self.crowd_error * self.accuracy(criterion)))
-
-    def row(self) -> dict[str, Any]:
-        """Return cost, numbers and accuracy as a row of a table."""
-        found, root = self.prediction, np.sqrt(self.prediction.dimension)
-        return {
-            "cost": self.cost,
-            "per_task": self.per_task,
-            "per_worker": self.per_worker,
-            "gold": self.gold,
-            "workers": self.n_workers,
-            "answers": self.n_answers,
-            "rmse": found.rmse,
-            "rmse_error": self.error("rmse"),
-            "rmse_luck": self.luck * found.rmse,
-            "half_width_95": found.half_width,
-            "average_rmse": float(np.sqrt(found.average_mse) / root),
-            "oracle_rmse": float(np.sqrt(found.oracle_mse) / root),
-            "truth_rmse": float(np.sqrt(found.rmse**2 + self.shared_variance)),
-        }
-
-    def summary(self) -> str:
-        """Describe what to buy."""
-        gold = f" and {self.gold} gold questions" if self.gold else ""
-        return (
-            f"{self.per_task:.4g} answers per task, {self.n_workers} workers with up to "
-            f"{self.per_worker} tasks{gold} each"
-        )
 
 
 _Point = tuple[float, float, Option]
@@ -129,6 +57,9 @@ class Plan:
     shared
         The error that all workers share, which no option removes: ``truth_rmse`` of the frontier
         has it, the target and the RMSE beside it do not. None where none is allowed for.
+    n_known
+        How many workers the pilot had; None where there was none, or the user said how many there
+        are.
     """
 
     model: Model
@@ -139,6 +70,7 @@ class Plan:
     target: float | None = None
     budget: float | None = None
     shared: SharedError | None = None
+    n_known: int | None = None
 
     @cached_property
     def frontier(self) -> tuple[Option, ...]:
@@ -195,8 +127,18 @@ class Plan:
         return f"{asked}: {o.summary()} ({reached})"
 
     def notes(self) -> list[str]:
-        """Say what more answers would not buy, and what would."""
-        return [] if self.shared is None else [self.shared.advice()]
+        """Say what more answers would not buy, and what would, and who is missing."""
+        advice = [] if self.shared is None else [self.shared.advice()]
+        options = self.frontier if self.chosen is None else (self.chosen,)
+        needed = max(option.n_workers for option in options)
+        if self.n_known is None or needed <= self.n_known:
+            return advice
+        more = "the plan needs" if self.chosen else "these options need up to"
+        return [
+            f"{more} {needed} workers, and the pilot had {self.n_known}; if there are no others, "
+            f"say so with n_workers={self.n_known} (command line: --workers {self.n_known})",
+            *advice,
+        ]
 
     def plot(self, path: str | Path) -> Path:
         """Plot the frontier to a PNG, SVG or PDF file, with the average and the oracle."""
@@ -219,7 +161,8 @@ def make_plan(
     rmse: float | None = None,
     half_width: float | None = None,
     budget: float | None = None,
-    capacity: int = 20,
+    capacity: int | None = None,
+    n_workers: int | None = None,
     max_gold: int = 0,
     prices: Prices | None = None,
     shared_error: SharedErrorOption | SharedError = "auto",
@@ -227,8 +170,7 @@ def make_plan(
 ) -> Plan:
     """Find the cheapest option for a target or the best one for a budget, and the whole frontier.
 
-    Every worker answers as many tasks as allowed: more answers each make workers better known, and
-    fewer workers need to be qualified.
+    Every worker answers as many tasks as allowed: fewer workers are then better known.
 
     Parameters
     ----------
@@ -239,7 +181,10 @@ def make_plan(
     budget
         Money to spend. At most one of the three is given.
     capacity
-        Maximum number of answers per worker, including gold questions.
+        Maximum number of answers per worker, including gold questions: 20, or with ``n_workers``
+        as many as there are to give.
+    n_workers
+        How many workers there are, if not as many as it takes: the answers are shared evenly.
     max_gold
         Maximum number of gold questions per worker to consider.
     shared_error
@@ -247,12 +192,9 @@ def make_plan(
     on_option
         Called with every option as it is evaluated, to show progress.
     """
-    given = {"rmse": rmse, "half_width": half_width, "budget": budget}
-    asked = {name: item for name, item in given.items() if item is not None}
-    require(len(asked) <= 1, f"give one of rmse, half_width and budget, got {' and '.join(asked)}")
-    for name, item in asked.items():
-        require(0 < item < np.inf, f"{name} must be positive, got {item}")
-    require(n_tasks >= 1, f"n_tasks must be at least 1, got {n_tasks}")
+    _check(rmse, half_width, budget, n_tasks, n_workers)
+    if capacity is None:
+        capacity = _CAPACITY if n_workers is None else n_tasks + max_gold
     require(
         0 <= max_gold < capacity,
         f"a worker with capacity {capacity} needs room for a task besides the gold questions: "
@@ -263,6 +205,7 @@ def make_plan(
         seed=int(rng.integers(2**62)),
         n_tasks=n_tasks,
         capacity=capacity,
+        n_workers=n_workers,
         golds=[gold for gold in _GOLD if gold <= max_gold],
         prices=prices or Prices(),
         criterion="rmse" if half_width is None else "half_width",
@@ -270,6 +213,23 @@ def make_plan(
         on_option=on_option,
     )
     return search.run(rmse if half_width is None else half_width, budget)
+
+
+def _check(
+    rmse: float | None,
+    half_width: float | None,
+    budget: float | None,
+    n_tasks: int,
+    n_workers: int | None,
+) -> None:
+    """Refuse numbers that no plan can be made of."""
+    given = {"rmse": rmse, "half_width": half_width, "budget": budget}
+    asked = {name: item for name, item in given.items() if item is not None}
+    require(len(asked) <= 1, f"give one of rmse, half_width and budget, got {' and '.join(asked)}")
+    for name, item in asked.items():
+        require(0 < item < np.inf, f"{name} must be positive, got {item}")
+    require(n_tasks >= 1, f"n_tasks must be at least 1, got {n_tasks}")
+    require(n_workers is None or n_workers >= 1, f"n_workers must be at least 1, got {n_workers}")
 
 
 @dataclass
@@ -280,6 +240,7 @@ class _PlanSearch:
     seed: int
     n_tasks: int
     capacity: int
+    n_workers: int | None
     golds: list[int]
     prices: Prices
     criterion: Criterion
@@ -289,6 +250,11 @@ class _PlanSearch:
 
     def run(self, target: float | None, budget: float | None) -> Plan:
         """Find the chosen option, then evaluate the frontier around it."""
+        if self._most(min(self.golds)) < self.n_tasks:
+            raise ConfigError(
+                f"{self.n_workers} workers with up to {self.capacity} answers each cannot give "
+                f"every one of {self.n_tasks} tasks an answer; raise the capacity"
+            )
         chosen = None
         if target is not None:
             chosen = self._cheapest(target)
@@ -300,7 +266,11 @@ class _PlanSearch:
         most = self._cost(last * self.n_tasks, 0)
         for gold in self.golds:
             for n_answers in (n * self.n_tasks for n in _PER_TASK if n <= last):
-                if self._cost(n_answers, gold) <= most and not self._dominated(n_answers, gold):
+                if (
+                    n_answers <= self._most(gold)
+                    and self._cost(n_answers, gold) <= most
+                    and not self._dominated(n_answers, gold)
+                ):
                     self._option(n_answers, gold)
         return Plan(
             model=self.crowd.model,
@@ -311,11 +281,24 @@ class _PlanSearch:
             target=target,
             budget=budget,
             shared=self.shared,
+            n_known=self._n_known(),
         )
+
+    def _n_known(self) -> int | None:
+        known = round(float(self.crowd.count.sum()))
+        return known if known and self.n_workers is None else None
+
+    def _most(self, gold: int) -> float:
+        """Return how many answers the workers can give, each to a task but once."""
+        if self.n_workers is None:
+            return np.inf
+        return self.n_workers * min(self.capacity - gold, self.n_tasks)
 
     def _workers(self, n_answers: int, gold: int) -> tuple[int, int]:
         """Return tasks per worker, and the number of workers."""
         per_worker = min(self.capacity - gold, self.n_tasks)
+        if self.n_workers is not None:
+            per_worker = min(per_worker, -(-n_answers // self.n_workers))
         return per_worker, -(-n_answers // per_worker)
 
     def _cost(self, n_answers: int, gold: int) -> float:
@@ -378,10 +361,11 @@ class _PlanSearch:
         found = [o for gold in self.golds if (o := self._fewest(target, gold)) is not None]
         if not found:
             best = min(self.known.values(), key=self._accuracy)
+            who = "" if self.n_workers is None else f" of {self.n_workers} workers"
             raise ConfigError(
                 f"{CRITERION_NAMES[self.criterion]} {target:g} is out of reach: "
-                f"{best.per_task:g} answers per task give {self._accuracy(best):.3g}; "
-                "relax the target, or find better workers"
+                f"{best.per_task:g} answers per task{who} give {self._accuracy(best):.3g}; "
+                f"relax the target, or find {'more or ' * bool(who)}better workers"
             )
         return min(found, key=lambda o: o.cost)
 
@@ -391,14 +375,17 @@ class _PlanSearch:
         def reached(per_task: int) -> bool:
             return self._accuracy(self._option(per_task * self.n_tasks, gold)) <= target
 
+        last = int(min(_MOST, self._most(gold) // self.n_tasks))
+        if last < 1:
+            return None
         low, high = 0, 1
-        while self._floor(high) > target and high < _MOST:
+        while self._floor(high) > target and high < last:
             low, high = high, high + 1
         known = [o.cost for o in self.known.values() if self._accuracy(o) <= target]
         while not reached(high):
-            if high == _MOST or self._cost(high * self.n_tasks, gold) > min(known, default=np.inf):
+            if high == last or self._cost(high * self.n_tasks, gold) > min(known, default=np.inf):
                 return None
-            low, high = high, min(max(high + 1, int(1.5 * high)), _MOST)
+            low, high = high, min(max(high + 1, int(1.5 * high)), last)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if reached(middle) else (middle, high)
@@ -422,9 +409,10 @@ class _PlanSearch:
         """Find the most accurate option within the budget, over all numbers of gold questions."""
         # Prices are decimal but sums are binary: allow for rounding.
         limit = budget * (1 + 1e-9)
-        counts = range(self.n_tasks, _MOST * self.n_tasks + 1)
         found = []
         for gold in self.golds:
+            most = int(min(_MOST * self.n_tasks, self._most(gold)))
+            counts = range(self.n_tasks, most + 1)
             n = bisect_right(counts, limit, key=lambda n_answers: self._cost(n_answers, gold))
             if n and not self._dominated(counts[n - 1], gold):
                 found.append(self._option(counts[n - 1], gold))

@@ -11,21 +11,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from voxpop.data.files import UTF16, is_text, peek, several_files
+from voxpop.data.files import is_text
 from voxpop.data.formats import coco, cvat, label_studio, mturk, sureal, toloka, wide, zooniverse
 from voxpop.data.formats.base import Export
 from voxpop.data.formats.parsing import load_json
 from voxpop.data.formats.sql import is_url as is_url
 from voxpop.data.formats.sql import write_result as write_result
 from voxpop.data.formats.writing import training_columns as training_columns
+from voxpop.data.many_files import several_files
+from voxpop.data.numerals import Spelling
 from voxpop.data.tables import open_table, write_table
+from voxpop.data.unpack import decode, peek
 from voxpop.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from voxpop.results.result import Result
 
 FORMATS: dict[str, str] = {
-    "long": "one answer per row: CSV, TSV, Parquet, JSON lines; crowd-kit frames, LLM judges",
+    "long": "one answer per row: CSV, TSV, Parquet, JSON lines, .xlsx, .ods; frames, LLM judges",
     "wide": "a row per task, a column per worker",
     "label-studio": "Label Studio JSON: number, rating, rectangle, keypoint",
     "cvat": "CVAT XML 1.1 for images, one file per job: box, points, skeleton",
@@ -57,7 +60,9 @@ def sniff(source: object) -> str:
     return detect(source)[0]
 
 
-def detect(source: object, plain: bool = False) -> tuple[str, object]:
+def detect(
+    source: object, plain: bool = False, spelling: Spelling | None = None
+) -> tuple[str, object]:
     """Detect the format, and open what is a table; ``plain`` takes every table as long."""
     paths = files_of(source)
     beginning = peek(paths[0]) if paths else b""
@@ -68,7 +73,7 @@ def detect(source: object, plain: bool = False) -> tuple[str, object]:
         )
     if kind is not None:
         return kind, source
-    table = open_table(source, beginning)
+    table = open_table(source, beginning, spelling)
     tool = next((name for name, tool in _TABLES.items() if tool.fits(table.columns)), None)
     if plain or (tool is None and not wide.fits(table)):
         return "long", table
@@ -97,7 +102,7 @@ def _document_format(path: Path, beginning: bytes) -> str | None:
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".py"):
         return sureal.NAME if path.is_file() else None
-    text = beginning.decode("utf-16" if beginning[:2] in UTF16 else "utf-8-sig", "replace")
+    text = decode(beginning)
     if cvat.fits(text):
         return cvat.NAME
     if not text.lstrip().startswith(("{", "[")) or not name.endswith(".json"):
@@ -109,7 +114,13 @@ def _document_format(path: Path, beginning: bytes) -> str | None:
     return next((m.NAME for m in (label_studio, coco, sureal) if m.fits(document)), None)
 
 
-def collect(source: object, format: str, task: str | None, missing: Sequence[float]) -> Export:
+def collect(
+    source: object,
+    format: str,
+    task: str | None,
+    spelling: Spelling | None = None,
+    names: bool = False,
+) -> Export:
     """Read the answers to all questions of a tool's export."""
     if format not in FORMATS:
         raise ConfigError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
@@ -121,13 +132,16 @@ def collect(source: object, format: str, task: str | None, missing: Sequence[flo
         if format in _SEVERAL:
             found = _SEVERAL[format].collect(paths)
         else:
-            found = _SINGLE[format].collect(_only(paths, format), task)
+            found = _SINGLE[format].collect(_only(paths, format), task, names)
         return found
     path = _only(paths, format) if paths else None
-    if format == wide.NAME:
-        bare = wide.collect_bare(path, missing) if path and is_text(path) else None
-        return bare or wide.collect(open_table(path or source), task, missing)
-    found = _TABLES[format].collect(open_table(path or source), task)
+    if format == wide.NAME and path and is_text(path):
+        bare = wide.collect_bare(path, spelling or Spelling())
+        if bare is not None:
+            return bare
+    table = open_table(path or source, spelling=spelling)
+    found = (wide if format == wide.NAME else _TABLES[format]).collect(table, task)
+    found.notes = [*table.notes, *found.notes]
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -18,6 +18,24 @@ from voxpop.errors import DataError, shorten
 Kind = Literal["number", "box", "point"]
 # Every kind of answer by the number of its coordinates.
 _KINDS: dict[int, Kind] = {1: "number", 2: "point", 4: "box"}
+
+
+# Endings of pictures that browsers show.
+PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".svg", ".bmp", ".avif")
+
+
+def is_picture(text: str) -> bool:
+    """Tell whether a text is the name or address of a picture."""
+    return text.lower().partition("?")[0].endswith(PICTURES) and "\n" not in text
+
+
+def content_of(fields: Mapping[str, Any]) -> str | None:
+    """Of the fields of a task: a picture, else an address, else the longest text that is words."""
+    texts = [item for item in fields.values() if isinstance(item, str) and item.strip()]
+    pictures = [text for text in texts if is_picture(text)]
+    addresses = [text for text in texts if text.startswith(("https://", "http://"))]
+    words = sorted((text for text in texts if " " in text.strip()), key=len, reverse=True)
+    return next(iter([*pictures, *addresses, *words]), None)
 
 
 class Mark(NamedTuple):
@@ -58,7 +76,7 @@ class Question:
         )
         return Question(self.kind, marks, gold)
 
-    def answers(self, value_names: tuple[str, ...], duplicates: Duplicates) -> Answers:
+    def answers(self, value_names: tuple[str, ...], duplicates: Duplicates | None) -> Answers:
         """Build answers with one task per id."""
         task, worker, value, _ = zip(*self.marks, strict=True)
         truth: dict[Any, tuple[float, ...]] = {}
@@ -90,15 +108,21 @@ class Export:
         Pairs of task and worker who saw it, whether they marked something or not.
     skipped
         How many of what were left out: of one question, or of the whole export.
+    notes
+        What else was decided while it was read.
+    contents
+        What a task shows: the address or file name of its picture, a link or a text.
     """
 
     format: str
     path: object
     fields: dict[str, str]
-    repeats: Duplicates = "error"
+    repeats: Duplicates | None = None
     questions: dict[str, Question] = field(default_factory=dict)
     looked: set[tuple[Any, Any]] = field(default_factory=set)
     skipped: Counter[tuple[str | None, str]] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    contents: dict[Any, str] = field(default_factory=dict)
 
     def look(self, task: Any, worker: Any) -> Mark:
         """Note who saw a task, and return the beginning of their answers."""
@@ -130,6 +154,13 @@ class Export:
             self.skip(f"answers to {name!r} that are no number", name)
         else:
             self.add(name, (value,), mark, gold=gold)
+
+    def show(self, task: Any, fields: Mapping[str, Any]) -> None:
+        """Note what a task shows: of its fields the one that is a picture, an address or a text."""
+        if task not in self.contents:
+            found = content_of(fields)
+            if found is not None:
+                self.contents[task] = found
 
     def skip(self, what: str, question: str | None = None) -> None:
         """Count something that is left out: of one question, or of the whole export."""
@@ -181,7 +212,8 @@ class Export:
         """
         name = self.pick(asked)
         question, left_out = self.questions[name], self._left_out(name)
-        notes = [f"read as {self.format}", *([f"left out: {left_out}"] if left_out else [])]
+        notes = [f"read as {self.format}", *self.notes]
+        notes += [f"left out: {left_out}"] if left_out else []
         if question.kind == "number":
             answers = question.answers((name,), duplicates or self.repeats)
         elif matching is not None or (duplicates is None and question.has_several()):
@@ -193,4 +225,6 @@ class Export:
                 notes.append("nobody marked two of one label in one image: each is one object")
             names = SHAPE_NAMES[question.kind]
             answers = question.by_label().answers(names, duplicates or self.repeats)
-        return replace(answers, notes=tuple(notes), columns={**self.fields, "value": name})
+        columns = {**self.fields, "value": name}
+        notes += answers.notes
+        return replace(answers, notes=tuple(notes), columns=columns, contents=self.contents)

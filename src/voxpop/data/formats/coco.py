@@ -33,8 +33,10 @@ def collect(paths: Sequence[Path]) -> Export:
     for path in paths:
         document = load_json(path)
         images = _images(document, path)
-        listed = get(document, "categories", list, str(path)) if "categories" in document else []
-        categories = {str(item.get("id")): item for item in listed if isinstance(item, dict)}
+        for image in document["images"]:
+            found.show(images[str(image["id"])], image)
+        listed = _categories(document, path)
+        categories = {str(item.get("id")): item for item in listed}
         annotations = get(document, "annotations", list, str(path))
         personal = not any(_annotator(item) is not None for item in annotations)
         if personal:
@@ -60,6 +62,11 @@ def _images(document: Any, path: Path) -> dict[str, Any]:
         key = identity(get(image, "id", object, where), where)
         names[str(key)] = identity(image.get("file_name", key), where)
     return names
+
+
+def _categories(document: Any, path: Path) -> list[dict[str, Any]]:
+    listed = get(document, "categories", list, str(path)) if "categories" in document else []
+    return [item for item in listed if isinstance(item, dict)]
 
 
 def _annotator(item: object) -> Any:
@@ -108,7 +115,10 @@ def write(result: Result, sources: Sequence[Path], out: Path) -> str:
         names = _images(document, path)
         for image in document["images"]:
             images.setdefault(str(names[str(image["id"])]), image)
-        for category in document.get("categories", []):
+        for category in _categories(document, path):
+            key = get(category, "id", object, f"{path}: category")
+            if isinstance(key, bool) or not isinstance(key, int):
+                raise DataError(f"{path}: category: its id must be a whole number, got {key!r:.60}")
             categories.setdefault(str(category.get("name")), category)
     if sources:
         refuse_strangers(len(images.keys() & by_image.keys()), result, sources[0])

@@ -1,8 +1,7 @@
 """CVAT: XML 1.1 "for images", one file per job, in and out.
 
 CVAT's consensus replicas are jobs, and an export of the task leaves them out: export every job and
-put the files in one folder. The worker is the job's assignee, or else the job itself. The parser
-refuses any document type: no export has one, and entities are the way XML does harm.
+put the files in one folder. The worker is the job's assignee, or else the job itself.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
-from voxpop.data.files import reading, replacing
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import common_name, number, numbers
 from voxpop.data.formats.writing import estimates_by_image, refuse_strangers
+from voxpop.data.output import replacing
+from voxpop.data.unpack import reading
+from voxpop.data.xml import parse_xml
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
@@ -88,15 +88,13 @@ def _take_points(found: Export, shape: Element, mark: Mark, label: str, where: s
         found.add("points", (number(x, where), number(y, where)), mark, label)
 
 
-def _elements(path: Path, chunk: int = 1 << 20) -> Iterator[Element]:
+def _elements(path: Path) -> Iterator[Element]:
     """Yield the children of the root one after another, as the file is read."""
     builder = TreeBuilder()
     above: list[Element] = []
     ready: list[Element] = []
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if len(above) > 50:
-            raise DataError(f"{path}: is nested too deeply to be an export of CVAT")
         above.append(builder.start(name, attributes))
 
     def end(name: str) -> None:
@@ -108,25 +106,10 @@ def _elements(path: Path, chunk: int = 1 << 20) -> Iterator[Element]:
         elif not above and name != "annotations":
             raise DataError(f"{path}: expected <annotations>, got <{name}>")
 
-    def doctype(*_: object) -> None:
-        raise DataError(f"{path}: declares a document type, which no export of CVAT does")
-
-    parser = expat.ParserCreate()
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = builder.data
-    parser.StartDoctypeDeclHandler = doctype
-    parser.buffer_text = True
-    try:
-        with reading(path) as file:
-            while block := file.read(chunk):
-                parser.Parse(block, False)
-                yield from ready
-                ready.clear()
-            parser.Parse(b"", True)
-    except expat.ExpatError as error:
-        raise DataError(f"{path}: is not well-formed XML: {error}") from None
-    yield from ready
+    with reading(path) as file:
+        for _ in parse_xml(file, path, start, end, builder.data):
+            yield from ready
+            ready.clear()
 
 
 def write(result: Result, sources: Sequence[Path], out: Path) -> str:

@@ -8,6 +8,7 @@ export are a model's, not a person's, and are not read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,33 +38,77 @@ def fits(document: object) -> bool:
     )
 
 
-def collect(path: Path, task: str | None) -> Export:
-    """Read every annotation of an export."""
-    return _collect(load_json(path), path, task)
+def collect(path: Path, task: str | None, names: bool = False) -> Export:
+    """Read every annotation of an export; ``names`` calls people by their e-mail addresses."""
+    return _collect(load_json(path), path, task, names)
 
 
-def _collect(document: object, path: Path, asked: str | None) -> Export:
+def _collect(document: object, path: Path, asked: str | None, names: bool = False) -> Export:
     found = Export(format=NAME, path=path, fields={"task": asked or "id", "worker": "completed_by"})
     if not isinstance(document, list):
         raise DataError(f"{path}: expected a list of tasks, got another JSON document")
+    people = _People(names)
     for position, task in enumerate(document, start=1):
         where = f"{path}: task {position}"
         name = _task_id(task, asked, where)
+        shown = task.get("data")
+        found.show(name, shown if isinstance(shown, dict) else {})
         listed = task.get("annotations", task.get("completions"))
         if not isinstance(listed, list):
             raise DataError(f"{where}: has no list of annotations")
         for count, annotation in enumerate(listed, start=1):
             if not isinstance(annotation, dict):
                 raise DataError(f"{where}: annotation {count} is not an object")
-            _take_annotation(found, name, annotation, f"{where}, annotation {count}")
+            _take_annotation(found, name, annotation, people, f"{where}, annotation {count}")
+    found.notes += people.notes()
     return found
 
 
-def _take_annotation(found: Export, task: Any, annotation: Mapping[str, Any], where: str) -> None:
+@dataclass
+class _People:
+    """What the annotators are called: by their ids, or by their e-mail addresses on request.
+
+    Results and reports are passed on, and an address is not for everybody.
+    """
+
+    names: bool
+    hidden: dict[str, str] = field(default_factory=dict)
+    n_named: int = 0
+
+    def call(self, annotation: Mapping[str, Any], where: str) -> Any:
+        """Name who made an annotation: ``completed_by`` is an id, an address or an object."""
+        person = get(annotation, "completed_by", object, where)
+        known: Mapping[str, Any] = person if isinstance(person, Mapping) else {"id": person}
+        key, address = known.get("id"), known.get("email")
+        if isinstance(key, str) and "@" in key:
+            key, address = None, key
+        if address and not isinstance(address, str):
+            raise DataError(f"{where}: the e-mail address of the annotator is no text")
+        if not address or (key is not None and not self.names):
+            self.n_named += bool(address)
+            return identity(get(known, "id", object, where), where)
+        if self.names:
+            self.n_named += 1
+            return identity(address, where)
+        return self.hidden.setdefault(address, f"annotator {len(self.hidden) + 1}")
+
+    def notes(self) -> list[str]:
+        """Say what people are called here."""
+        if self.names and self.n_named:
+            return ["workers are called by their e-mail addresses (--names)"]
+        ids = "made-up names" if self.hidden else "their ids"
+        shown = "names=True (command line: --names) shows their e-mail addresses"
+        known = self.n_named or self.hidden
+        return [f"workers are called by {ids}; {shown}"] if known else []
+
+
+def _take_annotation(
+    found: Export, task: Any, annotation: Mapping[str, Any], people: _People, where: str
+) -> None:
     if annotation.get("was_cancelled"):
         found.skip("cancelled annotations")
         return
-    worker = _worker(annotation, where)
+    worker = people.call(annotation, where)
     gold = bool(annotation.get("ground_truth"))
     mark = Mark(task, worker) if gold else found.look(task, worker)
     results = get(annotation, "result", list, where)
@@ -80,14 +125,6 @@ def _take_annotation(found: Export, task: Any, annotation: Mapping[str, Any], wh
 def _task_id(task: object, asked: str | None, where: str) -> Any:
     fields = task if asked is None else get(task, "data", dict, where)
     return identity(get(fields, asked or "id", object, where), where)
-
-
-def _worker(annotation: Mapping[str, Any], where: str) -> Any:
-    """Name the person: an id, or an object with an e-mail address."""
-    person = get(annotation, "completed_by", object, where)
-    if isinstance(person, Mapping):
-        person = person.get("email") or get(person, "id", object, where)
-    return identity(person, where)
 
 
 def _is_shape(region: Mapping[str, Any]) -> bool:

@@ -15,16 +15,18 @@ from voxpop.data.formats.parsing import (
     corners,
     get,
     need_columns,
+    number,
     numbers,
-    parse_json,
     rows_of,
     task_column,
 )
 from voxpop.data.tables import Table, write_table
+from voxpop.data.text_tables import parse_json
 from voxpop.errors import DataError, shorten
 
 NAME = "mturk"
 _FORM = "Answer.taskAnswers"
+_LARGEST_BONUS = 100
 # What a form's drawing tools list, and the sides of each.
 _SHAPES = {"boundingBoxes": ("left", "top", "width", "height"), "keypoints": ("x", "y")}
 
@@ -41,14 +43,17 @@ def collect(table: Table, task: str | None) -> Export:
     columns = [name for name in table.columns if name.startswith("Answer.")]
     column = task_column(table, task or "HITId", "Input.")
     found = Export(format=NAME, path=table.name, fields={"task": column, "worker": "WorkerId"})
-    texts = ["WorkerId", "AssignmentStatus", *columns]
-    for where, (item, worker, status, *answers) in rows_of(table, [column], texts):
+    inputs = [name for name in table.columns if name.startswith("Input.")]
+    texts = ["WorkerId", "AssignmentStatus", *columns, *inputs]
+    for where, (item, worker, status, *cells) in rows_of(table, [column], texts):
+        answers, shown = cells[: len(columns)], cells[len(columns) :]
         if status == "Rejected":
             found.skip("rejected assignments")
             continue
         if item is None or worker is None:
             raise DataError(f"{where}: has no {column if item is None else 'WorkerId'}")
         mark = found.look(item, worker)
+        found.show(item, dict(zip(inputs, shown, strict=True)))
         for name, text in zip(columns, answers, strict=True):
             if text is not None and name == _FORM:
                 _take_form(found, text, mark, where)
@@ -102,6 +107,12 @@ def review(
     strangers = {*reasons, *(bonuses or {})} - {*workers}
     if strangers:
         raise DataError(f"worker {shorten(sorted(strangers))} has no assignment in the batch")
+    for worker, amount in (bonuses or {}).items():
+        if not 0 <= number(amount, f"bonus of worker {worker!r}") <= _LARGEST_BONUS:
+            raise DataError(
+                f"bonus of worker {worker!r}: {amount} is out of range; Mechanical Turk pays "
+                f"at most {_LARGEST_BONUS} dollars per bonus"
+            )
     for worker, reason in reasons.items():
         if not reason.strip():
             raise DataError(f"worker {worker!r}: a rejection needs a reason, the worker reads it")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
-from voxpop.data.files import read_text
 from voxpop.data.tables import Table
+from voxpop.data.text_tables import parse_json
+from voxpop.data.unpack import read_text, refuse_swelling
 from voxpop.errors import DataError, shorten
 
 _T = TypeVar("_T")
@@ -23,17 +23,9 @@ def common_name(paths: Sequence[Path]) -> Path:
 
 def load_json(path: Path) -> Any:
     """Read a JSON document, or explain in one line why it cannot be read."""
-    return parse_json(read_text(path), str(path))
-
-
-def parse_json(text: str, where: str) -> Any:
-    """Parse JSON; refuse nesting deeper than any tool's like any other mistake."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise DataError(f"{where}: is nested too deeply to be an export") from None
-    except ValueError as error:
-        raise DataError(f"{where}: is not JSON: {error}") from None
+    text = read_text(path)
+    refuse_swelling(path, text)
+    return parse_json(text, path)
 
 
 def get(mapping: object, key: str, kind: type[_T], where: str) -> _T:
@@ -109,8 +101,9 @@ def rows_of(
     """Yield where each row stands and its cells: ids, then texts; None where there is nothing."""
     columns: list[Iterable[Any]] = [column_ids(table.texts(name)) for name in ids]
     columns += [table.texts(name) if name in table.columns else repeat(None) for name in texts]
-    for row, cells in enumerate(zip(*columns, strict=False), start=1):
-        yield f"{table.name}: row {row}", list(cells)
+    for row, cells in enumerate(zip(*columns, strict=False)):
+        where = table.where(row)
+        yield where if where.startswith(table.name) else f"{table.name}: {where}", list(cells)
 
 
 def column_ids(texts: Sequence[str | None]) -> list[Any]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from voxpop.data.duck import open_database
+from voxpop.data.library_errors import naming
+from voxpop.data.numerals import Spelling
 from voxpop.data.tables import FrameTable, frame, text_columns
 from voxpop.errors import ConfigError, DataError
 
@@ -34,7 +38,7 @@ def safe_url(url: str) -> str:
     return re.sub(r"(password=)[^&\s]*", r"\1***", hidden)
 
 
-def read_query(url: str, query: str) -> FrameTable:
+def read_query(url: str, query: str, spelling: Spelling | None = None) -> FrameTable:
     """Run a query and return its rows as a table."""
     if not query.strip():
         raise ConfigError("query must be a SELECT, or the name of a table")
@@ -46,8 +50,10 @@ def read_query(url: str, query: str) -> FrameTable:
         else:
             with connection.cursor() as cursor:
                 cursor.execute(statement)
-                rows = cursor.fetch_arrow_table().to_pandas()
-    return FrameTable(rows)
+                found = cursor.fetch_arrow_table()
+                found.validate(full=True)  # SQLite holds any bytes as text
+                rows = found.to_pandas()
+    return FrameTable(rows, spelling)
 
 
 def write_result(
@@ -112,23 +118,25 @@ def _connect(url: str, read_only: bool) -> Iterator[tuple[str, Any]]:
     if kind == "duckdb":
         import duckdb as driver
 
-        arguments = {"read_only": read_only}
+        connect = partial(open_database, target, read_only)
     else:
         try:
-            driver, arguments = import_module(f"adbc_driver_{kind}.dbapi"), {}
+            driver = import_module(f"adbc_driver_{kind}.dbapi")
+            connect = partial(driver.connect, target)
         except ImportError:
             raise ConfigError(f"{kind} needs its driver: pip install 'voxpop[sql]'") from None
-    try:
-        # Closing rolls back what was not committed.
-        with closing(driver.connect(target, **arguments)) as connection:
-            yield kind, connection
-    except driver.Error as error:
-        # SQLite's driver repeats the whole statement, which nobody typed.
-        told = " ".join(str(error).split()).partition(" query was:")[0]
-        told = told.replace(url, safe_url(url))[:300]
-        there = "already exists" in told and not read_only
-        hint = "; say existing='replace' or 'append' (command line: --existing)" if there else ""
-        raise DataError(f"{safe_url(url)}: {told}{hint}") from None
+    with naming(safe_url(url), "read" if read_only else "written"):
+        try:
+            # Closing rolls back what was not committed.
+            with closing(connect()) as connection:
+                yield kind, connection
+        except driver.Error as error:
+            # SQLite's driver repeats the whole statement, which nobody typed.
+            told = " ".join(str(error).split()).partition(" query was:")[0]
+            told = told.replace(url, safe_url(url))[:300]
+            exists = "already exists" in told and not read_only
+            hint = "; say existing='replace' or 'append' (command line: --existing)"
+            raise DataError(f"{safe_url(url)}: {told}{hint * exists}") from None
 
 
 def _path_of(url: str, must_exist: bool) -> str:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxpop.data.files import read_text
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import get, identity, load_json, number
 from voxpop.data.formats.writing import estimates_by_image, refuse_strangers, write_json
+from voxpop.data.unpack import read_text
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Nan(ast.NodeTransformer):
         return ast.Constant(None) if known and node.attr.lower() == "nan" else node
 
 
-def collect(path: Path, task: str | None) -> Export:
+def collect(path: Path, task: str | None, names: bool = False) -> Export:  # noqa: ARG001
     """Read the opinion scores; repeated ones of a subject count as their mean."""
     videos, name = _videos(path, task)
     fields = {"task": name, "worker": "os"}
@@ -112,7 +112,8 @@ def write(result: Result, source: Path, out: Path, task: str | None) -> str:
     document: dict[str, Any] = {"dis_videos": {}, "observers": {}}
     n = 0
     for position, video in enumerate(videos):
-        for i, _, value in by_image.get(str(video.get(name)), []):
+        item = get(video, name, object, f"{source}: video {position + 1}")
+        for i, _, value in by_image.get(str(item), []):
             n += 1
             model: dict[str, Any] = {
                 "quality_score": value[0],

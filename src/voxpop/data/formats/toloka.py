@@ -25,8 +25,10 @@ def collect(table: Table, task: str | None) -> Export:
     found = Export(format=NAME, path=table.name, fields={"task": column, "worker": _WORKER})
     names = [n.removeprefix("OUTPUT:") for n in table.columns if n.startswith("OUTPUT:")]
     texts = [f"{kind}:{name}" for name in names for kind in ("OUTPUT", "GOLDEN")]
-    for where, cells in rows_of(table, [column, _WORKER], [_STATUS, *texts]):
-        item, worker, status, *answers = cells
+    inputs = [name for name in table.columns if name.startswith("INPUT:") and name != column]
+    for where, cells in rows_of(table, [column, _WORKER], [_STATUS, *texts, *inputs]):
+        item, worker, status, *rest = cells
+        answers, shown = rest[: len(texts)], rest[len(texts) :]
         if item is None and worker is None:
             continue  # an empty line between two pages of tasks
         if item is None or worker is None:
@@ -35,6 +37,7 @@ def collect(table: Table, task: str | None) -> Export:
             found.skip(f"answers with status {status}")
             continue
         mark = found.look(item, worker)
+        found.show(item, {column: item, **dict(zip(inputs, shown, strict=True))})
         for text, answer in zip(texts, answers, strict=True):
             kind, _, name = text.partition(":")
             if answer is not None:

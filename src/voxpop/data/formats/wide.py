@@ -7,14 +7,18 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from voxpop.data.files import read_text
+import numpy as np
+
+from voxpop.data.columns import SYNONYMS, VECTORS, find_column, simple
+from voxpop.data.files import refuse_missing
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import column_ids, need_columns, number
-from voxpop.data.tables import SYNONYMS, VECTORS, Table, find_column
+from voxpop.data.numerals import Spelling
+from voxpop.data.tables import Table
+from voxpop.data.unpack import read_text
 from voxpop.errors import DataError
 
 NAME = "wide"
-_MISSING = {"", "nan", "na", "n/a", "null", "none"}
 # Columns of statistics that such tables carry beside the people.
 _STATISTICS = {"mos", "ci", "ci95", "n", "sos", "std", "sd", "mean", "median", "stddev", "dmos"}
 
@@ -23,29 +27,27 @@ def fits(table: Table) -> bool:
     """Tell whether a table is wide beyond doubt.
 
     It must have no column that looks like a worker or a value, a first column that looks like the
-    task with no id twice, and at least three more columns that hold nothing but numbers.
+    task, by its name or because it holds text, with no id twice, and at least three more columns
+    that hold nothing but numbers.
     """
-    first, *others = (name.lower() for name in table.columns)
+    first, *others = table.columns
     known = {*SYNONYMS["worker"], *SYNONYMS["value"]} | {n for names in VECTORS for n in names}
-    if known & {first, *others} or any(name.startswith("value_") for name in (first, *others)):
+    if {simple(name) for name in known} & {simple(name) for name in (first, *others)}:
         return False
-    people = [name for name in table.columns[1:] if name.lower() not in _STATISTICS]
-    if first not in SYNONYMS["task"] or len(people) < 3:
+    if any(name.lower().startswith("value_") for name in (first, *others)):
         return False
-    tasks = table.texts(table.columns[0])
-    return len(set(tasks)) == len(tasks) and all(
-        _is_number_or_missing(text) for name in people for text in table.texts(name)
+    people = [name for name in others if simple(name) not in _STATISTICS]
+    tasks = table.texts(first)
+    if len(people) < 3 or None in tasks or len(set(tasks)) < len(tasks):
+        return False
+    named = find_column([first], SYNONYMS["task"]) is not None
+    is_number = table.spelling.is_number
+    return (named or not any(map(is_number, tasks))) and all(
+        is_number(text) for name in people for text in table.texts(name)
     )
 
 
-def _is_number_or_missing(text: str | None) -> bool:
-    try:
-        return text is None or text.strip().lower() in _MISSING or number(text, "") is not None
-    except DataError:
-        return False
-
-
-def collect_bare(path: Path, missing: Sequence[float]) -> Export | None:
+def collect_bare(path: Path, spelling: Spelling) -> Export | None:
     """Read a matrix without names, tasks and workers numbered from 1; None if it has names."""
     text = read_text(path)
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -54,7 +56,7 @@ def collect_bare(path: Path, missing: Sequence[float]) -> Export | None:
     counted = not cells[0] and any(
         cells[1:] == [str(k) for k in range(start, start + len(cells) - 1)] for start in (0, 1)
     )
-    if len(cells) == 1 or counted or not all(map(_is_number_or_missing, cells)):
+    if len(cells) == 1 or counted or not all(_is_plain(cell, spelling) for cell in cells):
         return None
     delimiter = max(",\t;", key=text.partition("\n")[0].count)
     found = Export(format=NAME, path=path, fields={"task": "row", "worker": "column"})
@@ -66,36 +68,46 @@ def collect_bare(path: Path, missing: Sequence[float]) -> Export | None:
         if len(row) != len(rows[0]):
             raise DataError(f"{path}: row {i} has {len(row)} cells, the first has {len(rows[0])}")
         for u, cell in enumerate(row, start=1):
-            _take(found, Mark(i, u), cell, missing, f"{path}: row {i}, column {u}")
+            if not spelling.is_missing(cell):
+                value = number(cell.strip(), f"{path}: row {i}, column {u}")
+                if value not in spelling.missing:
+                    found.add("value", (value,), Mark(i, u))
     return found
 
 
-def collect(table: Table, task: str | None, missing: Sequence[float]) -> Export:
-    """Read a column per worker; columns of statistics like MOS are left out."""
+def _is_plain(text: str, spelling: Spelling) -> bool:
+    try:
+        return spelling.is_missing(text) or number(text, "") is not None
+    except DataError:
+        return False
+
+
+def collect(table: Table, task: str | None) -> Export:
+    """Read a column per worker, row by row; columns of statistics like MOS are left out."""
     column = task or find_column(table.columns, SYNONYMS["task"]) or table.columns[0]
     need_columns(table, [column])
     found = Export(format=NAME, path=table.name, fields={"task": column, "worker": "header"})
-    tasks = column_ids(table.texts(column))
+    tasks = _tasks(table, column)
     for name in sorted(table.columns):
-        if name != column and name.lower() in _STATISTICS:
+        if name != column and simple(name) in _STATISTICS:
             found.skip(f"column {name!r}")
-    for name in table.columns:
-        if name == column or name.lower() in _STATISTICS:
-            continue
-        for row, (item, cell) in enumerate(zip(tasks, table.texts(name), strict=True), start=1):
-            if item is None:
-                raise DataError(f"{table.name}: column {column!r} is empty in row {row}")
-            _take(
-                found, Mark(item, name), cell, missing, f"{table.name}: row {row}, column {name!r}"
-            )
+    people = [n for n in table.columns if n != column and simple(n) not in _STATISTICS]
+    if not people:
+        raise DataError(f"{table.name}: has no column of a worker beside {column!r}")
+    value = np.stack([table.numbers(name, missing_ok=True) for name in people], axis=1)
+    for item, row in zip(tasks, value.tolist(), strict=True):
+        given = [
+            (name, answer) for name, answer in zip(people, row, strict=True) if answer == answer
+        ]
+        if not given:
+            found.skip("tasks without an answer")
+        for name, answer in given:
+            found.add("value", (answer,), Mark(item, name))
     return found
 
 
-def _take(
-    found: Export, mark: Mark, cell: str | None, missing: Sequence[float], where: str
-) -> None:
-    if cell is None or cell.strip().lower() in _MISSING:
-        return
-    value = number(cell.strip(), where)
-    if value not in missing:
-        found.add("value", (value,), mark)
+def _tasks(table: Table, column: str) -> Sequence[object]:
+    tasks = column_ids([text and text.strip() for text in table.texts(column)])
+    absent = np.array([not task and task != 0 for task in tasks])
+    refuse_missing(absent, column, f"{table.name}: ", table.rows)
+    return tasks

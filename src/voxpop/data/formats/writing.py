@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.data.files import replacing
 from voxpop.data.formats.base import Kind
 from voxpop.data.objects import SHAPE_NAMES, parse_object_id
+from voxpop.data.output import replacing
 from voxpop.data.tables import finite
 from voxpop.errors import DataError, shorten
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from voxpop.data.formats.base import Export, Mark
-from voxpop.data.formats.parsing import corners, need_columns, numbers, parse_json, rows_of
+from voxpop.data.formats.parsing import corners, need_columns, numbers, rows_of
 from voxpop.data.tables import Table
+from voxpop.data.text_tables import parse_json
 from voxpop.errors import DataError
 
 NAME = "zooniverse"
@@ -30,12 +31,17 @@ def collect(table: Table, task: str | None) -> Export:
         raise DataError(f"{table.name}: has neither a column user_name nor user_ip")
     fields = {"task": column, "worker": " or ".join(names)}
     found = Export(format=NAME, path=table.name, fields=fields)
-    rows = list(rows_of(table, [column], ["workflow_id", "annotations", *names]))
+    texts = ["workflow_id", "annotations", "subject_data", *names]
+    rows = list(rows_of(table, [column], texts))
     several = len({flow for _, (_, flow, *_) in rows}) > 1
-    for where, (item, flow, text, *people) in rows:
+    for where, (item, flow, text, shown, *people) in rows:
         worker = next((name for name in people if name), None)
         if item is None or worker is None or text is None:
             raise DataError(f"{where}: has no {column}, user or annotations")
+        if shown is not None and item not in found.contents:
+            subjects = parse_json(shown, f"{where}, subject_data")
+            for subject in subjects.values() if isinstance(subjects, Mapping) else ():
+                found.show(item, subject if isinstance(subject, Mapping) else {})
         prefix = f"{flow}:" if several else ""
         _take_all(found, parse_json(text, where), found.look(item, worker), prefix, where)
     return found

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
+from voxpop.errors import ConvergenceWarning
 from voxpop.estimators.auto.average import Average, average, log_score, mixed
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
+from voxpop.estimators.auto.choose_scale import ScaleChoice, choose_scale
 from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison, scores_table
+from voxpop.estimators.auto.panel import checked_by_gold
 from voxpop.estimators.auto.screen import is_promising, screen
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
-from voxpop.estimators.auto.suggest_scale import with_advice
+from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
 from voxpop.estimators.bi.bi import BI
-from voxpop.estimators.bi.gains import learn_gains
+from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
+from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
-from voxpop.estimators.conformal import widen_by_gold
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
@@ -33,12 +38,18 @@ from voxpop.estimators.shared import with_shared_error
 from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, Noise
+from voxpop.models.noise.growth import Growth
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
 from voxpop.results.diagnosis.groups import find_groups
+from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
+_UNSETTLED = (
+    "the iteration stopped at max_iter before it settled; raise max_iter, or read the estimates as "
+    "approximate"
+)
 _NOTHING = (
     "every task has one answer, and no truth is known, so nothing shows how far off an answer is; "
     "ask for second answers to some tasks, or give gold"
@@ -63,8 +74,8 @@ class Auto(Estimator):
         Lowest and highest value a truth can have; estimates and intervals stay between them.
     scale
         The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range
-        of a logit, or one turn of a circle. On the linear scale a note says if another fits
-        clearly better.
+        of a logit, or one turn of a circle. A note says if another scale than the linear one fits
+        clearly better; "auto" takes it where gold confirms that (M82).
     shared_error
         Kappa: the variance of an error that all workers share, as a multiple of that of one
         answer. "auto" is a prior from public crowds, from which gold learns; 0 allows for no such
@@ -80,7 +91,7 @@ class Auto(Estimator):
     """
 
     bounds: tuple[float, float] | None = None
-    scale: ScaleName = "linear"
+    scale: ScaleName | Literal["auto"] = "auto"
     shared_error: SharedErrorOption = "auto"
     contest_answers: int = 30_000
     max_iter: int = 300
@@ -92,7 +103,8 @@ class Auto(Estimator):
     summary: ClassVar[str] = "averages the noise models that predict left-out answers best"
 
     def __post_init__(self) -> None:
-        check_scale(self.scale)
+        if self.scale != "auto":
+            check_scale(self.scale)
         SharedError.option(self.shared_error)
         BI(
             noise=Noise(bounds=self.bounds),
@@ -105,15 +117,27 @@ class Auto(Estimator):
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers, with those of workers who depend on each other counted once."""
-        scale = SCALES[self.scale].of(answers, self.bounds)
+        choice = self._choose_scale(answers)
+        scale = SCALES[choice.scale].of(answers, self.bounds)
         there = self.for_scale(scale)
         # Those of a scale that has ends of its own are kept by it.
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
-        found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
-        if self.scale == "linear":
-            found = with_advice(found, answers)
+        warn_of_groups_apart(scale.answers(answers))
+        with warnings.catch_warnings():
+            # Told in a note: a warning from inside would name lines that the user has not written.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+        notes = () if found.trace.converged else (_UNSETTLED,)
+        found = replace(found, notes=(*found.notes, *notes, *choice.notes))
         return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+
+    def _choose_scale(self, answers: Answers) -> ScaleChoice:
+        if self.scale == "auto":
+            engine, most = self._engine(ACCURACY), self.contest_answers // answers.dimension
+            return choose_scale(answers, self.bounds, engine, most)
+        advice = suggest_scale(answers) if self.scale == "linear" else None
+        return ScaleChoice(self.scale, () if advice is None else (advice.summary(),))
 
     def for_scale(self, scale: Scale) -> Auto:
         """The estimator to fit answers on a scale with."""
@@ -121,9 +145,10 @@ class Auto(Estimator):
 
     def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         groups = find_groups(answers)
-        if groups:
-            return groups.restore(self._fit_independent(groups.merged, on_sweep))
-        return self._fit_independent(answers, on_sweep)
+        alone = groups.merged if groups else answers
+        found = self._fit_independent(alone, on_sweep)
+        found = with_own_noise(alone, found) if found.levels.size else found
+        return groups.restore(found) if groups else found
 
     def _fit_independent(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         """Aggregate answers of workers who are independent."""
@@ -155,13 +180,15 @@ class Auto(Estimator):
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")
         comparison.enter(flat, "common")
-        richer = [flat.learning(c.name, *beside) for c in COMPONENTS for beside in c.compared_with]
+        grows = self.bounds is None and comparison.noise_grows
+        tried = [component for component in COMPONENTS if grows or component is not Growth]
+        richer = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_with]
         slopes = (answers.worker_degree >= MIN_ANSWERS).any()
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):
             # From a handful of answers no gain of a worker can be told.
             if (slopes or not noise.gain) and is_promising(comparison, noise):
                 comparison.enter(noise, "auto")
-        for component in COMPONENTS:
+        for component in tried:
             noise = flat.learning(component.name) if component.compared_alike else flat
             if is_promising(comparison, noise):
                 comparison.enter(noise, "common")
@@ -183,13 +210,13 @@ class Auto(Estimator):
         """Fit the best model of a part to all answers of a large crowd."""
         best = found.candidates[0]
         known = best.fitted
-        settings = self._settings(found, comparison)
+        settings = _settings(self, found, comparison)
 
         def fit(answers: Answers) -> Result:
             data = prepare(answers, known.scale)
-            gains = learn_gains(answers) if best.noise.gain else None
+            freeing = learned_before(answers, best.noise)
             engine = self._engine(self.accuracy)
-            whole = LargeFit(data, best.noise, engine, best.support, gains=gains)
+            whole = LargeFit(data, best.noise, engine, best.support, freeing=freeing)
             fitted = whole.fit_from_subset(known, self.max_iter, on_sweep)
             result = self._shared(answers, fitted.result(settings, best.audit))
             return self._mapped(result, answers, fitted.hidden.estimate)
@@ -198,11 +225,11 @@ class Auto(Estimator):
         result = replace(
             result, alike_share=found.alike_share, notes=(found.summary(), *result.notes)
         )
-        return widen_by_gold(fit, answers, result)
+        return checked_by_gold(fit, answers, result)
 
     def _calibrate(self, answers: Answers, comparison: ModelComparison, found: Average) -> Result:
         """Mix the posteriors of the models, stretch the intervals, and say what was done."""
-        settings = self._settings(found, comparison)
+        settings = _settings(self, found, comparison)
         workers = _tells_workers_apart(comparison, found)
         audit = found.mixed_audit(comparison)
         stretch = Calibration(stretch=max(audit.stretch, 1.0))
@@ -220,10 +247,10 @@ class Auto(Estimator):
             data = prepare(other, comparison.data.scale)
 
             def fit(candidate: Candidate) -> NoiseFitted:
-                gains = learn_gains(other) if candidate.noise.gain else None
+                freeing = learned_before(other, candidate.noise)
                 model = candidate.noise, comparison.engine, candidate.support
-                fit = NoiseFit(data, *model, by_gold=candidate.by_gold, gains=gains)
-                fit.learn(self.max_iter, levels=None if gains else comparison.levels)
+                fit = NoiseFit(data, *model, by_gold=candidate.by_gold, freeing=freeing)
+                fit.learn(self.max_iter, levels=None if freeing else comparison.levels)
                 fit.refine()
                 return fit.fitted(ACCURACY)
 
@@ -233,7 +260,7 @@ class Auto(Estimator):
         fits = [candidate.fitted for candidate in found.candidates]
         result = combine(answers, fits, workers.fitted)
         result = replace(result, notes=(found.summary(), *result.notes))
-        return widen_by_gold(again, answers, result)
+        return checked_by_gold(again, answers, result)
 
     def _shared(self, answers: Answers, result: Result) -> Result:
         return with_shared_error(answers, result, self.shared_error, self.bounds)
@@ -257,10 +284,10 @@ class Auto(Estimator):
 
         result = fit(answers)
         found = Average((), np.empty(0), reason, method)
-        settings = {**result.settings, **self._settings(found, comparison)}
+        settings = {**result.settings, **_settings(self, found, comparison)}
         notes = (f"took the {method}: {reason}", *result.notes)
         result = replace(result, settings=settings, notes=notes)
-        return widen_by_gold(fit, answers, result)
+        return checked_by_gold(fit, answers, result)
 
     def _mapped(self, result: Result, answers: Answers, hidden: Floats) -> Result:
         """Map estimates as gold tasks show, given what their estimates would be without gold."""
@@ -272,21 +299,20 @@ class Auto(Estimator):
         result = result.calibrated(Calibration(gold_map=gold_map))
         return replace(result, notes=(*result.notes, gold_map.summary(answers.value_names)))
 
-    def _settings(self, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
-        """Arguments, and what was decided from the answers."""
-        settings = plain_settings(self) | {"chosen": found.name, "reason": found.reason}
-        if comparison is not None:
-            settings |= {
-                "averaged": {
-                    candidate.name: round(weight, 3)
-                    for candidate, weight in zip(
-                        found.candidates, found.weights.tolist(), strict=True
-                    )
-                },
-                "contest": scores_table(comparison),
-                "contest_answers_used": comparison.data.answers.n_edges,
-            }
-        return settings
+
+def _settings(auto: Auto, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
+    """Arguments, and what was decided from the answers."""
+    settings = plain_settings(auto) | {"chosen": found.name, "reason": found.reason}
+    if comparison is not None:
+        settings |= {
+            "averaged": {
+                candidate.name: round(weight, 3)
+                for candidate, weight in zip(found.candidates, found.weights.tolist(), strict=True)
+            },
+            "contest": scores_table(comparison),
+            "contest_answers_used": comparison.data.answers.n_edges,
+        }
+    return settings
 
 
 def _tells_workers_apart(comparison: ModelComparison, found: Average) -> Candidate:

@@ -20,12 +20,14 @@ from voxpop.estimators.auto.calibration_checks import (
 )
 from voxpop.estimators.auto.gold_checks import gold_errors, judges
 from voxpop.estimators.auto.subset import Mask
-from voxpop.estimators.auto.suggest_scale import suggest_scale
+from voxpop.estimators.auto.suggest_scale import ScaleAdvice, suggest_scale
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
-from voxpop.estimators.bi.gains import Gains, learn_gains
+from voxpop.estimators.bi.gains import Gains
+from voxpop.estimators.bi.growth import Growing, learned_before
 from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
-from voxpop.estimators.bi.noise_fit import NoiseFit, NoiseFitted
+from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
     leave_one_out_medians,
@@ -123,16 +125,17 @@ class ModelComparison:
     entered: list[Candidate] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     weight: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    _freeing: dict[bool, tuple[Gains | Growing, Floats]] = field(default_factory=dict)
 
     def enter(self, noise: Noise, support: Support, *, by_gold: bool = False) -> None:
         """Learn a noise model, unless it has been, and look at it with moments matched."""
         what = noise, support, by_gold
         if any((c.noise, c.support, c.by_gold) == what for c in self.entered):
             return
-        gains, levels = (self._gains, self._gain_levels) if noise.gain else (None, self.levels)
+        freeing, levels = self._learned_before(noise)
         few = self._min_answers
-        fit = NoiseFit(self.data, noise, self.engine, support, few, by_gold, gains)
-        start = self.entered[0].fit if self.entered and not (gains or by_gold) else None
+        fit = NoiseFit(self.data, noise, self.engine, support, few, by_gold, freeing)
+        start = self.entered[0].fit if self.entered and not (freeing or by_gold) else None
         fit.learn(FIRST_LOOK, self.on_sweep, levels, start)
         if not self.entered:
             log_level = fit.expected_log_levels()
@@ -183,16 +186,17 @@ class ModelComparison:
         answers, scale = self.data.answers, self.data.scale
         return starting_levels(answers, scale, self.engine, self.on_sweep, self._min_answers)
 
-    @cached_property
-    def _gains(self) -> Gains:
-        """Gains of the workers, for all candidates that have any."""
-        return learn_gains(self.data.answers)
-
-    @cached_property
-    def _gain_levels(self) -> Floats:
-        """The levels that those start from."""
-        answers, freed = self.data.answers, self._gains.freed(self.data)
-        return self._gains.levels(freed, answers, self.engine, self.on_sweep)
+    def _learned_before(self, noise: Noise) -> tuple[Gains | Growing | None, Floats]:
+        """Gains or growth, learned once for all candidates that have it, and starting levels."""
+        if not (noise.gain or noise.growth):
+            return None, self.levels
+        if noise.gain not in self._freeing:
+            answers, freeing = self.data.answers, learned_before(self.data.answers, noise)
+            assert freeing is not None
+            freed = freeing.freed(self.data)
+            levels = freeing.levels(freed, answers, self.engine, self.on_sweep)
+            self._freeing[noise.gain] = freeing, levels
+        return self._freeing[noise.gain]
 
     @cached_property
     def simple(self) -> SimplePredictions:
@@ -255,6 +259,18 @@ class ModelComparison:
         return np.asarray(self._credibility * (error / self.data.scale) ** 2)
 
     @cached_property
+    def _advice(self) -> ScaleAdvice | None:
+        return suggest_scale(self.data.answers)
+
+    @property
+    def noise_grows(self) -> bool:
+        """Whether answers suggest that noise grows with the value.
+
+        Not so by ratings: those cut off at an end of a range are less noisy there.
+        """
+        return self._advice is not None and self._advice.scale in ("log", "sqrt")
+
+    @cached_property
     def prefers_median(self) -> bool:
         """Whether errors are in proportion, and so wide that medians vary less than means (M56).
 
@@ -262,8 +278,7 @@ class ModelComparison:
         that varies less loses less where it is the wrong one.
         """
         answers = self.data.answers
-        advice = suggest_scale(answers)
-        if advice is None or advice.scale != "log":
+        if self._advice is None or self._advice.scale != "log":
             return False
         variance = float(variance_within_tasks(replace(answers, value=np.log(answers.value)))[0])
         return variance > 1.0 or np.expm1(variance) * np.exp(variance) > 0.5 * np.pi * variance

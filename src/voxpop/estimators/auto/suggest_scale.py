@@ -13,7 +13,6 @@ from voxpop.errors import DataError
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.leave_one_out import leave_one_out_medians, sum_by_owner
 from voxpop.models.scale import LINEAR, SCALES, Circular, Logit, Scale, ScaleName
-from voxpop.results.result import Result
 
 # Scales are compared on about this many answers, times coordinates.
 _MOST_ANSWERS = 30_000
@@ -78,7 +77,8 @@ def suggest_scale(answers: Answers) -> ScaleAdvice | None:
     """
     if answers.dimension > 1:
         return None  # vectors are places: errors do not grow with the distance from a corner
-    part = neighbourhood(answers, _MOST_ANSWERS)
+    # Answers to gold tasks tell of the noise as others do.
+    part = replace(neighbourhood(answers, _MOST_ANSWERS), gold=None)
     usable = usable_answers(part)
     if not usable.any() or not _is_measured(part, usable):
         return None
@@ -86,6 +86,7 @@ def suggest_scale(answers: Answers) -> ScaleAdvice | None:
     for kind in SCALES.values():
         try:
             scale = kind.of(part)
+            scale.refuse_outside(answers)
         except DataError:
             continue
         if scale == LINEAR or not _fits(scale, part):
@@ -103,12 +104,6 @@ def suggest_scale(answers: Answers) -> ScaleAdvice | None:
         if clear and (best is None or found.gain > best.gain):
             best = found
     return best
-
-
-def with_advice(result: Result, answers: Answers) -> Result:
-    """Add a note to a result on the linear scale if another fits clearly better."""
-    advice = suggest_scale(answers)
-    return result if advice is None else replace(result, notes=(*result.notes, advice.summary()))
 
 
 def _is_measured(answers: Answers, usable: Mask) -> bool:

@@ -123,7 +123,8 @@ class _Design:
         explained = right @ np.linalg.lstsq(laplacian, right, rcond=1e-10)[0]
         noise = max(float(about @ about - explained), 0.0) / free
         within_task = float(about_task @ about_task)
-        if noise <= 1e-12 * within_task / a.n_edges:
+        # Nothing but rounding errors is left where all workers agree, or differ by a constant.
+        if noise <= max(1e-12 * within_task, 1e-28 * float(y @ y)) / a.n_edges:
             return None
         of_worker = within_task / (a.n_edges - a.n_tasks)
         of_task = float(about_worker @ about_worker) / (a.n_edges - a.n_workers)
@@ -155,7 +156,8 @@ class _Design:
             given = apart = np.zeros(n)
             pull = scale * eye_array(n, n + 1, format="csr")
         else:
-            given, apart, pull = alone, shrink, joint * (-shrink / noise)[:, None]
+            given, apart = alone, shrink
+            pull = csr_array(joint * (-shrink / noise)[:, None])
         error = apart.copy()
         for rows in blocks(len(error), 2 * len(z)):
             some = pull[rows].toarray()

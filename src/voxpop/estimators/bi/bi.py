@@ -10,10 +10,11 @@ import numpy as np
 from scipy.special import softmax
 
 from voxpop.data.answers import Answers
-from voxpop.data.read import read_truth
+from voxpop.data.truths import read_truth
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
-from voxpop.estimators.bi.gains import learn_gains
+from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
+from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
@@ -28,6 +29,7 @@ from voxpop.inference.schedule import Schedule
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
+from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import PROBABILITIES, Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
@@ -79,8 +81,8 @@ class BI(Estimator):
     accuracy
         Error aimed at by the integration, and most that ``"active"`` leaves out.
     backend
-        Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy), or
-        the best one installed (``"auto"``).
+        Which implementation runs the kernels: ``"native"`` (compiled), ``"portable"`` (numpy),
+        ``"gpu"`` (by CuPy), or the best one for these answers (``"auto"``).
     threads
         Threads of the native backend, all cores by default; their number does not change the
         result.
@@ -107,6 +109,9 @@ class BI(Estimator):
     summary: ClassVar[str] = "Bayesian iterative algorithm: learns every worker's noise level"
 
     def __post_init__(self) -> None:
+        if isinstance(self.support, np.ndarray):
+            object.__setattr__(self, "support", tuple(self.support.tolist()))
+        require(isinstance(self.noise, Noise), f"noise must be a Noise, got {self.noise!r}")
         require(self.tol > 0, f"tol must be positive, got {self.tol}")
         require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
         check_scale(self.scale)
@@ -171,16 +176,18 @@ class BI(Estimator):
         # Those of a scale that has ends of its own are kept by it.
         bounds = None if there.noise.bounds is None else self.noise.bounds
         refuse_bounds(answers, bounds)
+        warn_of_groups_apart(scale.answers(answers))
         found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
-        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+        found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+        return with_own_noise(answers, found) if self.support == "auto" else found
 
     def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         if not self.is_plain:
             # Levels that are given are in the users' units.
             units = None if isinstance(self.support, str) else np.ones(answers.dimension)
-            gains = learn_gains(answers) if self.noise.gain else None
+            freeing = learned_before(answers, self.noise)
             data, engine = prepare(answers, units), self.engine()
-            fit = NoiseFit(data, self.noise, engine, self.support, gains=gains)
+            fit = NoiseFit(data, self.noise, engine, self.support, freeing=freeing)
             learned = fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep)
             result = learned.result(plain_settings(self))
         else:

@@ -58,7 +58,7 @@ def prepare(answers: Answers, scale: Floats | None = None) -> PreparedAnswers:
         (answers.value - origin[answers.task]) / scale,
         (gold - origin) / scale,
         weighted_means(scaled, np.ones(answers.n_edges)),
-        *_connected_parts(answers),
+        *connected_parts(answers),
     )
 
 
@@ -114,7 +114,7 @@ def _origins(answers: Answers) -> Floats:
     return np.asarray(np.stack(ordered, axis=1)[middle])
 
 
-def _connected_parts(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
+def connected_parts(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
     """Number the connected parts of the graph per worker, and tell which of them have gold."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -9,11 +9,11 @@ from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.initialise import kept_levels
 from voxpop.estimators.bi.noise_fit import (
     NoiseFit,
-    NoiseFitted,
     integrated_sweeps,
     match_messages,
     sweep_parameters,
 )
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.plug_in import MOST_KEPT
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -20,16 +19,17 @@ from voxpop.estimators.bi.beliefs import (
     common_likelihood,
     relative_level,
 )
-from voxpop.estimators.bi.gains import Gains, with_noise_as_given
+from voxpop.estimators.bi.gains import Gains
+from voxpop.estimators.bi.growth import Growing
 from voxpop.estimators.bi.initialise import PreparedAnswers, kept_levels, starting_levels
+from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
-from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.engine import Engine
 from voxpop.inference.groups import SweepParameters, TruthPrior
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.integrate import NoiseGrid
-from voxpop.inference.kernels.posterior import Posterior, reaching, stretched
+from voxpop.inference.kernels.posterior import reaching, stretched
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.inference.moment_matching import MomentMatching
 from voxpop.models.model import Model
@@ -40,10 +40,8 @@ from voxpop.models.noise.component import StartingPoint, WorkerEvidence
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.levels import Levels, learn_shares
 from voxpop.models.noise.truths import Truths
-from voxpop.models.noise_facts import NoiseFacts
 from voxpop.results.audit import Audit
-from voxpop.results.calibration import Calibration
-from voxpop.results.result import PROBABILITIES, Result, Trace
+from voxpop.results.result import PROBABILITIES, Trace
 
 # Most sweeps in which parameters are learned, with moments matched and then with integrals; they
 # need no more digits than this of an integral, and stop when they change by less than this.
@@ -60,68 +58,6 @@ _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
 _NO_QUANTILES = np.empty(0)
 
 
-@dataclass(frozen=True, eq=False)
-class NoiseFitted:
-    """What a fit under a noise model found, in the users' units.
-
-    ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
-    and on average over the coordinates. ``columns`` are what components say of tasks and workers,
-    by their field of :class:`Result`. ``hidden`` is what would be known of each gold task without
-    its truth.
-    """
-
-    answers: Answers
-    posterior: Posterior
-    level_posterior: Floats
-    parameters: NoiseParameters
-    answer_variance: float
-    columns: dict[str, Floats]
-    audit: Audit | None
-    trace: Trace
-    learning_sweeps: int
-    scale: Floats
-    on_grid: bool
-    hidden: Posterior
-
-    def result(
-        self,
-        settings: dict[str, Any],
-        of_part: Audit | None = None,
-        *,
-        posterior: Posterior | None = None,
-        audit: Audit | None = None,
-    ) -> Result:
-        """Make a result, its intervals stretched as the audit asks.
-
-        Where there is no audit, that of a part of the answers (``of_part``) is taken. With a
-        ``posterior`` and an ``audit`` of several models, this one tells of the workers alone, and
-        nothing is stretched.
-        """
-        levels = self.parameters[Levels]
-        model = Model(
-            support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
-            weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
-        )
-        stretch = 1.0
-        if audit is None:
-            audit = self.audit
-            if audit is None and of_part is not None:
-                audit = Audit.from_dict(of_part.to_dict())
-            stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
-        result = make_result(
-            self.answers,
-            settings | levels.settings(self.scale) | {"learning_sweeps": self.learning_sweeps},
-            posterior or self.posterior,
-            worker_noise(self.level_posterior, model, between=self.on_grid),
-            self.trace,
-            audit=audit,
-        )
-        facts = self.parameters.facts(self.scale)
-        noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
-        result = replace(result, noise=noise, **self.columns)  # type: ignore[arg-type]
-        return with_noise_as_given(result).calibrated(Calibration(stretch=stretch))
-
-
 class NoiseFit:
     """One data set and one noise model, learned by EM beside the messages, one step a sweep.
 
@@ -136,17 +72,19 @@ class NoiseFit:
         support: object,
         min_answers: int = 1,
         by_gold: bool = False,
-        gains: Gains | None = None,
+        freeing: Gains | Growing | None = None,
     ) -> None:
         """Take ``support`` as :class:`BI` does: "auto", "common", or levels of equal weight.
 
         Workers with ``min_answers`` are learned from (:func:`informative_workers`), ``by_gold``
-        from gold tasks alone: no other task sends a message. With ``noise.gain`` there are
-        ``gains``, learned before.
+        from gold tasks alone: no other task sends a message. With gains or growth, ``freeing``
+        is what was learned of them before.
         """
-        self._answers, self._gains = data.answers, gains
-        if gains is not None:
-            data, noise = gains.freed(data), replace(noise, bias=False)
+        self._answers, self._freeing = data.answers, freeing
+        if freeing is not None:
+            # Gains have offsets, which are biases.
+            bias = noise.bias and not noise.gain
+            data, noise = freeing.freed(data), replace(noise, bias=bias)
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
         self._informative = informative_workers(data.answers, min_answers)
         self._on_grid, self._common = support == "auto", support == "common"
@@ -173,8 +111,8 @@ class NoiseFit:
         self._open_integrals(np.arange(len(self._parameters[Levels].variance)))
         self._learn(min(max_iter, _LEARNING_SWEEPS), on_sweep)
         accuracy = max(accuracy, _FINEST_ACCURACY)
-        settle = partial(self._settle, accuracy)
-        trace = iterate_until(settle, max(tol, _FINEST_TOL), max_iter, "BI", on_sweep, warn=warn)
+        settle, tol = partial(self._settle, accuracy), max(tol, _FINEST_TOL)
+        trace = iterate_until(settle, tol, max_iter, "BI", on_sweep, warn=warn)
         return self.fitted(accuracy, trace)
 
     def learn(
@@ -189,7 +127,7 @@ class NoiseFit:
         ``levels`` are those to start from, if :func:`starting_levels` was asked before; ``start``
         is a fit of the same answers and levels to go on from.
         """
-        self._parameters = parameters = self._initial(levels, on_sweep)
+        self._parameters = parameters = _initial(self, levels, on_sweep)
         self._messages = matching = match_messages(self._data, self._engine, self._parameters)
         if start is not None and isinstance(start._messages, MomentMatching):
             matching.resume(start._messages)
@@ -198,7 +136,7 @@ class NoiseFit:
         self._learn(min(max_iter, _MATCHED_SWEEPS), on_sweep)
 
     def refine(self, on_sweep: OnSweep | None = None) -> None:
-        """Learn to the end, then with integrals, so few sweeps that all comes right."""
+        """Learn to the end, then with integrals, in as few sweeps as it takes."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
         posterior = softmax(self._beliefs()[0].log_level, axis=1)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
@@ -217,9 +155,8 @@ class NoiseFit:
 
     def _settle(self, accuracy: float, damping: float) -> float:
         """Send all messages once, with the parameters as they are."""
-        beliefs = self._beliefs()[0]
+        bias = self._beliefs()[0].bias(max(damping, _BIAS_DAMPING))
         given = sweep_parameters(self._parameters, accuracy)
-        bias = beliefs.bias(max(damping, _BIAS_DAMPING))
         return self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)[0]
 
     def _hear_gold(self) -> None:
@@ -229,9 +166,9 @@ class NoiseFit:
         """
         is_gold = self._data.answers.is_gold
         for _ in range(_GOLD_SWEEPS if is_gold.any() else 0):
-            beliefs = self._beliefs()[0]
+            bias = self._beliefs()[0].bias(0.0)
             given = sweep_parameters(self._parameters, _LEARNING_ACCURACY)
-            self._messages.sweep(parameters=given, bias=beliefs.bias(0.0), tasks=is_gold)
+            self._messages.sweep(parameters=given, bias=bias, tasks=is_gold)
 
     def _learn(self, n_sweeps: int, on_sweep: OnSweep | None) -> None:
         """EM beside the messages, one step a sweep."""
@@ -255,20 +192,7 @@ class NoiseFit:
             return self._parameters.distance(before) if self._n_learned > _FIRST_SWEEPS else np.inf
 
         what = "learning the noise"
-        iterate_until(learn, _SETTLED, n_sweeps, what, on_sweep, dampings=(0.0, 0.3), warn=False)
-
-    def _initial(self, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
-        """Parameters to start from."""
-        data = self._data
-        if not isinstance(self._support, str):
-            levels = Model(support=self._support).levels  # type: ignore[arg-type]
-        elif levels is None and self._gains is not None:
-            levels = self._gains.levels(data, self._answers, self._engine, on_sweep)
-        elif levels is None:
-            levels = starting_levels(data.answers, data.scale, self._engine, on_sweep)
-        log_weights = np.full(len(levels), -np.log(len(levels)))
-        start = StartingPoint(levels, log_weights, data.task_means, data.value)
-        return NoiseParameters.initial(self._noise, start)
+        iterate_until(learn, _SETTLED, n_sweeps, what, on_sweep, (0.0, 0.3), warn=False)
 
     def _learn_from_workers(self, beliefs: WorkerBeliefs, n_steps: int = 1) -> None:
         """Learn the shares of levels (M21), and components such as the spread of biases (M37)."""
@@ -308,7 +232,7 @@ class NoiseFit:
 
     @property
     def is_matched(self) -> bool:
-        """Tell whether moments are matched so far, and nothing has been integrated."""
+        """Tell whether nothing has been integrated so far."""
         return isinstance(self._messages, MomentMatching)
 
     def expected_log_levels(self) -> Floats:
@@ -318,17 +242,21 @@ class NoiseFit:
 
     def hidden_gold(self, accuracy: float) -> Floats:
         """What the estimates (g, d) of gold tasks would be without their truths, by integrals."""
-        given = sweep_parameters(self._parameters, accuracy)
         about, messages = self._beliefs()[0].bias(0.0), self._messages
+        given = sweep_parameters(self._parameters, accuracy)
         assert isinstance(messages, MessagePassing)
         found = messages.posterior_and_classes(_NO_QUANTILES, given, about, hidden=True)
-        return found[0].estimate[self._answers.is_gold]
+        known = self._answers.is_gold
+        hidden = found[0].estimate[known]
+        if isinstance(self._freeing, Growing):
+            return self._freeing.estimates(hidden, known)
+        return hidden
 
     def predict(self, accuracy: float, with_pit: bool = False) -> Predictions:
         """Predict every answer from the others, with moments matched or by integrals."""
         given = sweep_parameters(self._parameters, accuracy)
         found = self._messages.predict(given, self._beliefs()[0].bias(0.0), with_pit)
-        return found if self._gains is None else self._gains.predictions(found)
+        return found if self._freeing is None else self._freeing.predictions(found)
 
     def audit(self, accuracy: float) -> Audit:
         """Hold every answer against its prediction from the others."""
@@ -354,9 +282,12 @@ class NoiseFit:
             shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
             found = stretched(found, found.variance + shift)
         columns = bias.columns(scale) if bias else {}
-        if self._gains is not None:
-            parameters = parameters.replace(self._gains.component)
-            found, columns = self._gains.posterior(found, answers.is_gold), self._gains.columns()
+        if self._freeing is not None:
+            parameters = parameters.replace(self._freeing.component)
+            found = self._freeing.posterior(found, answers.is_gold)
+            columns = columns | self._freeing.columns()
+        if isinstance(self._freeing, Growing):
+            hidden = self._freeing.posterior(hidden)
         difficulty = parameters[Difficulty]
         variance = parameters.answer_variance * float((scale**2).mean())
         return NoiseFitted(
@@ -365,7 +296,7 @@ class NoiseFit:
             level_posterior=softmax(beliefs.log_level, axis=1),
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),
-            columns=difficulty.columns(classes) | columns,
+            columns=_together(difficulty.columns(classes), columns),
             audit=self.audit(accuracy) if audited else None,
             trace=trace or Trace(),
             learning_sweeps=self._n_learned,
@@ -375,13 +306,29 @@ class NoiseFit:
         )
 
 
+def _initial(fit: NoiseFit, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
+    """Parameters to start from."""
+    data = fit._data
+    if not isinstance(fit._support, str):
+        levels = Model(support=fit._support).levels  # type: ignore[arg-type]
+    elif levels is None and fit._freeing is not None:
+        levels = fit._freeing.levels(data, fit._answers, fit._engine, on_sweep)
+    elif levels is None:
+        levels = starting_levels(data.answers, data.scale, fit._engine, on_sweep)
+    log_weights = np.full(len(levels), -np.log(len(levels)))
+    start = StartingPoint(levels, log_weights, data.task_means, data.value)
+    return NoiseParameters.initial(fit._noise, start)
+
+
 def match_messages(
     data: PreparedAnswers, engine: Engine, parameters: NoiseParameters
 ) -> MomentMatching:
     """Lay out flat messages for matching moments."""
     model = Model(support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension)
     about = len(parameters[Difficulty].steps), parameters[Bias].is_on
-    return MomentMatching(data.answers, model, data.scale, engine.kernels(), *about)
+    return MomentMatching(
+        data.answers, model, data.scale, engine.kernels(data.answers, True), *about
+    )
 
 
 def integral_messages(
@@ -395,12 +342,17 @@ def integral_messages(
         data.scale,
         "integrate",
         _LEARNING_ACCURACY,
-        engine.kernels(),
+        engine.kernels(data.answers),
         learned=True,
         n_classes=len(parameters[Difficulty].steps),
         bounds=np.outer(Bounds.interval(noise.bounds), np.ones(dimension)),
         has_bias=parameters[Bias].is_on,
     )
+
+
+def _together(one: dict[str, Floats], other: dict[str, Floats]) -> dict[str, Floats]:
+    """Columns of several components; what two of them say of a variance is multiplied."""
+    return one | {name: one[name] * c if name in one else c for name, c in other.items()}
 
 
 def typical_degree(answers: Answers) -> float:

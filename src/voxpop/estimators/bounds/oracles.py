@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from voxpop.data.answers import Answers
-from voxpop.data.read import read_variances
 from voxpop.data.sums import sum_by_task, weighted_means
+from voxpop.data.truths import read_variances
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result

@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.data.read import read_variances
 from voxpop.data.sums import by_degree
+from voxpop.data.truths import read_variances
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.bounds.exact import enumerated, gold_posterior

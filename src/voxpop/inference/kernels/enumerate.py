@@ -53,9 +53,10 @@ def configurations(
     s = np.array(levels)[choice]
     precision = 1.0 / s
     total = prior_precision + precision.sum(axis=0)
-    rows = [precision[u] * precision[v] / total for u, v in combinations(range(degree), 2)]
+    # In this order: the product of two precisions may be more than float64 holds.
+    rows = [precision[u] * (precision[v] / total) for u, v in combinations(range(degree), 2)]
     if prior_precision > 0:
-        rows += [precision[u] * prior_precision / total for u in range(degree)]
+        rows += [precision[u] * (prior_precision / total) for u in range(degree)]
     pair = np.array(rows).reshape(-1, choice.shape[1])
     offset = np.log(total) + np.log(s).sum(axis=0)
     return Configurations(n_levels, degree, precision, total, offset, pair)

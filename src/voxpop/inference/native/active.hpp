@@ -59,9 +59,9 @@ inline ActiveArrays carve_active(const Enumeration& e, const Messages& m, Worksp
 
 // Take up the tasks of a block: the messages of their workers, and their values.
 template <int LEVELS>
-inline void open_block(
+[[gnu::noinline]] inline void open_block(
     const Enumeration& e, const Messages& m, const Block& block, ActiveArrays& s) {
-    listen<LEVELS>(m, LEVELS ? LEVELS : m.n_levels, block, s.old, s.incoming);
+    listen<LEVELS>(m, block, s.old, s.incoming);
     gather(e.value, m.degree * e.dimension, block, (double*)s.value);
     if (e.prior_precision > 0.0)
         gather(e.prior_mean, e.dimension, block, (double*)s.prior_mean);
@@ -73,9 +73,9 @@ inline vec where_level(vec a, int64_t k, vec x, vec y) {
 }
 
 // W, distances of answers from the weighted mean, their squares; returns Q.
-template <int D>
-inline vec fit(const Enumeration& e, int64_t degree, ActiveArrays& s, vec& total) {
-    const int64_t d = D ? D : e.dimension;
+[[gnu::noinline]] inline vec fit(
+    const Enumeration& e, int64_t degree, ActiveArrays& s, vec& total) {
+    const int64_t d = e.dimension;
     vec squares = all(0.0);
     total = all(e.prior_precision);
     for (int64_t u = 0; u < degree; ++u) {
@@ -105,8 +105,9 @@ inline vec fit(const Enumeration& e, int64_t degree, ActiveArrays& s, vec& total
 //     R_v = Σ_{k≠b} m_v(k) max(1, (s_b / s_k)^(d/2)),   1/2 (Σ R_v)² e^(Q/2) <= accuracy
 //
 // Returns the largest weight of what is left out if nobody is free.
-template <int D, int LEVELS>
-inline vec doubt_workers(const Enumeration& e, int64_t degree, int64_t n_levels, ActiveArrays& s) {
+template <int LEVELS>
+[[gnu::noinline]] inline vec doubt_workers(
+    const Enumeration& e, int64_t degree, int64_t n_levels, ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
     vec sum = all(0.0), total;
     for (int64_t u = 0; u < degree; ++u) {
@@ -132,7 +133,7 @@ inline vec doubt_workers(const Enumeration& e, int64_t degree, int64_t n_levels,
         s.doubt[u] = max(doubt, all(least_doubt));
         sum = sum + s.doubt[u];
     }
-    const vec squares = all(0.5) * fit<D>(e, degree, s, total);
+    const vec squares = all(0.5) * fit(e, degree, s, total);
     const vec bound = all(0.5) * exp(min(squares, all(most_squares)));
     s.bound[0] = where_above(squares, all(most_squares), all(unbounded), bound);
     return where_above(squares, all(most_squares), all(unbounded), sum * sum * bound);
@@ -177,7 +178,7 @@ inline void reorder(
 
 // Precision, log and message of the levels of all workers, the likeliest first.
 template <int LEVELS>
-inline void line_up(int64_t degree, int64_t n_levels, ActiveArrays& s) {
+[[gnu::noinline]] inline void line_up(int64_t degree, int64_t n_levels, ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
     for (int64_t u = 0; u < degree; ++u) {
         const vec* mine = s.incoming + u * K;
@@ -220,19 +221,19 @@ inline int64_t first_change(int64_t number, int64_t u, int64_t n_free, int64_t K
 //
 // Where nobody is FREE all loops over levels are equally long, and unroll. Weights are needed where
 // PAIRS of changes are added up.
-template <int D, int LEVELS, bool FREE, bool PAIRS>
-inline vec settle(
+template <int LEVELS, bool FREE, bool PAIRS>
+[[gnu::noinline]] inline vec settle(
     const Enumeration& e, int64_t degree, int64_t n_levels, int64_t n_free, int64_t number,
     ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
-    const double half_d = 0.5 * (double)(D ? D : e.dimension);
+    const double half_d = 0.5 * (double)e.dimension;
     vec log_weight = all(0.0), total;
     for (int64_t u = 0; u < degree; ++u) {
         const int64_t j = u * K + (FREE && at_second(number, u, n_free));
         s.precision[u] = s.to_precision[j];
         log_weight = log_weight + s.said[j] - all(half_d) * s.to_log[j];
     }
-    const vec squares = fit<D>(e, degree, s, total);
+    const vec squares = fit(e, degree, s, total);
     log_weight = log_weight - all(half_d) * log2(total) - all(0.5 * log2_e) * squares;
     const vec per_total = all(1.0) / total;
     for (int64_t u = 0; u < degree; ++u) {
@@ -260,7 +261,7 @@ inline vec settle(
 //
 // total[u, 0] is what u sees where it stays.
 template <int D, int LEVELS, bool FREE>
-inline void add_pairs(
+[[gnu::noinline]] inline void add_pairs(
     int64_t degree, int64_t dimension, int64_t n_levels, int64_t n_free, int64_t number,
     ActiveArrays& s) {
     const int64_t d = D ? D : dimension, K = LEVELS ? LEVELS : n_levels;
@@ -310,9 +311,10 @@ inline void add_in_logs(vec exponent, vec factor, vec& top, vec& sum) {
 }
 
 // Write the log messages (natural, not normalised) of a block to `out`.
-template <int D, int LEVELS, bool FREE>
+template <int LEVELS, bool FREE>
 inline void expand(
-    const Enumeration& e, int64_t degree, int64_t n_levels, int64_t n_free, ActiveArrays& s) {
+    const Enumeration& e, int64_t degree, int64_t n_levels, int64_t n_free,
+    decltype(&add_pairs<0, LEVELS, FREE>) add_pairs, ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
     // Sums over configurations of the free workers: in `top` and `out`.
     if constexpr (FREE)
@@ -320,8 +322,8 @@ inline void expand(
             s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
     line_up<LEVELS>(degree, K, s);
     for (int64_t number = 0; number < (FREE ? 1 << n_free : 1); ++number) {
-        const vec log_weight = settle<D, LEVELS, FREE, true>(e, degree, K, n_free, number, s);
-        add_pairs<D, LEVELS, FREE>(degree, e.dimension, K, n_free, number, s);
+        const vec log_weight = settle<LEVELS, FREE, true>(e, degree, K, n_free, number, s);
+        add_pairs(degree, e.dimension, K, n_free, number, s);
         for (int64_t u = 0; u < degree; ++u) {
             // The own message is not part of what is said.
             const int64_t stays = u * K + (FREE && at_second(number, u, n_free));
@@ -345,7 +347,7 @@ inline void expand(
 
 // 1 in the lanes of tasks that contradict a level which is still possible.
 template <int LEVELS>
-inline vec contradicts(int64_t degree, int64_t n_levels, const ActiveArrays& s) {
+[[gnu::noinline]] inline vec contradicts(int64_t degree, int64_t n_levels, const ActiveArrays& s) {
     const int64_t K = LEVELS ? LEVELS : n_levels;
     vec found = all(0.0);
     for (int64_t u = 0; u < degree; ++u) {
@@ -360,9 +362,9 @@ inline vec contradicts(int64_t degree, int64_t n_levels, const ActiveArrays& s) 
 }
 
 // M27: rough messages from the others' average and its variance.
-template <int D, int LEVELS>
+template <int LEVELS>
 inline void guess_block(const Enumeration& e, int64_t degree, int64_t n_levels, ActiveArrays& s) {
-    const int64_t d = D ? D : e.dimension, K = LEVELS ? LEVELS : n_levels;
+    const int64_t d = e.dimension, K = LEVELS ? LEVELS : n_levels;
     const vec one = all(1.0);
     vec total = all(e.prior_precision), noise = total;
     for (int64_t u = 0; u < degree; ++u) {

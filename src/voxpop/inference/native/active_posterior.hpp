@@ -22,7 +22,7 @@ inline Components find_components(
     c.variance = c.share + room, c.mean = c.variance + room;
     line_up<0>(degree, K, s);
     for (int64_t number = 0; number < 1 << n_free; ++number) {
-        const vec log_weight = settle<0, 0, true, false>(e, degree, K, n_free, number, s);
+        const vec log_weight = settle<0, true, false>(e, degree, K, n_free, number, s);
         vec total = all(e.prior_precision);
         for (int64_t u = 0; u < degree; ++u) total = total + s.precision[u];
         c.share[c.n] = log_weight, c.variance[c.n] = all(1.0) / total;
@@ -58,7 +58,7 @@ static void active_posterior(
         });
     };
     auto dense = [&](const Block& block) { enumerate_posterior_of(e, t, block, workspace); };
-    for_settled<0, 0>(e, t.heard, first_block, last_block, s, workspace, settled, dense);
+    for_settled(e, t.heard, first_block, last_block, active_steps<0, 0>(), s, workspace, settled, dense);
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

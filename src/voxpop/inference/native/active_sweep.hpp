@@ -7,18 +7,41 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
+// What is done to a block of tasks, for their numbers of dimensions and levels.
+struct ActiveSteps {
+    decltype(&open_block<0>) open;
+    decltype(&doubt_workers<0>) doubt;
+    decltype(&expand<0, false>) expand;
+    decltype(&add_pairs<0, 0, false>) add_pairs, add_free_pairs;
+    decltype(&contradicts<0>) contradicts;
+    decltype(&guess_block<0>) guess;
+    EnumerationSteps dense;
+};
+
+template <int D, int LEVELS>
+inline ActiveSteps active_steps() {
+    return {open_block<LEVELS>, doubt_workers<LEVELS>, expand<LEVELS, false>,
+            add_pairs<D, LEVELS, false>, add_pairs<D, 0, true>,
+            contradicts<LEVELS>, guess_block<LEVELS>, enumeration_steps<D, LEVELS>()};
+}
+
+inline ActiveSteps active_steps(const Enumeration& e, const Messages& m) {
+    return unrolled(e.dimension, m.n_levels,
+                    []<int D, int LEVELS>() { return active_steps<D, LEVELS>(); });
+}
+
 // Call settled(block, n_free, queue) for tasks with equally many free workers, these first in their
 // arrays, and dense(block) for tasks to be enumerated: tasks without free workers at once, the
 // others together with their like.
-template <int D, int LEVELS, class Settled, class Dense>
+template <class Settled, class Dense>
 static void for_settled(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
-    ActiveArrays& s, Workspace& workspace, Settled settled, Dense dense) {
-    const int64_t K = LEVELS ? LEVELS : m.n_levels;
+    const ActiveSteps& step, ActiveArrays& s, Workspace& workspace, Settled settled, Dense dense) {
+    const int64_t K = m.n_levels;
     LaneQueue queue(e.most_free, m.degree, workspace);
     auto open = [&](const Block& block) {
-        open_block<LEVELS>(e, m, block, s);
-        return doubt_workers<D, LEVELS>(e, m.degree, K, s);
+        step.open(e, m, block, s);
+        return step.doubt(e, m.degree, K, s);
     };
     auto answer = [&](int64_t n_free, Block block) {
         if (n_free < 0) return dense(block);
@@ -52,34 +75,34 @@ static double active(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
     ActiveArrays s = carve_active(e, m, workspace);
+    const ActiveSteps step = active_steps(e, m);
+    const int64_t K = m.n_levels;
     Change change;
-    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS>() {
-        const int64_t K = LEVELS ? LEVELS : m.n_levels;
-        auto settled = [&](Block& block, int64_t n_free, LaneQueue& queue) {
-            if (n_free == 0)
-                expand<D, LEVELS, false>(e, m.degree, K, 0, s);
-            else
-                expand<D, LEVELS, true>(e, m.degree, K, n_free, s);
-            for (int lane = 0; lane < lanes && n_free > 0; ++lane) {
-                reorder(s.out, K, m.degree, lane, queue.order(lane), true, s.top);
-                reorder(s.incoming, K, m.degree, lane, queue.order(lane), true, s.top);
+    auto settled = [&](Block& block, int64_t n_free, LaneQueue& queue) {
+        if (n_free == 0)
+            step.expand(e, m.degree, K, 0, step.add_pairs, s);
+        else
+            expand<0, true>(e, m.degree, K, n_free, step.add_free_pairs, s);
+        for (int lane = 0; lane < lanes && n_free > 0; ++lane) {
+            reorder(s.out, K, m.degree, lane, queue.order(lane), true, s.top);
+            reorder(s.incoming, K, m.degree, lane, queue.order(lane), true, s.top);
+        }
+        const vec is_contradicted = step.contradicts(m.degree, K, s);
+        for (int lane = 0; lane < block.n_rows; ++lane)
+            if (block.wanted[lane] && is_contradicted[lane] > 0.5) {
+                queue.add(-1, block.row[lane]);
+                block.drop(lane);
             }
-            const vec is_contradicted = contradicts<LEVELS>(m.degree, K, s);
-            for (int lane = 0; lane < block.n_rows; ++lane)
-                if (block.wanted[lane] && is_contradicted[lane] > 0.5) {
-                    queue.add(-1, block.row[lane]);
-                    block.drop(lane);
-                }
-            speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
-        };
-        auto dense = [&](const Block& block) {
-            EnumerationArrays a = carve(e, m, workspace);
-            enumerate_block<D, LEVELS>(e, m, block, Factor::recompute, nullptr, a, workspace);
-            speak<LEVELS>(m, K, block, a.old, a.out, new_sums, change, a.scratch);
-        };
-        for_settled<D, LEVELS>(e, m, first_block, last_block, s, workspace, settled, dense);
-        return change.largest;
-    });
+        step.dense.speak(m, block, s.old, s.out, new_sums, change, s.scratch);
+    };
+    auto dense = [&](const Block& block) {
+        EnumerationArrays a = carve(e, m, workspace);
+        step.dense.enumerate_block(
+            e, m, block, Factor::recompute, nullptr, step.dense.factor, a, workspace);
+        step.dense.speak(m, block, a.old, a.out, new_sums, change, a.scratch);
+    };
+    for_settled(e, m, first_block, last_block, step, s, workspace, settled, dense);
+    return change.largest;
 }
 
 // The change of a guess is of no use to anybody: none is larger than 1.
@@ -87,18 +110,16 @@ static double guess(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
     ActiveArrays s = carve_active(e, m, workspace);
+    const ActiveSteps step = active_steps(e, m);
     Change change;
     change.raise(1.0, m.n_levels);
-    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS>() {
-        const int64_t K = LEVELS ? LEVELS : m.n_levels;
-        for (int64_t number = first_block; number < last_block; ++number) {
-            const Block block(number, m.n_tasks);
-            open_block<LEVELS>(e, m, block, s);
-            guess_block<D, LEVELS>(e, m.degree, K, s);
-            speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
-        }
-        return change.largest;
-    });
+    for (int64_t number = first_block; number < last_block; ++number) {
+        const Block block(number, m.n_tasks);
+        step.open(e, m, block, s);
+        step.guess(e, m.degree, m.n_levels, s);
+        step.dense.speak(m, block, s.old, s.out, new_sums, change, s.scratch);
+    }
+    return change.largest;
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -19,8 +19,10 @@ namespace voxpop::VOXPOP_VARIANT {
 // Linear sums below this may have lost terms: exp(-460), while float64 ends near exp(-700).
 constexpr double unsafe = 1e-200;
 
-// Rows of the factor that are worked out together; three is the best measured for K = 3.
-constexpr int rows_at_once = 3;
+// Rows of the factor that are worked out together: as many as there are levels leave no row over;
+// three is the best measured for K = 3.
+template <int LEVELS>
+constexpr int rows_at_once = LEVELS == 2 ? 2 : 3;
 
 // Scratch arrays of one block; "tree" arrays hold K^t vectors for t = 0 .. number of workers.
 struct EnumerationArrays {
@@ -121,10 +123,11 @@ template <int D>
 // Work out means and log factors of both halves, of the right one for its first `right_workers`
 // only. The widest levels have the smallest sum of squares; it is taken off, so that no exponent
 // but its offset is above 0, and that one is 0.
-template <int D>
-[[gnu::always_inline]] inline void grow_halves(
-    const Enumeration& e, int64_t right_workers, int64_t K, EnumerationArrays& s) {
-    const int64_t d = D ? D : e.dimension, n_left = e.left.n_configurations;
+template <int D, int LEVELS>
+[[gnu::noinline]] inline void grow_halves(
+    const Enumeration& e, int64_t right_workers, int64_t n_levels, EnumerationArrays& s) {
+    const int64_t d = D ? D : e.dimension, K = LEVELS ? LEVELS : n_levels;
+    const int64_t n_left = e.left.n_configurations;
     for (int64_t j = 0; j < d; ++j) {
         s.left_mean[j] = e.prior_precision > 0.0 ? s.prior_mean[j] : all(0.0);
         s.right_mean[j] = all(0.0);
@@ -242,15 +245,23 @@ template <int ROWS, int D, int LEVELS, Factor USE>
     for (int row = 0; row < ROWS; ++row) s.seen_by_left[a + row] = seen[row];
 }
 
+// One row that is left over.
+template <Factor USE>
+[[gnu::noinline]] inline void contract_row(
+    const Enumeration& e, int64_t K, const EnumerationArrays& s, int64_t a, vec* factor) {
+    contract_rows<1, 0, 0, USE>(e, K, s, a, factor);
+}
+
 template <int D, int LEVELS, Factor USE>
-inline void contract(
+[[gnu::noinline]] inline void contract(
     const Enumeration& e, int64_t K, EnumerationArrays& s, vec* factor) {
+    constexpr int rows = rows_at_once<LEVELS>;
     const int64_t n_left = e.left.n_configurations, n_right = e.right.n_configurations;
     for (int64_t b = 0; b < n_right; ++b) s.seen_by_right[b] = all(0.0);
     int64_t a = 0;
-    for (; a + rows_at_once <= n_left; a += rows_at_once)
-        contract_rows<rows_at_once, D, LEVELS, USE>(e, K, s, a, factor + a * n_right);
-    for (; a < n_left; ++a) contract_rows<1, D, LEVELS, USE>(e, K, s, a, factor + a * n_right);
+    for (; a + rows <= n_left; a += rows)
+        contract_rows<rows, D, LEVELS, USE>(e, K, s, a, factor + a * n_right);
+    for (; a < n_left; ++a) contract_row<USE>(e, K, s, a, factor + a * n_right);
 }
 
 // Sum what a half sees over all its workers but u, with their messages, for every u.

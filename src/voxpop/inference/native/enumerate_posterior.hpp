@@ -85,9 +85,9 @@ static void enumerate_posterior_of(
     vec *left_joint = belief + n_left * n_right, *right_joint = left_joint + n_left;
     gather(e.value, m.degree * d, block, (double*)s.value);
     gather(e.prior_mean, d, block, (double*)s.prior_mean);
-    listen<0>(m, K, block, s.old, s.message);
+    listen<0>(m, block, s.old, s.message);
     for (int64_t j = 0; j < m.degree * K; ++j) s.message[j] = s.message[j] * all(log2_e);
-    grow_halves<0>(e, e.right.n_workers, K, s);
+    grow_halves<0, 0>(e, e.right.n_workers, K, s);
     for (int64_t a = 0; a < n_left; ++a) left_joint[a] = log_joint(e.left, K, s.message, a);
     for (int64_t b = 0; b < n_right; ++b)
         right_joint[b] = log_joint(e.right, K, s.message + e.left.n_workers * K, b);

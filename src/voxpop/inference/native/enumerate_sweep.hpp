@@ -5,32 +5,42 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// The messages of one block, in D dimensions with LEVELS levels (0: any number of them).
+// What takes most of the time of a block, for its numbers of dimensions and levels.
+struct FactorSteps {
+    decltype(&grow_halves<0, 0>) grow_halves;
+    decltype(&contract<0, 0, Factor::fill>) fill, recompute;
+};
+
 template <int D, int LEVELS>
-static void enumerate_block(
+inline FactorSteps factor_steps() {
+    return {grow_halves<D, LEVELS>, contract<D, LEVELS, Factor::fill>,
+            contract<D, LEVELS, Factor::recompute>};
+}
+
+// The messages of one block, with LEVELS levels (0: any number of them).
+template <int LEVELS>
+inline void enumerate_block(
     const Enumeration& e, const Messages& m, const Block& block, Factor use, vec* factor,
-    EnumerationArrays& s, Workspace& workspace) {
-    const int64_t K = LEVELS ? LEVELS : m.n_levels, d = D ? D : e.dimension;
+    const FactorSteps& step, EnumerationArrays& s, Workspace& workspace) {
+    const int64_t K = LEVELS ? LEVELS : m.n_levels;
     const int64_t n_messages = m.degree * K;
     const vec* right_message = s.message + e.left.n_workers * K;
     vec* right_out = s.out + e.left.n_workers * K;
     auto grow = [&] {
-        gather(e.value, m.degree * d, block, (double*)s.value);
-        if (e.prior_precision > 0.0) gather(e.prior_mean, d, block, (double*)s.prior_mean);
-        grow_halves<D>(e, e.right.n_workers - 1, K, s);
+        gather(e.value, m.degree * e.dimension, block, (double*)s.value);
+        if (e.prior_precision > 0.0)
+            gather(e.prior_mean, e.dimension, block, (double*)s.prior_mean);
+        step.grow_halves(e, e.right.n_workers - 1, K, s);
     };
-    listen<LEVELS>(m, K, block, s.old, s.incoming);
+    listen<LEVELS>(m, block, s.old, s.incoming);
     for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
     grow_joint(e.left, K, s.message, s.left_joint);
     grow_joint(e.right, K, right_message, s.right_joint);
     if (use == Factor::read) {
-        contract<D, LEVELS, Factor::read>(e, K, s, factor);
+        contract<0, 0, Factor::read>(e, K, s, factor);
     } else {
         grow();
-        if (use == Factor::fill)
-            contract<D, LEVELS, Factor::fill>(e, K, s, factor);
-        else
-            contract<D, LEVELS, Factor::recompute>(e, K, s, factor);
+        (use == Factor::fill ? step.fill : step.recompute)(e, K, s, factor);
     }
     leave_one_out(e.left, K, s.message, s.left_joint, s.seen_by_left, s.out);
     leave_one_out(e.right, K, right_message, s.right_joint, s.seen_by_right, right_out);
@@ -45,15 +55,16 @@ static void enumerate_block(
     }
 }
 
-// Run work<D, LEVELS>(): the common numbers of dimensions and levels are known to the compiler, so
-// that loops unroll; 0 stands for any other.
-template <class Work>
-static double unrolled(int64_t dimension, int64_t n_levels, Work work) {
+// Return choose<D, LEVELS>() for the common numbers of dimensions and levels, which the compiler then
+// knows, so that loops unroll; 0 stands for any other. What it chooses are functions that work out a
+// block: all that is around them is compiled once.
+template <class Choose>
+inline auto unrolled(int64_t dimension, int64_t n_levels, Choose choose) {
     auto in_dimension = [&]<int D>() {
         switch (n_levels) {
-            case 2: return work.template operator()<D, 2>();
-            case 3: return work.template operator()<D, 3>();
-            default: return work.template operator()<D, 0>();
+            case 2: return choose.template operator()<D, 2>();
+            case 3: return choose.template operator()<D, 3>();
+            default: return choose.template operator()<D, 0>();
         }
     };
     switch (dimension) {
@@ -63,28 +74,40 @@ static double unrolled(int64_t dimension, int64_t n_levels, Work work) {
     }
 }
 
+// How the messages of a block are worked out, and sent.
+struct EnumerationSteps {
+    decltype(&enumerate_block<0>) enumerate_block;
+    FactorSteps factor;
+    decltype(&speak<0>) speak;
+};
+
+template <int D, int LEVELS>
+inline EnumerationSteps enumeration_steps() {
+    return {enumerate_block<LEVELS>, factor_steps<D, LEVELS>(), speak<LEVELS>};
+}
+
 // One sweep over some blocks of tasks.
 static double enumerate(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {
     const int64_t n_factor = e.left.n_configurations * e.right.n_configurations;
     EnumerationArrays s = carve(e, m, workspace);
-    return unrolled(e.dimension, m.n_levels, [&]<int D, int LEVELS>() {
-        const int64_t K = LEVELS ? LEVELS : m.n_levels;
-        Change change;
-        for (int64_t number = first_block; number < last_block; ++number) {
-            const Block block(number, m.n_tasks);
-            vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
-            const int64_t later = number + 2;
-            fetch(m.worker, m.degree, later, m.n_tasks);
-            fetch(m.message, m.degree * K, later, m.n_tasks);
-            if (e.factor_use != Factor::read)
-                fetch(e.value, m.degree * e.dimension, later, m.n_tasks);
-            enumerate_block<D, LEVELS>(e, m, block, e.factor_use, factor, s, workspace);
-            speak<LEVELS>(m, K, block, s.old, s.out, new_sums, change, s.scratch);
-        }
-        return change.largest;
+    const auto step = unrolled(e.dimension, m.n_levels, []<int D, int LEVELS>() {
+        return enumeration_steps<D, LEVELS>();
     });
+    Change change;
+    for (int64_t number = first_block; number < last_block; ++number) {
+        const Block block(number, m.n_tasks);
+        vec* factor = (vec*)e.factor + (e.factor ? number * n_factor : 0);
+        const int64_t later = number + 2;
+        fetch(m.worker, m.degree, later, m.n_tasks);
+        fetch(m.message, m.degree * m.n_levels, later, m.n_tasks);
+        if (e.factor_use != Factor::read)
+            fetch(e.value, m.degree * e.dimension, later, m.n_tasks);
+        step.enumerate_block(e, m, block, e.factor_use, factor, step.factor, s, workspace);
+        step.speak(m, block, s.old, s.out, new_sums, change, s.scratch);
+    }
+    return change.largest;
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -300,7 +300,7 @@ inline void for_blocks(
     for (int64_t number = first_chunk * per_chunk; number < last_chunk * per_chunk; ++number) {
         if (number * lanes >= rows.n_rows) break;
         const Block block(number, rows.n_rows);
-        listen<0>(m, m.n_levels, block, old, f.incoming);
+        listen<0>(m, block, old, f.incoming);
         f.open(rows, m, block);
         visit(block, nodes_of(f, rows, block, refinement, workspace));
     }

@@ -283,7 +283,7 @@ static double integrate(
             // A repeated row: nobody hears it, but its numbers must be sound.
             for (int lane = block.n_rows; lane < lanes; ++lane)
                 for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
-            speak<0>(m, K, block, old, out, new_sums, change, scratch);
+            speak<0>(m, block, old, out, new_sums, change, scratch);
         });
         if (found.counts != nullptr) counts.write(found.counts + chunk * n_counts(given));
     }

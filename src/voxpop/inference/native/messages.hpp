@@ -97,8 +97,9 @@ template <int LEVELS>
 //
 //     incoming[u, k] = (sums[worker u, k] - message[u, k]) quantum + log weight[k] - max over k
 template <int LEVELS>
-[[gnu::always_inline]] inline void listen(
-    const Messages& m, int64_t K, const Block& block, ivec* old, vec* incoming) {
+[[gnu::noinline]] inline void listen(
+    const Messages& m, const Block& block, ivec* old, vec* incoming) {
+    const int64_t K = LEVELS ? LEVELS : m.n_levels;
     gather(m.message, m.degree * K, block, (int64_t*)old);
     gather_sums<LEVELS>(m, block, (ivec*)incoming);
     for (int64_t u = 0; u < m.degree; ++u) {
@@ -190,9 +191,10 @@ struct Change {
 //
 //     x = max(log m - max over k, floor),  new = round(((1 - damping) x + damping old) / quantum)
 template <int LEVELS>
-[[gnu::always_inline]] inline void speak(
-    const Messages& m, int64_t K, const Block& block, const ivec* old, vec* log_message,
-    int64_t* new_sums, Change& change, vec* scratch) {
+[[gnu::noinline]] inline void speak(
+    const Messages& m, const Block& block, const ivec* old, vec* log_message, int64_t* new_sums,
+    Change& change, vec* scratch) {
+    const int64_t K = LEVELS ? LEVELS : m.n_levels;
     ivec* rounded = (ivec*)log_message;
     for (int64_t u = 0; u < m.degree; ++u) {
         const vec* mine = log_message + u * K;

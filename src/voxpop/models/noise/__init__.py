@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from voxpop.arrays import Floats, Index
+from voxpop.errors import require
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.bounds import Bounds
 from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.gain import Gain
+from voxpop.models.noise.growth import Growth
 from voxpop.models.noise.levels import Levels
 from voxpop.models.noise.slips import Slips
 from voxpop.models.noise.tails import Tails, tail_shares, tail_steps, tail_variance
@@ -42,6 +44,7 @@ class Noise:
     bias: bool = _option(Bias)
     gain: bool = _option(Gain)
     difficulty: bool = _option(Difficulty)
+    growth: bool = _option(Growth)
     truths: Literal["flat", "learn"] = _option(Truths)
     bounds: tuple[float, float] | None = _option(Bounds)
 
@@ -49,6 +52,14 @@ class Noise:
         for component in COMPONENTS:
             value = component.check(getattr(self, component.name))
             object.__setattr__(self, component.name, value)
+        require(
+            not (self.gain and self.growth),
+            "gain and growth cannot both be on: answers are freed of one of them; drop the other",
+        )
+        require(
+            not self.growth or self.bounds is None,
+            "growth cannot be on with bounds in the model; drop one, or use scale='log' or 'logit'",
+        )
 
     @property
     def is_plain(self) -> bool:

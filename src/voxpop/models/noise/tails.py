@@ -36,6 +36,12 @@ def tail_shares(freedom: float) -> Floats:
     return np.diff(below)
 
 
+@lru_cache(maxsize=1)
+def _log_shares() -> Floats:
+    """Log shares of the steps, for all degrees of freedom to learn among (F, S)."""
+    return np.log([np.maximum(tail_shares(f), 1e-12) for f in FREEDOMS.tolist()])
+
+
 def tail_steps(freedom: float) -> Floats:
     """Multiples of the level's variance that :func:`tail_shares` are the shares of."""
     return np.asarray(STEP ** _STEPS.astype(float)) if np.isfinite(freedom) else np.ones(1)
@@ -86,7 +92,7 @@ class Tails(Component):
         """Take the degrees of freedom that make the steps seen in the answers most likely (M34)."""
         if not self.is_learned:
             return self
-        likelihood = [steps @ np.log(np.maximum(tail_shares(f), 1e-12)) for f in FREEDOMS.tolist()]
+        likelihood = _log_shares() @ steps
         old = int(np.argmin(np.abs(np.log(FREEDOMS / self.freedom))))
         new = old + _EM_STEPS * (int(np.argmax(likelihood)) - old)
         return Tails(float(FREEDOMS[np.clip(new, 0, len(FREEDOMS) - 1)]), True)

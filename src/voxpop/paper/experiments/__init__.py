@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from voxpop.data.tables import make_folder, replacing, write_table
+from voxpop.data.output import make_folder, replacing
+from voxpop.data.tables import write_table
 from voxpop.paper.experiments.cells import DETECTOR
 from voxpop.paper.experiments.claims import Verdict, count, judge
 from voxpop.paper.experiments.crowds import EXAMPLE_RUN, FIGURES, TABLE1, TABLE2

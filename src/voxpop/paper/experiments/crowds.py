@@ -11,8 +11,9 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.collect.assignment.random_graphs import Assignment, assign_degrees, assign_regular
 from voxpop.data.answers import Answers
-from voxpop.data.read import read_answers, read_truth
+from voxpop.data.read import read_answers
 from voxpop.data.tables import matrix, open_table
+from voxpop.data.truths import read_truth
 from voxpop.errors import DataError
 from voxpop.estimators.base import Estimator
 from voxpop.estimators.registry import make_estimator

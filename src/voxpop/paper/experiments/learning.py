@@ -20,7 +20,8 @@ from scipy.sparse import vstack
 from voxpop.arrays import Floats, Index
 from voxpop.collect.assignment.random_graphs import assign_regular
 from voxpop.data.answers import Answers
-from voxpop.data.read import read_answers, read_truth
+from voxpop.data.read import read_answers
+from voxpop.data.truths import read_truth
 from voxpop.estimators.registry import make_estimator
 from voxpop.models.model import Model
 from voxpop.models.simulation import simulate

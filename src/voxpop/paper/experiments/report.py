@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from voxpop.data.tables import replacing
+from voxpop.data.output import replacing
 from voxpop.paper.experiments.cells import PAPER_TABLE3
 from voxpop.paper.experiments.claims import Frames, Verdict
 from voxpop.paper.experiments.crowds import (

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from voxpop import __version__
-from voxpop.data.tables import make_folder, replacing
+from voxpop.data.output import make_folder, replacing
 from voxpop.errors import ConvergenceWarning, DataWarning, VoxpopError, require
 
 # What the usual libraries of linear algebra read when they are loaded.

@@ -16,6 +16,7 @@ from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import weighted_means
 from voxpop.models.scale import LINEAR
+from voxpop.present.report.contents import Contents
 from voxpop.results.answer_weights import answer_weights
 from voxpop.results.diagnosis.flags import Diagnosis
 from voxpop.results.result import Result
@@ -41,15 +42,17 @@ class Shown:
     workers: Index
 
 
-def choose(answers: Answers, result: Result, found: Diagnosis | None, budget: int) -> Shown:
-    """Take everything, or the most uncertain tasks that fit into a ``budget`` of numbers.
+def choose(answers: Answers, result: Result, budget: int) -> Shown:
+    """Take everything, or what fits into a ``budget`` of numbers.
 
-    With them come the workers who answered them, the flagged ones, and the most active others, up
-    to as many workers as tasks.
+    Tasks that need a look come first, then the most uncertain. With them come the workers who
+    answered them, the flagged ones, and the most active others, up to as many workers as tasks.
     """
     d = answers.dimension
     cost = 4 + 5 * d + np.minimum(answers.task_degree, _MOST_ANSWERS) * (3 + d)
-    by_doubt = np.argsort(-result.variance.mean(axis=1), kind="stable")
+    ready = np.ones(answers.n_tasks, dtype=bool)
+    ready[result.review.tasks] = False
+    by_doubt = np.lexsort((-result.variance.mean(axis=1), ready))
     n_tasks = max(1, int(np.searchsorted(np.cumsum(cost[by_doubt]), budget, side="right")))
     tasks = np.sort(by_doubt[:n_tasks])
     edges = np.flatnonzero(np.isin(answers.task, tasks))
@@ -60,17 +63,18 @@ def choose(answers: Answers, result: Result, found: Diagnosis | None, budget: in
     rank = np.arange(len(edges)) - np.repeat(np.cumsum(degree) - degree, degree)
     edges = np.sort(by_weight[rank < _MOST_ANSWERS])
     wanted = np.isin(np.arange(answers.n_workers), answers.worker[edges])
-    if found is not None and found.flags:
-        wanted |= np.isin(answers.worker_ids, np.array(found.workers, dtype=object))
+    if result.review.workers:
+        wanted |= np.isin(answers.worker_ids, np.array(result.review.workers, dtype=object))
     most = max(int(wanted.sum()), n_tasks)
     order = np.lexsort((-answers.worker_degree, ~wanted))
     return Shown(tasks, edges, np.minimum(degree, _MOST_ANSWERS), np.sort(order[:most]))
 
 
 def columns(
-    answers: Answers, result: Result, found: Diagnosis | None, shown: Shown, truth: Floats | None
+    answers: Answers, result: Result, shown: Shown, truth: Floats | None, contents: Contents
 ) -> dict[str, Any]:
     """Everything the page draws, as JSON can hold it."""
+    found = result.review.diagnosis
     digits = _digits(answers, result)
     n = {"tasks": answers.n_tasks, "answers": answers.n_edges, "workers": answers.n_workers}
     return {
@@ -78,12 +82,24 @@ def columns(
         "names": list(result.value_names),
         "digits": digits.tolist(),
         "answerDigits": _answer_digits(answers.value, digits),
-        "tasks": _tasks(answers, result, shown, digits, truth),
+        "tasks": {
+            **_tasks(answers, result, shown, digits, truth),
+            "look": looks(result, shown),
+            "content": contents.of_task,
+        },
+        "images": contents.pictures,
         "answers": _answers(answers, result, shown, digits),
         "workers": _workers(result, shown, digits),
         "flags": [] if found is None else _flags(found, result.worker_ids, shown),
         "pictures": _pictures(answers, result),
     }
+
+
+def looks(result: Result, shown: Shown) -> list[list[Any]]:
+    """Position among the tasks shown, and reasons, of each that needs a look, in their order."""
+    place = {i: k for k, i in enumerate(shown.tasks.tolist())}
+    pairs = zip(result.review.tasks.tolist(), result.review.reasons, strict=True)
+    return [[place[i], list(reasons)] for i, reasons in pairs if i in place]
 
 
 def _digits(answers: Answers, result: Result) -> Index:
@@ -131,7 +147,7 @@ def _tasks(
 
 
 def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> dict[str, Any]:
-    edges = shown.edges
+    edges, camps = shown.edges, result.review.camps
     weight, meaning = answer_weights(answers, result, shown.tasks)
     weight = weight[np.isin(np.flatnonzero(np.isin(answers.task, shown.tasks)), edges)]
     gold = answers.is_gold[answers.task[edges]]
@@ -153,6 +169,7 @@ def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> d
         "weight": _rounded(np.where(gold, 0.0, weight), 3),
         "meaning": meaning,
         "off": off,
+        "upper": [] if camps is None else np.flatnonzero(camps.upper[edges]).tolist(),
     }
 
 
@@ -203,7 +220,7 @@ def _pictures(answers: Answers, result: Result) -> dict[str, Any]:
     audit = result.audit
     if audit is not None and audit.has_pit:
         nominal = np.arange(1, 20) / 20
-        stretched = audit.exact and audit.stretch > 1.005
+        stretched = audit.is_stretched
         pictures["calibration"] = {
             "pit": _rounded(audit.pit_shares(20), 3),
             "nominal": _rounded(nominal, 2),
@@ -212,7 +229,10 @@ def _pictures(answers: Answers, result: Result) -> dict[str, Any]:
         }
     changes = [float(f"{change:.2e}") for change in result.trace.changes if np.isfinite(change)]
     if changes:
-        pictures["trace"] = {"changes": changes, "converged": result.trace.converged}
+        # The first change may be infinite: sweeps are counted, not the changes drawn.
+        first, last = result.trace.n_sweeps - len(changes) + 1, result.trace.n_sweeps
+        converged = result.trace.converged
+        pictures["trace"] = {"changes": changes, "first": first, "n": last, "converged": converged}
     return pictures
 
 

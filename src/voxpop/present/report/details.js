@@ -1,171 +1,49 @@
-// Tables to sort, search and page through; and the details of one task or one worker.
+// The details of one task or one worker, in a dialog whose address can be kept and sent.
 
-// A table over `rows` (indices): columns are { title, value, cell, text, minor, hint }, where `value`
-// sorts and `cell`, by default the value, is shown. The first column opens a row where `open` is
-// given. Only one page of rows is in the document at a time.
-class Listing {
-  constructor({ word, rows, columns, size = 25, sort = null, search = null, filter = null, open = null, caption = null }) {
-    Object.assign(this, { word, all: rows, rows, columns, size, open, search, filter, page: 0 });
-    this.needle = "";
-    this.filtered = false;
-    this.sorted = sort || { column: null, down: false };
-    this.node = element("div", { class: "list" });
-    if (search || filter) this.node.append(this.tools());
-    this.head = element("tr");
-    columns.forEach((column, k) => this.head.append(this.heading(column, k)));
-    this.body = element("tbody");
-    const table = element("table", {}, element("thead", {}, this.head), this.body);
-    if (caption) table.prepend(element("caption", {}, caption));
-    this.pager = element("div", { class: "pager" });
-    this.node.append(element("div", { class: "wide" }, table), this.pager);
-    this.body.addEventListener("click", (event) => this.clicked(event));
-    this.body.addEventListener("keydown", (event) => this.moved(event));
-    this.refresh();
-  }
+// An id as the end of an address: text that is no text (half a character) has no address of its own.
+const address = (kind, id) => `#${kind}=${encodeURIComponent(id.toWellFormed ? id.toWellFormed() : id.replace(/[\ud800-\udfff]/g, "\ufffd"))}`;
 
-  tools() {
-    const bar = element("div", { class: "tools" });
-    if (this.search) {
-      const name = `Search ${this.word}s`;
-      const box = element("input", { type: "search", placeholder: name, "aria-label": name, autocomplete: "off", spellcheck: "false" });
-      box.addEventListener("input", () => {
-        this.needle = box.value.trim().toLowerCase();
-        this.refresh();
-      });
-      bar.append(box);
-    }
-    if (this.filter) {
-      const box = element("input", { type: "checkbox" });
-      box.addEventListener("change", () => {
-        this.filtered = box.checked;
-        this.refresh();
-      });
-      bar.append(element("label", { class: "check" }, box, this.filter.title));
-    }
-    this.status = element("span", { class: "status", role: "status" });
-    bar.append(this.status);
-    return bar;
-  }
-
-  heading(column, k) {
-    const head = element("th", { scope: "col", class: classes(column) });
-    if (!column.value) {
-      head.append(column.title);
-      return head;
-    }
-    const button = element("button", { type: "button" }, column.title);
-    if (column.hint) button.title = column.hint;
-    button.addEventListener("click", () => {
-      const same = this.sorted.column === k;
-      // Names start at A, numbers at the largest.
-      this.sorted = { column: k, down: same ? !this.sorted.down : !column.text };
-      this.refresh();
-    });
-    head.append(button);
-    return head;
-  }
-
-  refresh() {
-    this.rows = this.all.filter(
-      (i) => (!this.needle || this.search(i).includes(this.needle)) && (!this.filtered || this.filter.keep(i)),
-    );
-    const { column, down } = this.sorted;
-    if (column !== null) {
-      const { value, text } = this.columns[column];
-      const keys = new Map(this.rows.map((i) => [i, value(i)]));
-      const order = text ? collator.compare : (a, b) => (a ?? -Infinity) - (b ?? -Infinity) || 0;
-      this.rows.sort((a, b) => (down ? -1 : 1) * order(keys.get(a), keys.get(b)) || a - b);
-    }
-    [...this.head.children].forEach((head, k) => {
-      if (k === column) head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      else head.removeAttribute("aria-sort");
-    });
-    if (this.status) {
-      const some = this.rows.length < this.all.length;
-      this.status.textContent = some ? `${count(this.rows.length)} of ${plural(this.all.length, this.word)}` : "";
-    }
-    this.show(0);
-  }
-
-  show(page) {
-    const pages = Math.max(Math.ceil(this.rows.length / this.size), 1);
-    this.page = Math.min(Math.max(page, 0), pages - 1);
-    const first = this.page * this.size;
-    const shown = this.rows.slice(first, first + this.size);
-    this.body.replaceChildren(...shown.map((i) => this.row(i)));
-    if (!shown.length) {
-      const none = element("td", { colspan: this.columns.length, class: "none text" }, `No matching ${this.word}s.`);
-      this.body.append(element("tr", {}, none));
-    }
-    const turn = (text, to, label) => {
-      const button = element("button", { type: "button", "aria-label": label }, text);
-      button.disabled = to < 0 || to >= pages;
-      button.addEventListener("click", () => {
-        this.show(to);
-        const same = this.pager.querySelector(`[aria-label="${label}"]`);
-        (same.disabled ? this.pager.querySelector("button:enabled") : same)?.focus();
-      });
-      return button;
-    };
-    const text = `${count(first + 1)}–${count(first + shown.length)} of ${count(this.rows.length)}`;
-    const parts = pages > 1 ? [turn("‹", this.page - 1, `Previous ${this.word}s`), text, turn("›", this.page + 1, `Next ${this.word}s`)] : [];
-    this.pager.replaceChildren(...parts);
-  }
-
-  row(i) {
-    const row = element("tr", this.open ? { class: "opens" } : {});
-    this.columns.forEach((column, k) => {
-      const cell = element("td", { class: classes(column) });
-      const content = (column.cell || column.value)(i);
-      if (k === 0 && this.open) cell.append(element("button", { type: "button", class: "link id" }, content));
-      else cell.append(...[content].flat());
-      row.append(cell);
-    });
-    row.dataset.row = i;
-    return row;
-  }
-
-  clicked(event) {
-    const row = event.target.closest("tr.opens");
-    if (row && !String(getSelection())) this.open(Number(row.dataset.row));
-  }
-
-  moved(event) {
-    const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    const next = step && event.target.closest("tr")?.[step]?.querySelector("button.link");
-    if (!next) return;
-    event.preventDefault();
-    next.focus();
-  }
+// Go to an address at once; the event of the browser would come a moment later.
+let follow = () => {};
+function go(hash) {
+  location.hash = hash;
+  follow();
 }
 
-const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
-
-function classes(column) {
-  return [column.text ? "text" : "", column.minor ? "minor" : ""].join(" ").trim();
-}
-
-// The dialog: one task or worker at a time, with a way back to the previous one.
+// The dialog follows the address of the page: Back and Forward work as everywhere.
 class Details {
-  constructor(dialog) {
+  constructor(dialog, makers) {
     this.dialog = dialog;
-    this.before = [];
-    dialog.addEventListener("close", () => { this.before = []; });
+    this.makers = makers;
+    this.depth = 0;
+    this.at = null;
+    dialog.addEventListener("close", () => this.closed());
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+    follow = () => this.follow();
+    window.addEventListener("hashchange", follow);
+    follow();
   }
 
-  open(make, back = false) {
-    if (!this.dialog.open) this.before = [];
-    if (!back) this.before.push(make);
+  // Open what the address names, or close.
+  follow() {
+    if (this.dialog.open && location.hash === this.at) return;
+    const make = this.makers[location.hash.slice(1).split("=")[0]]?.(location.hash);
+    if (make) this.open(make);
+    else if (this.dialog.open) this.dialog.close();
+    this.at = location.hash;
+  }
+
+  open(make) {
     const { title, kind, parts } = make();
+    this.depth = this.dialog.open ? this.depth + 1 : 1;
     const close = element("button", { type: "button" }, "Close");
     close.addEventListener("click", () => this.dialog.close());
     const buttons = element("div", {});
-    if (this.before.length > 1) {
+    if (this.depth > 1) {
       const again = element("button", { type: "button" }, "Back");
       again.addEventListener("click", () => {
-        this.before.pop();
-        this.open(this.before[this.before.length - 1], true);
+        this.depth -= 2;
+        history.back();
       });
       buttons.append(again);
     }
@@ -175,6 +53,11 @@ class Details {
     if (!this.dialog.open) this.dialog.showModal();
     this.dialog.scrollTop = 0;
     close.focus({ preventScroll: true });
+  }
+
+  // The address names nothing any more; Back opens it again.
+  closed() {
+    if (this.makers[location.hash.slice(1).split("=")[0]]) history.pushState(null, "", "#");
   }
 }
 
@@ -208,6 +91,40 @@ function answerColumns({ names, answers }, minor) {
   ];
 }
 
+// Two camps in words: how many, where, and who.
+function campsText(data, i, below, above) {
+  const { tasks, answers, workers } = data;
+  const camp = (edges) => {
+    const means = data.names.slice(0, 4).map((_, j) => data.estimateText(edges.reduce((sum, e) => sum + answers.value[j][e], 0) / edges.length, j));
+    const names = edges.slice(0, 6).map((e) => workers.id[answers.worker[e]]).join(", ");
+    return `${plural(edges.length, "answer")} about ${means.join(", ")} (${names}${edges.length > 6 ? ", …" : ""})`;
+  };
+  // Of vectors the camps may differ in any coordinate: only the weights tell then.
+  const ends = [Math.max(...below.map((e) => answers.value[0][e])), Math.min(...above.map((e) => answers.value[0][e]))];
+  const between = data.names.length === 1 && tasks.estimate[0][i] > ends[0] && tasks.estimate[0][i] < ends[1];
+  const upper = above.reduce((sum, e) => sum + answers.weight[e], 0);
+  const side = upper > 0.5 ? `the second, which has ${percent(upper)}` : `the first, which has ${percent(1 - upper)}`;
+  const follows = between ? "The estimate lies between the two, where nobody answered." : `The estimate follows ${side} of the weight.`;
+  return element("p", { class: "camps" }, element("b", {}, "Two camps: "), element("span", {}, camp(below)), " and ", element("span", { class: "upper" }, camp(above)), `. ${follows}`);
+}
+
+// What a task shows: a picture, a link or a text. A picture with shapes is drawn below them.
+function contentParts(data, [kind, text], shape) {
+  if (kind === "text") return [element("blockquote", { class: "content" }, text)];
+  if (kind === "picture") {
+    return shape ? [] : [element("img", { class: "content", src: data.images[text].data, alt: `The picture of this task, ${text}` })];
+  }
+  const link = element("a", { href: text, rel: "noreferrer noopener", target: "_blank" }, text);
+  if (kind === "link") return [element("p", { class: "content" }, link)];
+  const load = element("button", { type: "button" }, `Show the picture (loads it from ${new URL(text).host})`);
+  const place = element("p", { class: "content" }, load, " ", link);
+  load.addEventListener("click", () => {
+    const image = element("img", { class: "content", alt: "The picture of this task", referrerpolicy: "no-referrer", src: text });
+    load.replaceWith(image);
+  });
+  return [place];
+}
+
 // What is known of one task.
 function taskDetails(data, i, show) {
   const { tasks, answers, workers } = data;
@@ -226,21 +143,29 @@ function taskDetails(data, i, show) {
     ...(truth ? [["Truth", data.vectorText(tasks.truth, i)]] : []),
     ...(tasks.difficulty ? [["Difficulty", `${brief(tasks.difficulty[i])} ×`, "the typical noise variance"]] : []),
   ])];
+  const why = data.look.get(i);
+  if (why) parts.push(element("p", { class: "why" }, "Needs a look: ", ...why.map((reason) => element("span", { class: "tag" }, reason))));
   parts.push(...capped(tasks.shown[i], tasks.n[i], `${count(tasks.shown[i])} of ${count(tasks.n[i])} answers are in this file: those of the workers with most weight.`));
   const byWeight = data.edgesOf(i).sort((a, b) => answers.weight[b] - answers.weight[a]);
   const dot = (e, j) => ({
     x: answers.value[j][e],
     value: answers.value.map((column) => column[e]),
     weight: answers.weight[e],
+    upper: data.upper.has(e),
     tip: `${workers.id[answers.worker[e]]}: ${data.names.map((_, k) => data.answerText(answers.value[k][e], k)).join(", ")}\nweight ${percent(answers.weight[e])}`,
     open: () => show.worker(answers.worker[e]),
   });
+  const [below, above] = [data.edgesOf(i).filter((e) => !data.upper.has(e)), data.edgesOf(i).filter((e) => data.upper.has(e))];
+  if (above.length) parts.push(campsText(data, i, below, above));
   const key = `Dots are answers, larger with more weight. Band: 95 % interval; line: estimate; diamond: mean${truth ? "; orange line: truth" : ""}.`;
-  if (["xmin,ymin,xmax,ymax", "x,y"].includes(names.join())) {
+  const shape = ["xmin,ymin,xmax,ymax", "x,y"].includes(names.join());
+  const content = tasks.content[i];
+  if (content) parts.push(...contentParts(data, content, shape));
+  if (shape) {
     const list = byWeight.map((e) => dot(e, 0)).reverse();
     const estimate = tasks.estimate.map((column) => column[i]);
     parts.push(picture(`${names.length === 4 ? "Boxes" : "Points"} in the image`, `Bolder with more weight. Blue: estimate${truth ? "; orange: truth" : ""}.`,
-      plane(list, estimate, truth, `estimate: ${data.vectorText(tasks.estimate, i)}`)));
+      plane(list, estimate, truth, `estimate: ${data.vectorText(tasks.estimate, i)}`, content && content[0] === "picture" ? data.images[content[1]] : null)));
   }
   names.forEach((name, j) => {
     const at = {
@@ -252,7 +177,7 @@ function taskDetails(data, i, show) {
   });
   const list = new Listing({
     word: "answer", rows: byWeight, size: 15, caption: `${plural(tasks.n[i], "answer")}, heaviest first`,
-    open: (e) => show.worker(answers.worker[e]),
+    link: (e) => data.workerAddress(answers.worker[e]),
     columns: [
       { title: "Worker", text: true, value: (e) => workers.id[answers.worker[e]] },
       ...names.map((name, j) => ({ title: vector ? name : "Answer", value: (e) => answers.value[j][e], cell: (e) => data.answerText(answers.value[j][e], j) })),
@@ -301,7 +226,7 @@ function workerDetails(data, u, show) {
   });
   const list = new Listing({
     word: "answer", rows: edges, size: 15, caption: "Answers, largest residual first", sort: { column: vector ? 2 : 3, down: true },
-    open: (e) => show.task(data.taskOf(e)),
+    link: (e) => data.taskAddress(data.taskOf(e)),
     columns: [
       { title: "Task", text: true, value: (e) => tasks.id[data.taskOf(e)] },
       { title: "Answer", value: vector ? null : (e) => answers.value[0][e], cell: (e) => names.slice(0, 8).map((_, j) => data.answerText(answers.value[j][e], j)).join(", ") },

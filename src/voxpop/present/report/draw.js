@@ -216,7 +216,7 @@ function strip(name, at, list, format) {
   list.forEach((dot, k) => {
     const cy = bottom - 8 - 9 * (k % levels);
     const r = 3 + 4 * Math.sqrt(dot.weight);
-    svg.append(withTip(shape("circle", { class: "dot", cx: x(dot.x), cy, r }), dot.tip, dot.open));
+    svg.append(withTip(shape("circle", { class: dot.upper ? "dot upper" : "dot", cx: x(dot.x), cy, r }), dot.tip, dot.open));
   });
   const [m, h] = [x(at.mean), bottom];
   const points = `${m},${h - 6} ${m + 5},${h} ${m},${h + 6} ${m - 5},${h}`;
@@ -224,11 +224,27 @@ function strip(name, at, list, format) {
   return svg;
 }
 
-// Boxes or points of an image, y downwards: each { value, weight, tip, open }.
-function plane(list, estimate, truth, tip) {
-  const all = [...list.map((d) => d.value), estimate, ...(truth ? [truth] : [])];
+// A small picture of a task for a row of a table: the interval, the answers, the estimate, the mean.
+function sketch(at, list) {
+  const [width, height] = [150, 22];
+  const svg = shape("svg", { class: "sketch", viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" });
+  const x = scale(...padded([at.lower, at.upper, at.estimate, ...list.map((d) => d.x)], 0.04), 4, width - 4);
+  if (at.lower !== null) svg.append(shape("rect", { class: "band", x: x(at.lower), width: Math.max(x(at.upper) - x(at.lower), 1), y: 3, height: height - 6, rx: 3 }));
+  for (const dot of list) {
+    svg.append(shape("circle", { class: dot.upper ? "dot upper" : "dot", cx: x(dot.x), cy: height / 2, r: 2.2 + 2.2 * Math.sqrt(dot.weight) }));
+  }
+  svg.append(line("estimate", x(at.estimate), 1, x(at.estimate), height - 1));
+  return svg;
+}
+
+// Boxes or points of an image, y downwards: each { value, weight, tip, open }; over the image itself
+// where it is in the file.
+function plane(list, estimate, truth, tip, image = null) {
+  const corners = image?.size ? [[0, 0, ...image.size]] : [];
+  const all = [...list.map((d) => d.value), estimate, ...(truth ? [truth] : []), ...corners];
   const column = (j) => all.flatMap((v) => v.filter((_, k) => k % 2 === j));
-  const [xs, ys] = [padded(column(0), 0.08), padded(column(1), 0.08)];
+  const room = image?.size ? 0 : 0.08;
+  const [xs, ys] = [padded(column(0), room), padded(column(1), room)];
   const place = canvas(340, "The answers and the estimate in the image", LEFT, 780);
   const width = place.right - place.left;
   const unit = Math.max((xs[1] - xs[0]) / width, (ys[1] - ys[0]) / (place.bottom - place.top));
@@ -238,6 +254,12 @@ function plane(list, estimate, truth, tip) {
   const x = scale(xs[0] - spare, xs[1] + spare, place.left, place.right);
   const y = scale(ys[1], ys[0], place.bottom, place.top);
   axes(place, x, Object.assign((v) => y(v), { low: ys[0], high: ys[1] }), ["x", "y"]);
+  if (image?.size) {
+    const [wide, high] = image.size;
+    const size = { x: x(0), y: y(0), width: x(wide) - x(0), height: y(high) - y(0) };
+    place.svg.append(shape("image", { href: image.data, preserveAspectRatio: "none", ...size }));
+    place.svg.classList.add("over");
+  }
   const draw = (value, kind, extra, r) => {
     if (value.length === 2) return shape("circle", { class: kind, cx: x(value[0]), cy: y(value[1]), r, ...extra });
     const [left, right] = [value[0], value[2]].map(x).sort((a, b) => a - b);

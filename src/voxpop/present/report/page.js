@@ -6,6 +6,12 @@ class Data {
     Object.assign(this, content);
     const { tasks, answers, workers } = this;
     this.gold = new Set(tasks.gold);
+    this.look = new Map(tasks.look);
+    this.upper = new Set(answers.upper);
+    this.byAddress = new Map([
+      ...tasks.id.map((_, i) => [this.taskAddress(i), i]),
+      ...workers.id.map((_, u) => [this.workerAddress(u), u]),
+    ]);
     this.first = [0];
     tasks.shown.forEach((n, i) => this.first.push(this.first[i] + n));
     this.owner = new Int32Array(answers.worker.length);
@@ -22,6 +28,8 @@ class Data {
     return Array.from({ length: this.tasks.shown[i] }, (_, k) => this.first[i] + k);
   }
 
+  taskAddress(i) { return address("task", this.tasks.id[i]); }
+  workerAddress(u) { return address("worker", this.workers.id[u]); }
   edgesBy(u) { return this.byWorker[u]; }
   taskOf(e) { return this.owner[e]; }
   flagsOf(u) { return this.byFlag.get(u) || []; }
@@ -71,13 +79,13 @@ function pictures(data, show) {
       bars(bounds, pit, ["share of the prediction below the answer", "answers / expected"], tip, "Histogram of the probability integral transform", 1)));
   }
   if (trace) {
-    const xs = trace.changes.map((_, k) => k + 1);
+    const xs = trace.changes.map((_, k) => k + trace.first);
     const ys = trace.changes.map((c) => Math.max(c, 1e-16));
     const [low, high] = [Math.min(...ys), Math.max(...ys)];
     const curve = { x: xs, y: ys, pale: false, tip: (k) => `sweep ${xs[k]}: change ${trace.changes[k].toExponential(1)}` };
     const svg = curves([curve], ["sweep", "change"], "Change of the estimates, sweep by sweep",
-      { xs: [1, Math.max(xs.length, 2)], ys: [low / 1.5, high * 1.5], log: true, width: 380 });
-    const sweeps = plural(xs.length, "sweep");
+      { xs: [1, Math.max(trace.n, 2)], ys: [low / 1.5, high * 1.5], log: true, width: 380 });
+    const sweeps = plural(trace.n, "sweep");
     const figure = picture("Convergence", trace.converged ? `Converged after ${sweeps}.` : `Not converged after ${sweeps}: the estimates are approximate.`, svg);
     document.getElementById("trace").append(...figure.childNodes);
   }
@@ -113,35 +121,76 @@ function workerPicture(data, show) {
   return [picture("Workers", text, dots(list, [x, "noise sd"], `Workers: noise against ${biased ? "bias" : "rank"}`, { logY: true }))];
 }
 
-function taskListing(data, show) {
-  const { names, tasks } = data;
-  const ids = tasks.id.map((id) => id.toLowerCase());
+// Columns that all tables of tasks have; with `why` also a sketch of the answers, and the reasons.
+function taskColumns(data, why) {
+  const { names, tasks, answers } = data;
   const one = names.length === 1;
   const hint = one ? "Standard deviation of the estimate" : "Root of the mean variance of the coordinates";
   const estimates = names.slice(0, 4).map((name, j) => ({
     title: one ? "Estimate" : names.length > 4 && j === 3 ? `${name} …` : name, minor: j > 1,
     value: (i) => tasks.estimate[j][i], cell: (i) => data.estimateText(tasks.estimate[j][i], j),
   }));
+  const mean = one
+    ? { title: "Mean", minor: true, hint: "Plain mean of the answers", value: (i) => tasks.mean[0][i], cell: (i) => data.estimateText(tasks.mean[0][i], 0) }
+    : { title: "Mean", minor: true, hint: "Plain mean of the answers", csv: (i) => data.vectorText(tasks.mean, i), cell: (i) => data.vectorText(tasks.mean, i) };
   const columns = [
     { title: "Task", text: true, value: (i) => tasks.id[i] },
     ...estimates,
-    { title: "sd", hint, value: (i) => data.taskSd(i), cell: (i) => (data.gold.has(i) ? "gold" : brief(data.taskSd(i))) },
+    ...(one || !why ? [mean] : []),
+    { title: "sd", hint, value: (i) => data.taskSd(i), cell: (i) => (data.gold.has(i) ? "gold" : brief(data.taskSd(i))), minor: why && one },
   ];
-  if (one) columns.push({ title: "95 % interval", minor: true, value: (i) => tasks.upper[0][i] - tasks.lower[0][i], cell: (i) => (data.gold.has(i) ? "" : data.intervalText(i, 0)) });
+  if (one) {
+    columns.push({ title: "95 % interval", minor: true, value: (i) => tasks.upper[0][i] - tasks.lower[0][i], csv: (i) => data.intervalText(i, 0), cell: (i) => (data.gold.has(i) ? "" : data.intervalText(i, 0)) });
+  }
+  if (why && one) {
+    const at = (i) => ({ estimate: tasks.estimate[0][i], lower: tasks.lower[0][i], upper: tasks.upper[0][i] });
+    const dots = (i) => data.edgesOf(i).slice(0, 60).map((e) => ({ x: answers.value[0][e], weight: answers.weight[e], upper: data.upper.has(e) }));
+    columns.push({ title: "Answers", minor: true, csv: (i) => data.edgesOf(i).map((e) => data.answerText(answers.value[0][e], 0)).join("; "), cell: (i) => sketch(at(i), dots(i)) });
+  }
   if (one && tasks.truth) columns.push({ title: "Truth", minor: true, value: (i) => tasks.truth[0][i], cell: (i) => data.estimateText(tasks.truth[0][i], 0) });
-  if (tasks.difficulty) columns.push({ title: "Difficulty", minor: true, hint: "Noise variance on the task, relative to a typical task", value: (i) => tasks.difficulty[i], cell: (i) => brief(tasks.difficulty[i]) });
-  columns.push({ title: "Answers", minor: true, value: (i) => tasks.n[i], cell: (i) => count(tasks.n[i]) });
-  return new Listing({ word: "task", rows: [...ids.keys()], columns, sort: { column: estimates.length + 1, down: true }, search: (i) => ids[i], open: show.task });
+  if (!why && tasks.difficulty) columns.push({ title: "Difficulty", minor: true, hint: "Noise variance on the task, relative to a typical task", value: (i) => tasks.difficulty[i], cell: (i) => brief(tasks.difficulty[i]) });
+  columns.push({ title: why ? "Number" : "Answers", hint: "Number of answers", minor: true, value: (i) => tasks.n[i], cell: (i) => count(tasks.n[i]) });
+  const reasons = (i) => data.look.get(i) || [];
+  const tags = (i) => reasons(i).flatMap((reason) => [element("span", { class: "tag" }, reason), " "]);
+  columns.push({ title: why ? "Why" : "Needs a look", text: true, minor: !why, value: (i) => reasons(i).join(", ") || (why ? "" : "\uffff"), csv: (i) => reasons(i).join(", "), cell: tags });
+  return columns;
 }
 
-function workerListing(data, show) {
+function taskListing(data, why) {
+  const ids = data.tasks.id.map((id) => id.toLowerCase());
+  const columns = taskColumns(data, why);
+  const search = (i) => ids[i];
+  if (!why) {
+    const sort = { column: columns.findIndex((column) => column.title === "sd"), down: true };
+    return new Listing({ word: "task", rows: [...ids.keys()], columns, sort, search, link: (i) => data.taskAddress(i), file: "tasks.csv" });
+  }
+  const rows = [...data.look.keys()];
+  const kinds = [...new Set([...data.look.values()].flat())];
+  const filters = kinds.map((kind) => ({ title: kind, keep: (i) => data.look.get(i).includes(kind) }));
+  return new Listing({ word: "label", rows, columns, search, filters, link: (i) => data.taskAddress(i), file: "needs-a-look.csv", size: 15 });
+}
+
+// The workers to talk to, each with the evidence.
+function talkList(data) {
+  const flagged = [...data.byFlag.keys()];
+  const entries = flagged.map((u) => {
+    const { workers } = data;
+    const evidence = data.flagsOf(u).map(([, kind, words]) => element("p", {}, element("span", { class: "tag" }, kind), `${words}.`));
+    const name = element("a", { class: "id", href: data.workerAddress(u) }, workers.id[u]);
+    const facts = element("p", { class: "soft" }, `${plural(workers.n[u], "answer")}, each counts ${brief(workers.weight[u])} × the average worker's`);
+    return element("li", {}, element("h3", {}, name), ...evidence, facts);
+  });
+  return element("ul", { class: "people" }, ...entries);
+}
+
+function workerListing(data) {
   const { names, workers } = data;
   const search = workers.id.map((id, u) => `${id} ${data.kindsOf(u).join(" ")}`.toLowerCase());
   const bias = (u) => workers.bias.map((column) => column[u]);
   const columns = [
     { title: "Worker", text: true, value: (u) => workers.id[u] },
     { title: "Noise sd", value: (u) => workers.sd[u], cell: (u) => brief(workers.sd[u]) },
-    { title: "95 % interval", minor: true, value: (u) => workers.upper[u] - workers.lower[u], cell: (u) => `${brief(workers.lower[u])} to ${brief(workers.upper[u])}` },
+    { title: "95 % interval", minor: true, value: (u) => workers.upper[u] - workers.lower[u], csv: (u) => `${brief(workers.lower[u])} to ${brief(workers.upper[u])}`, cell: (u) => `${brief(workers.lower[u])} to ${brief(workers.upper[u])}` },
   ];
   if (workers.bias) {
     columns.push({ title: "Bias", minor: names.length > 1, value: (u) => (names.length > 1 ? Math.hypot(...bias(u)) : bias(u)[0]), cell: (u) => bias(u).slice(0, 4).map((b, j) => data.differenceText(b, j)).join(", ") });
@@ -149,31 +198,43 @@ function workerListing(data, show) {
   columns.push(
     { title: "Weight", hint: "Weight of an answer, relative to the average worker's", value: (u) => workers.weight[u], cell: (u) => brief(workers.weight[u]) },
     { title: "Answers", value: (u) => workers.n[u], cell: (u) => count(workers.n[u]) },
-    { title: "Flags", text: true, value: (u) => data.kindsOf(u).join() || "\uffff", cell: (u) => data.kindsOf(u).map((kind) => element("span", { class: "tag" }, kind)) },
+    { title: "Flags", text: true, value: (u) => data.kindsOf(u).join() || "\uffff", csv: (u) => data.kindsOf(u).join(", "), cell: (u) => data.kindsOf(u).map((kind) => element("span", { class: "tag" }, kind)) },
   );
-  const filter = data.flags.length ? { title: "flagged only", keep: (u) => data.flagsOf(u).length } : null;
-  return new Listing({ word: "worker", rows: [...search.keys()], columns, sort: { column: columns.length - 3, down: true }, search: (u) => search[u], filter, open: show.worker });
+  const filters = data.flags.length ? [{ title: "flagged only", keep: (u) => data.flagsOf(u).length > 0 }] : [];
+  return new Listing({ word: "worker", rows: [...search.keys()], columns, sort: { column: columns.length - 3, down: true }, search: (u) => search[u], filters, link: (u) => data.workerAddress(u), file: "workers.csv" });
 }
 
 async function start() {
   const dialog = document.getElementById("details");
   const data = new Data(await unpack(document.getElementById("data").textContent));
-  const details = new Details(dialog);
+  // Tips and dots open by their addresses, as rows do.
   const show = {
-    task: (i) => details.open(() => taskDetails(data, i, show)),
-    worker: (u) => details.open(() => workerDetails(data, u, show)),
+    task: (i) => go(data.taskAddress(i)),
+    worker: (u) => go(data.workerAddress(u)),
   };
   startTips(document.getElementById("tip"), dialog);
   pictures(data, show);
   const { totals, tasks, workers } = data;
-  document.getElementById("tasks").append(
-    ...capped(tasks.id.length, totals.tasks, `${count(tasks.id.length)} of ${count(totals.tasks)} tasks are in this file: the most uncertain ones. The cards and pictures cover all tasks, and so does tasks.csv.`),
-    taskListing(data, show).node,
+  const section = (name) => document.getElementById(name);
+  if (data.look.size) section("look").append(taskListing(data, true).node);
+  else section("look").remove();
+  if (data.byFlag.size) section("talk").append(talkList(data));
+  else section("talk").remove();
+  for (const link of document.querySelectorAll("nav a")) if (!document.querySelector(link.hash)) link.remove();
+  section("tasks").append(
+    ...capped(tasks.id.length, totals.tasks, `${count(tasks.id.length)} of ${count(totals.tasks)} tasks are in this file: those that need a look and the most uncertain ones. What is said above and the pictures cover all tasks, and so does tasks.csv.`),
+    taskListing(data, false).node,
   );
-  document.getElementById("workers").append(
+  section("workers").append(
     ...capped(workers.id.length, totals.workers, `${count(workers.id.length)} of ${count(totals.workers)} workers are in this file: the flagged, those who answered the tasks above, and the most active others.`),
-    workerListing(data, show).node,
+    workerListing(data).node,
   );
+  startPrinting();
+  const found = (make) => (hash) => {
+    const place = data.byAddress.get(hash);
+    return place === undefined ? null : () => make(data, place, show);
+  };
+  new Details(dialog, { task: found(taskDetails), worker: found(workerDetails) });
   document.documentElement.dataset.ready = "yes";
 }
 

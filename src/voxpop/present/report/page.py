@@ -8,6 +8,7 @@ import html
 import json
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -16,20 +17,21 @@ from string import Template
 import numpy as np
 
 from voxpop.data.answers import Answers
-from voxpop.data.tables import replacing
+from voxpop.data.output import replacing
 from voxpop.models.scale import LINEAR
-from voxpop.present.report.content import choose, columns
-from voxpop.present.report.summary import Card, cards, gain_over_mean
+from voxpop.present.report.content import choose, columns, looks
+from voxpop.present.report.contents import find_contents
+from voxpop.present.report.summary import Card, Tile, cards, gain_over_mean, tiles
 from voxpop.results.answer_weights import require_match
-from voxpop.results.diagnosis import Diagnosis, diagnose
+from voxpop.results.diagnosis import Diagnosis
 from voxpop.results.explain import number_text
 from voxpop.results.metrics import align_truth
 from voxpop.results.result import Result
+from voxpop.results.saved import run_id
 
 # Small enough to be mailed; what does not fit is left out, and the page says so.
 _MOST_BYTES = 2_900_000
-# Testing the workers takes seconds for this many numbers; for more, a report would take too long.
-_MOST_DIAGNOSED = 2_000_000
+_SCRIPTS = ("draw.js", "listing.js", "details.js", "page.js")
 # Nobody reads more than these.
 _MOST_TYPOS = 200
 # Numbers to begin with: about three bytes each, compressed.
@@ -43,11 +45,13 @@ def write_report(
     *,
     truth: object = None,
     title: str | None = None,
+    pictures: str | Path | None = None,
 ) -> Path:
     """Write a report of a result as one HTML file, to be opened in any browser, also offline.
 
-    It shows the estimates and how far to trust them: the model and why, the gain over the mean, the
-    audit, flagged workers with the evidence, and every task and worker, to sort, search and open.
+    It begins with the decision: what is ready, what needs a look and why, which workers to talk to,
+    and what more answers would buy. Then come the tasks that need a look, every task and worker, to
+    sort, search, open and save as CSV; how sure the estimates are; and how they were made.
     It contains the answers: protect it as you protect them. It is at most 3 MB: of very many tasks
     it holds the most uncertain ones. The same answers and result give the same file.
 
@@ -62,18 +66,27 @@ def write_report(
         or path with one vector per task. The error is then measured against them.
     title
         The title of the report; by default the name of the file's folder.
+    pictures
+        Folder of the pictures that tasks are about, by the names that the export or the task ids
+        have: those of tasks that need a look come into the file first, made small where Pillow is
+        installed, about 1 MB in all.
     """
     require_match(answers, result)
     place = Path(path)
     true = None if truth is None else align_truth(truth, result)
-    found = diagnose(answers, result) if answers.value.size <= _MOST_DIAGNOSED else None
-    summary = cards(result, gain_over_mean(answers, result, true), found)
+    if result._review is None or result.review.diagnosis is None:
+        result = replace(result, _answers=answers, _review=None)  # one that was loaded
+    summary = cards(result, gain_over_mean(answers, result, true), result.review.diagnosis)
+    folder = None if pictures is None else Path(pictures)
+    top = tiles(answers, result)
     name = title or place.absolute().parent.name or "answers"
     budget = _MOST_NUMBERS
     while True:
-        shown = choose(answers, result, found, budget)
-        content = columns(answers, result, found, shown, true)
-        page = _page(result, name, summary, content, found)
+        shown = choose(answers, result, budget)
+        first = [place for place, _ in looks(result, shown)]
+        contents = find_contents(answers, result.task_ids[shown.tasks].tolist(), first, folder)
+        content = columns(answers, result, shown, true, contents)
+        page = _page(result, name, top, summary, content, contents.sources)
         if len(page) <= _MOST_BYTES or len(shown.tasks) == 1:
             break
         budget = int(0.9 * budget * _MOST_BYTES / len(page))
@@ -85,20 +98,23 @@ def write_report(
 def _page(
     result: Result,
     title: str,
+    top: list[Tile],
     summary: dict[str, Card],
     content: dict[str, object],
-    found: Diagnosis | None,
+    sources: str,
 ) -> bytes:
+    found = result.review.diagnosis
     parts = files("voxpop.present.report")
     style = parts.joinpath("page.css").read_text("utf-8")
-    script = "\n".join(
-        parts.joinpath(name).read_text("utf-8") for name in ("draw.js", "details.js", "page.js")
-    )
+    script = "\n".join(parts.joinpath(name).read_text("utf-8") for name in _SCRIPTS)
     # Compressed, and in base64, which is safe inside HTML whatever an id holds.
     packed = zlib.compress(json.dumps(content, allow_nan=False, separators=(",", ":")).encode())
     page = Template(parts.joinpath("page.html").read_text("utf-8")).substitute(
-        policy=_policy(style, script),
+        policy=_policy(style, script, sources),
         title=html.escape(title),
+        headline=html.escape(result.review.summary()),
+        share=f"{100 * result.review.n_ready / max(len(result.task_ids), 1):.1f}",
+        tiles="".join(map(_tile, top)),
         counts=_counts(content["totals"]),  # type: ignore[arg-type]
         cards="".join(_card(*item) for item in summary.items()),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in result.all_notes()),
@@ -106,6 +122,10 @@ def _page(
         levels=_levels(result),
         comparison=_comparison(result),
         version=html.escape(version("voxpop")),
+        run=run_id(result),
+        loads=", and loads pictures only when you ask for them"
+        if "http" in sources
+        else " and loads nothing from the network",
         style=style,
         script=script,
         data=base64.b64encode(packed).decode("ascii"),
@@ -113,12 +133,13 @@ def _page(
     return page.encode("utf-8", "replace")
 
 
-def _policy(*allowed: str) -> str:
-    """Allow this style and this script, by their hashes, and nothing else."""
-    digests = (hashlib.sha256(text.encode()).digest() for text in allowed)
+def _policy(style: str, script: str, pictures: str) -> str:
+    """Allow this style and this script, by their hashes, pictures from there, and nothing else."""
+    digests = (hashlib.sha256(text.encode()).digest() for text in (style, script))
     style, script = (base64.b64encode(digest).decode("ascii") for digest in digests)
+    images = f"img-src {pictures}; " if pictures else ""
     return (
-        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; "
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; {images}"
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
 
@@ -126,6 +147,13 @@ def _policy(*allowed: str) -> str:
 def _counts(totals: dict[str, int]) -> str:
     counts = ((name, totals[name]) for name in ("answers", "tasks", "workers"))
     return " · ".join(f"<b>{n:,}</b> {name if n != 1 else name[:-1]}" for name, n in counts)
+
+
+def _tile(tile: Tile) -> str:
+    kind, figure, unit, text, link = map(html.escape, tile)
+    inner = f'<span class="figure">{figure}</span> <span class="unit">{unit}</span>'
+    head = f'<a href="{link}">{inner}</a>' if link else inner
+    return f'<li class="tile {kind}"><p>{head}</p><p class="text">{text}</p></li>\n'
 
 
 def _card(title: str, card: Card) -> str:

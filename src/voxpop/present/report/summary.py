@@ -15,6 +15,7 @@ from voxpop.estimators.registry import ESTIMATORS
 from voxpop.results.diagnosis.flags import Diagnosis
 from voxpop.results.explain import number_text
 from voxpop.results.intervals import truth_check
+from voxpop.results.next_answers import next_answers
 from voxpop.results.result import Result
 
 # Estimates nearer to the mean than this share of their sd count as the mean.
@@ -27,6 +28,44 @@ class Card(NamedTuple):
     figure: str
     unit: str
     text: str
+
+
+class Tile(NamedTuple):
+    """One decision: its kind, a figure, what it is of, a sentence, and where to go on."""
+
+    kind: str
+    figure: str
+    unit: str
+    text: str
+    link: str = ""
+
+
+def tiles(answers: Answers, result: Result) -> list[Tile]:
+    """The decision: what is ready, what needs a look, whom to talk to, what more would buy."""
+    found, coming = result.review, next_answers(answers, result)
+    n, of = len(found.tasks), len(result.task_ids)
+    share = f"{100 * found.n_ready / of:.0f} % of {of:,}: take them as they are."
+    why = " · ".join(f"{reason} {count:,}" for reason, count in found.counts().items())
+    listed = [
+        Tile("ready", f"{found.n_ready:,}", "label ready" if found.n_ready == 1 else "labels ready",
+             share, "#tasks"),
+        Tile("look", f"{n:,}", "needs a look" if n == 1 else "need a look",
+             f"{why}." if why else "No label stands out.", "#look" if n else ""),
+    ]  # fmt: skip
+    if found.workers is None:
+        text = "There are too many answers to test workers here: run voxpop diagnose."
+        listed.append(Tile("talk", "?", "workers not tested", text))
+    else:
+        m, names = len(found.workers), ", ".join(str(worker) for worker in found.workers[:3])
+        more = f" and {m - 3:,} more" if m > 3 else ""
+        text = f"{names}{more}: worth a question, not a verdict." if m else "Nobody stands out."
+        unit = "worker to talk to" if m == 1 else "workers to talk to"
+        listed.append(Tile("talk", f"{m:,}", unit, text, "#talk" if m else ""))
+    if coming is not None and np.isfinite(coming.rmse) and coming.rmse > 0:
+        less = 100 * (1 - coming.rmse_after / coming.rmse)
+        unit = f"less error for {coming.n_answers:,} more answers"
+        listed.append(Tile("next", f"{less:.0f} %", unit, coming.summary()))
+    return listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,17 +205,16 @@ def _audited(result: Result) -> Card:
     audit = result.audit
     if audit is None or not audit.n_answers:
         return Card("?", "not audited", _sentence("" if audit is None else audit.summary()))
-    inside, how = audit.coverage_95, "No interval had to be stretched."
+    how = "No interval had to be stretched."
     if not audit.exact:
-        inside = audit.unstretched_95
         how = "The predictions are weighted means of the other answers."
-    elif audit.stretch > 1:
+    elif audit.is_stretched:
         how = (
             f"The intervals were stretched by {audit.stretch:.2f}; before that, "
             f"{100 * audit.unstretched_95:.1f} % were inside."
         )
     text = f"Each of {audit.n_answers:,} answers was predicted from the others. {how}"
-    return Card(f"{100 * inside:.1f} %", "of left-out answers fell inside", text)
+    return Card(f"{100 * audit.inside_95:.1f} %", "of left-out answers fell inside", text)
 
 
 def _workers(found: Diagnosis | None) -> Card:

@@ -95,6 +95,22 @@ class Diagnosis:
         """Ids of the flagged workers, each once."""
         return list(dict.fromkeys(flag.worker for flag in self.flags))
 
+    def kinds(self) -> dict[object, str]:
+        """Kinds of the flags of each flagged worker, in words."""
+        return self._by_worker("kind", ", ")
+
+    def evidence(self) -> dict[object, str]:
+        """What was seen of each flagged worker, in words."""
+        return self._by_worker("evidence", "; ")
+
+    def _by_worker(self, name: str, between: str) -> dict[object, str]:
+        found: dict[object, list[str]] = {}
+        for flag in self.flags:
+            listed = found.setdefault(flag.worker, [])
+            if getattr(flag, name) not in listed:
+                listed.append(getattr(flag, name))
+        return {worker: between.join(listed) for worker, listed in found.items()}
+
     def columns(self) -> dict[str, Any]:
         """One row per flag: worker, kind, evidence, false_alarms, n_answers, weight, other."""
         names = [field.name for field in fields(Flag)]

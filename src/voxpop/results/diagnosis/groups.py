@@ -116,6 +116,8 @@ class Groups:
             worker_posterior=of_workers(result.worker_posterior),
             worker_bias=of_workers(result.worker_bias),
             worker_bias_sd=of_workers(result.worker_bias_sd),
+            worker_gain=of_workers(result.worker_gain),
+            worker_gain_sd=of_workers(result.worker_gain_sd),
         )
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -234,7 +236,7 @@ def _spread_out(audit: Audit, place: Index) -> Audit:
 
     The audit of a large crowd may be that of a part of it, which has no place here.
     """
-    names = ("pit", "predicted", "predicted_sd", "truth", "log_density")
+    names = ("pit", "predicted", "predicted_sd", "truth", "log_density", "judged_by")
     if len(audit.truth) != place.max() + 1:
         return audit
     return replace(audit, **{name: getattr(audit, name)[place] for name in names})

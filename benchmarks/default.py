@@ -1,0 +1,165 @@
+"""What the default costs: beside `BI` that learns its levels, a Gibbs sampler, and an older commit.
+
+    python -m benchmarks.default --data DIR [--before PYTHON] [--quick]
+
+CPU seconds of a second call in a process of its own, by the interpreter of this environment and,
+with ``--before``, by that of another in which an older commit is installed; one after the other, so
+that ratios hold on a busy machine. The sampler is compiled by numba, with workers' offsets and
+noise, 2,000 sweeps. ``--quick`` leaves out all but two sets and the drawn crowds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import voxpop as vp
+from benchmarks.measure import find_sets
+from benchmarks.workloads import print_head, print_table
+
+_FIT = """
+import json, sys, time, warnings
+import numpy as np, voxpop as vp
+warnings.simplefilter("ignore")
+arrays = np.load(sys.argv[1])
+answers = vp.Answers.from_arrays(arrays["task"], arrays["worker"], arrays["value"])
+found = {}
+for name, make in (("auto", vp.Auto), ("bi", lambda: vp.BI(support="auto"))):
+    for _ in range(2 if answers.value.size < 200_000 else 1):
+        start = time.process_time()
+        result = make().fit(answers)
+        found[name] = time.process_time() - start
+    found[name + "_estimate"] = result.estimate.tolist()
+print(json.dumps(found))
+"""
+
+
+def fit(python: str, path: Path) -> dict[str, Any]:
+    """CPU seconds and estimates of the default and of `BI`."""
+    done = subprocess.run(
+        [python, "-c", _FIT, str(path)], capture_output=True, text=True, check=True, cwd=path.parent
+    )
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@cache
+def compiled_gibbs() -> Any:
+    """A sampler of truths, workers' offsets and inverse-gamma noise, compiled."""
+    from numba import njit
+
+    @njit
+    def gibbs(task, worker, value, n_tasks, n_workers, n_sweeps, rng):  # type: ignore[no-untyped-def]
+        n, total = len(value), np.zeros(n_tasks)
+        offset, variance = np.zeros(n_workers), np.full(n_workers, np.var(value))
+        centre, spread, wide = np.mean(value), np.var(value), np.var(value) / 10
+        for sweep in range(n_sweeps):
+            precision, pull = np.full(n_tasks, 1 / spread), np.full(n_tasks, centre / spread)
+            for e in range(n):
+                precision[task[e]] += 1 / variance[worker[e]]
+                pull[task[e]] += (value[e] - offset[worker[e]]) / variance[worker[e]]
+            x = pull / precision + rng.standard_normal(n_tasks) / np.sqrt(precision)
+            own, drawn = np.full(n_workers, 1 / wide), np.zeros(n_workers)
+            for e in range(n):
+                own[worker[e]] += 1 / variance[worker[e]]
+                drawn[worker[e]] += (value[e] - x[task[e]]) / variance[worker[e]]
+            offset = drawn / own + rng.standard_normal(n_workers) / np.sqrt(own)
+            square, count = np.full(n_workers, np.var(value) / 50), np.full(n_workers, 2.0)
+            for e in range(n):
+                square[worker[e]] += (value[e] - x[task[e]] - offset[worker[e]]) ** 2
+                count[worker[e]] += 1
+            for u in range(n_workers):
+                variance[u] = square[u] / 2 / rng.gamma(count[u] / 2, 1.0)
+            centre = np.mean(x)
+            spread = np.sum((x - centre) ** 2) / 2 / rng.gamma(n_tasks / 2, 1.0)
+            wide = (np.sum(offset**2) + 1e-9) / 2 / rng.gamma(n_workers / 2 + 0.5, 1.0)
+            if sweep >= n_sweeps // 4:
+                total += x
+        return total / (n_sweeps - n_sweeps // 4)
+
+    return gibbs
+
+
+def run_gibbs(answers: vp.Answers) -> tuple[float, np.ndarray]:
+    """CPU seconds of 2,000 sweeps of every coordinate, compiled before, and the estimates."""
+    import time
+
+    sampler, task = compiled_gibbs(), answers.task.astype(np.int64)
+    rng = np.random.default_rng(1)
+    worker, sizes = answers.worker.astype(np.int64), (answers.n_tasks, answers.n_workers)
+    sampler(task, worker, answers.value[:, 0].copy(), *sizes, 2, rng)
+    start = time.process_time()
+    columns = [sampler(task, worker, v.copy(), *sizes, 2000, rng) for v in answers.value.T]
+    return time.process_time() - start, np.stack(columns, axis=1)
+
+
+def rmse(estimate: Any, truth: np.ndarray | None) -> float | None:
+    """Root mean squared error over the tasks whose truth is known."""
+    if truth is None:
+        return None
+    known = np.isfinite(truth).all(axis=1)
+    return float(np.sqrt(np.mean((np.asarray(estimate)[known] - truth[known]) ** 2)))
+
+
+def crowds(data: Path | None, quick: bool) -> dict[str, tuple[vp.Answers, np.ndarray | None]]:
+    """The sets of a folder, and drawn crowds of growing size."""
+    from voxpop.data.truths import read_truth
+
+    found: dict[str, tuple[vp.Answers, np.ndarray | None]] = {}
+    for name, files in find_sets(data).items() if data else ():
+        answers = vp.read_answers(files.answers)
+        truth = read_truth(files.truth, answers.task_ids, answers.value_names)
+        if not quick or answers.n_edges < 1000:
+            found[name] = answers, truth
+    for n in (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
+        rng = np.random.default_rng(0)
+        drawn = vp.simulate(
+            vp.Model(support=[10.0, 100.0, 1000.0], dimension=1),
+            vp.assign_regular(n // 5, 5, 20, rng),
+            rng,
+        )
+        found[f"drawn, {n:,} answers"] = drawn.answers, drawn.truth
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--before", help="interpreter of an environment with an older commit")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    print_head("The default: what it costs", ("numba",))
+    rows: list[list[object]] = []
+    with TemporaryDirectory() as folder:
+        for name, (answers, truth) in crowds(given.data, given.quick).items():
+            path = Path(folder) / "answers.npz"
+            np.savez(path, task=answers.task, worker=answers.worker, value=answers.value)
+            now = fit(sys.executable, path)
+            old = fit(given.before, path) if given.before and answers.n_edges <= 10_000 else None
+            spent, sampled = run_gibbs(answers) if answers.n_edges <= 10_000 else (None, None)
+            errors = [rmse(now["auto_estimate"], truth)]
+            errors += [None if old is None else rmse(old["auto_estimate"], truth)]
+            errors += [None if sampled is None else rmse(sampled, truth)]
+            rows.append(
+                [
+                    name, f"{now['auto']:.3f}", f"{now['auto'] / now['bi']:.1f}",
+                    f"{1e3 * now['auto'] / answers.value.size:.3f}",
+                    None if old is None else f"{old['auto'] / now['auto']:.1f}",
+                    None if spent is None else f"{spent:.3f}",
+                    *(None if e is None else f"{e:.4g}" for e in errors),
+                ]
+            )  # fmt: skip
+    head = ["crowd", "CPU s", "x BI", "ms an answer", "x faster than before", "Gibbs, CPU s"]
+    print_table([*head, "RMSE", "RMSE before", "RMSE of Gibbs"], rows)
+
+
+if __name__ == "__main__":
+    main()

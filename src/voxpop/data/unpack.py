@@ -1,0 +1,204 @@
+"""Unpack: the bytes of a file, unpacked and checked, and its text in whatever encoding it has.
+
+A packed file may grow a thousandfold. It is read as far as a limit that the user can raise, and to
+its end, where its checksum stands.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from voxpop.data.library_errors import naming
+from voxpop.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+GZIP = b"\x1f\x8b"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+LIMIT = "VOXPOP_UNPACK_LIMIT"
+"""Environment variable: how many times its own size a packed file may grow."""
+
+_USUAL_LIMIT = 100.0
+# Small files may be anything: so much is unpacked, and so much memory taken, without a question.
+_ALWAYS, _ALWAYS_MEMORY = 16 << 20, 1 << 30
+_BEGINNING, _CHUNK = 1 << 16, 1 << 20
+
+
+def growth_limit() -> float:
+    """Return how many times its own size a packed file may grow."""
+    told = os.environ.get(LIMIT, str(_USUAL_LIMIT))
+    try:
+        limit = float(told)
+    except ValueError:
+        limit = 0.0
+    if not limit > 0:
+        raise ConfigError(f"{LIMIT} must be a positive number like 100, got {told!r}")
+    return limit
+
+
+def refuse_growth(path: object, packed: int, unpacked: float, least: int = _ALWAYS) -> None:
+    """Refuse a packed file that grows beyond the limit."""
+    limit = growth_limit()
+    if unpacked > max(least * max(limit / _USUAL_LIMIT, 1.0), limit * packed):
+        raise DataError(
+            f"{path}: grows from {packed:,} bytes to more than {int(unpacked):,}, which is more "
+            f"than {limit:g} times and looks like a trap; if you trust it, raise the limit: "
+            f"{LIMIT}={max(1000, int(10 * limit))}, or unpack it first"
+        )
+
+
+def refuse_swelling(path: Path, text: str) -> None:
+    """Refuse packed JSON that would take far more memory than the file is large."""
+    if is_packed(path):
+        parts = sum(text.count(mark) for mark in "{[,")
+        refuse_growth(path, path.stat().st_size, 80.0 * parts, _ALWAYS_MEMORY)
+
+
+class _Unpacked(io.RawIOBase):
+    """Bytes of a gzip file, as many as the limit allows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._packed, self._n = path, path.stat().st_size, 0
+        self._file = gzip.open(path)  # noqa: SIM115
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        block = self._file.read(len(view))
+        view[: len(block)] = block
+        self._n += len(block)
+        refuse_growth(self._path, self._packed, self._n)
+        return len(block)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def is_packed(path: Path) -> bool:
+    """Tell whether a file is gzipped, by its first bytes; a pipe is not looked into."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(2) == GZIP
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file, unpacked where it is gzipped."""
+    if is_packed(path):
+        return cast("IO[bytes]", io.BufferedReader(_Unpacked(path), _CHUNK))
+    if path.suffix.lower() == ".gz" and path.is_file() and path.stat().st_size:
+        raise gzip.BadGzipFile("its name says gzip, but it is not")
+    return path.open("rb")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file like :func:`open_bytes`; tell in one line what goes wrong meanwhile."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    with naming(path), open_bytes(path) as file:
+        yield file
+
+
+def peek(path: Path) -> bytes:
+    """Read the first 64 KB of a file, enough to know its kind, encoding and separator.
+
+    Empty for a pipe, which can be read only once, and for a file that cannot be read: reading all
+    of it raises the error.
+    """
+    if not path.is_file():
+        return b""
+    try:
+        with reading(path) as file:
+            return file.read(_BEGINNING)
+    except DataError:
+        return b""
+
+
+def decode(content: bytes, final: bool = False) -> str:
+    """Decode the beginning of a text, or all of it, where a wrong character is no error."""
+    encoding = "utf-16" if content[:2] in UTF16 else "utf-8-sig"
+    return codecs.getincrementaldecoder(encoding)("replace").decode(content, final)
+
+
+def read_text(path: Path, largest: int = 2**31) -> str:
+    """Read a whole text file, UTF-8 or UTF-16, plain or gzipped, of at most ``largest`` bytes."""
+    with reading(path) as file:
+        # One byte more than allowed is enough to know: a small gzip can hold a huge text.
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise DataError(f"{path}: is larger than {largest >> 20} MB, the limit")
+    try:
+        return content.decode("utf-16" if content[:2] in UTF16 else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected UTF-8 text; byte {error.start} is not") from None
+
+
+@contextmanager
+def plain_text(path: Path) -> Iterator[tuple[Path, str]]:
+    """Give a file of plain UTF-8, which is the file or a copy of it, and its former encoding.
+
+    What is not UTF-8 throughout is taken for Windows-1252, as spreadsheets still write it, unless
+    it began as UTF-8: then a byte of it is damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix="voxpop-") as folder:
+        readable, copy = path, Path(folder) / "unpacked"
+        with reading(path) as file:
+            # A pipe can be read only once.
+            if not path.is_file() or is_packed(path):
+                readable = copy
+                with copy.open("wb") as out:
+                    shutil.copyfileobj(file, out, _CHUNK)
+        with naming(path):
+            encoding = _encoding(readable, path)
+            if encoding != "UTF-8":
+                readable = _in_utf8(readable, Path(folder) / "utf8", encoding)
+        yield readable, encoding
+
+
+def _encoding(plain: Path, path: Path) -> str:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    n, first_beyond_ascii = 0, None
+    with plain.open("rb") as file:
+        if file.read(2) in UTF16:
+            return "UTF-16"
+        file.seek(0)
+        while block := file.read(_CHUNK):
+            try:
+                decoder.decode(block, final=len(block) < _CHUNK)
+            except UnicodeDecodeError as error:
+                # The decoder may have kept some bytes of the block before.
+                at = n + len(block) - len(error.object) + error.start
+                before = error.object[: error.start]
+                if first_beyond_ascii is not None or not before.isascii():
+                    raise DataError(
+                        f"{path}: is UTF-8 text, but byte {at + 1:,} of it is damaged; "
+                        "write or download it again"
+                    ) from None
+                return "Windows-1252"
+            if first_beyond_ascii is None and not block.isascii():
+                first_beyond_ascii = n
+            n += len(block)
+    return "UTF-8"
+
+
+def _in_utf8(plain: Path, copy: Path, encoding: str) -> Path:
+    with (
+        plain.open(encoding=encoding, newline="") as text,
+        copy.open("w", encoding="utf-8", newline="") as out,
+    ):
+        shutil.copyfileobj(text, out)
+    return copy

@@ -1,0 +1,83 @@
+"""What a fit under a noise model found, and the result that is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.estimators.bi.gains import with_noise_as_given
+from voxpop.estimators.make_result import make_result, worker_noise
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.models.model import Model
+from voxpop.models.noise import NoiseParameters
+from voxpop.models.noise.levels import Levels
+from voxpop.models.noise_facts import NoiseFacts
+from voxpop.results.audit import Audit
+from voxpop.results.calibration import Calibration
+from voxpop.results.result import Result, Trace
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseFitted:
+    """What a fit under a noise model found, in the users' units.
+
+    ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
+    and on average over the coordinates. ``columns`` are what components say of tasks and workers,
+    by their field of :class:`Result`. ``hidden`` is what would be known of each gold task without
+    its truth.
+    """
+
+    answers: Answers
+    posterior: Posterior
+    level_posterior: Floats
+    parameters: NoiseParameters
+    answer_variance: float
+    columns: dict[str, Floats]
+    audit: Audit | None
+    trace: Trace
+    learning_sweeps: int
+    scale: Floats
+    on_grid: bool
+    hidden: Posterior
+
+    def result(
+        self,
+        settings: dict[str, Any],
+        of_part: Audit | None = None,
+        *,
+        posterior: Posterior | None = None,
+        audit: Audit | None = None,
+    ) -> Result:
+        """Make a result, its intervals stretched as the audit asks.
+
+        Where there is no audit, that of a part of the answers (``of_part``) is taken. With a
+        ``posterior`` and an ``audit`` of several models, this one tells of the workers alone, and
+        nothing is stretched.
+        """
+        levels = self.parameters[Levels]
+        model = Model(
+            support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
+            weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
+        )
+        stretch = 1.0
+        if audit is None:
+            audit = self.audit
+            if audit is None and of_part is not None:
+                audit = Audit.from_dict(of_part.to_dict())
+            stretch = 1.0 if audit is None else max(audit.stretch, 1.0)
+        result = make_result(
+            self.answers,
+            settings | levels.settings(self.scale) | {"learning_sweeps": self.learning_sweeps},
+            posterior or self.posterior,
+            worker_noise(self.level_posterior, model, between=self.on_grid),
+            self.trace,
+            audit=audit,
+        )
+        facts = self.parameters.facts(self.scale)
+        noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
+        result = replace(result, noise=noise, **self.columns)  # type: ignore[arg-type]
+        return with_noise_as_given(result).calibrated(Calibration(stretch=stretch))

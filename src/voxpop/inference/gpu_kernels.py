@@ -1,0 +1,403 @@
+"""The kernels on a GPU: one thread or one team of threads a task, in double precision.
+
+Values, workers and messages stay on the GPU between sweeps. A message does not depend on how many
+threads there are, and sums of messages are of whole numbers: the same bits come out on every run.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from voxpop.arrays import Floats, WorkerSums
+from voxpop.inference.gpu_device import CupyDevice, Device
+from voxpop.inference.kernel_set import (
+    Edges,
+    Integrals,
+    KernelSet,
+    Matching,
+    Predictions,
+    SweepState,
+)
+from voxpop.inference.kernels import enumerate as enumeration
+from voxpop.inference.kernels.posterior import Posterior
+from voxpop.models.model import Model
+
+# Messages that one thread brings to their workers' sums, as in sums.cu.
+_SEGMENT = 32
+# Nodes of a row that there is room for at first, and how much more a second time; a row with more
+# is left for later. The posterior wants nodes closer.
+_ROOM, _MORE_ROOM, _FINER = 512, 8, 3
+# Sizes of the mixing for which kernels are compiled; larger ones run on kernels for any size.
+_MOST_SHAPED = 16
+# 2^100 times what underflows is still far below the 1e-200 from which the kernel trusts a sum.
+_LARGEST_OFFSET = 100.0 * np.log(2.0)
+# Teams whose counts one thread adds up.
+_TEAMS_EACH = 64
+
+
+class GpuWorkers:
+    """The workers (n, l) of some tasks, and their answers worker by worker."""
+
+    def __init__(self, device: Device, worker: Any, ordered: bool = True) -> None:
+        self._device, self.there, self.shape = device, worker, worker.shape
+        self._is_ordered, self._order = ordered, None
+
+    @property
+    def order(self) -> Any:
+        """The answers worker by worker, or None where that does not pay: for one sweep only."""
+        if self._is_ordered and self._order is None:
+            self._order = self._device.argsort(self.there)
+        return self._order
+
+
+class Enumeration:
+    """Tasks whose levels are summed over jointly, all coordinates together; one thread a task."""
+
+    kept = 0
+
+    def __init__(self, kernels: GpuKernels, value: Any, prior_mean: Any, model: Model) -> None:
+        self._kernels, self._device = kernels, kernels.device
+        self._n, degree, self._dimension = value.shape
+        self._value = kernels.there(value)
+        self._prior_mean = kernels.there(prior_mean) if model.prior_precision > 0 else None
+        levels = tuple(model.support)
+        table, last, self._widest = _tables(levels, degree, self._dimension, model.prior_precision)
+        self._table, self._last = kernels.there(table), kernels.there(last)
+        self._shape = {"DEGREE": degree, "LEVELS": len(levels), "DIMENSION": self._dimension}
+
+    def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Replace all messages, add them to the sums, return the largest change."""
+        device, change = self._device, self._device.zeros((1,), np.float64)
+        kernel = device.compile(
+            ("messages", "enumerate"), "enumerate_sweep", LANES=1, **self._shape
+        )
+        device.launch(
+            kernel, self._n, self._value, self._prior_mean, self._table, np.int64(self._widest),
+            np.int64(self._n), *self._kernels.heard(state, edges), change,
+        )  # fmt: skip
+        self._kernels.add_messages(new_sums, edges)
+        return float(device.download(change)[0])
+
+    def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
+        """Return the mixture over configurations."""
+        device, kernels = self._device, self._kernels
+        n, d, q = self._n, self._dimension, len(probabilities)
+        shape = (n, d), (n, d), (n, d, q)
+        found = [device.empty(*size) for size in shape]
+        n_configurations = self._shape["LEVELS"] ** self._shape["DEGREE"]
+        lanes, size = device.lanes(n_configurations), n_configurations * (2 + d)
+        n_teams = kernels.n_teams(n, lanes, size)
+        kernel = device.compile(
+            ("messages", "enumerate", "posterior"), "enumerate_posterior",
+            LANES=lanes, **self._shape,
+        )  # fmt: skip
+        device.launch(
+            kernel, n_teams * lanes, self._value, self._prior_mean, self._table, self._last,
+            np.int64(n), *kernels.heard(state, edges)[:5], kernels.there(probabilities),
+            kernels.there(ndtri(probabilities)), np.int32(q),
+            device.empty(n_teams * size), *found,
+        )  # fmt: skip
+        return Posterior(*(device.download(part) for part in found))
+
+
+class OneLevel:
+    """Tasks all of whose workers have the same level: there is nothing to say about it."""
+
+    kept = 0
+
+    def __init__(self, value: Floats, prior_mean: Floats, model: Model) -> None:
+        self._given = value, prior_mean, model
+
+    def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
+        """Leave all messages as they are."""
+        del state, edges, new_sums
+        return 0.0
+
+    def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
+        """Return the weighted means."""
+        del state, edges
+        value, prior_mean, model = self._given
+        degree, precision = value.shape[1], model.prior_precision
+        c = enumeration.configurations(tuple(model.support), degree, precision)
+        sure = np.ones((len(value), 1))
+        return enumeration.posterior(sure, value, prior_mean, precision, c, probabilities)
+
+
+class GpuKernels:
+    """All kernels on a GPU; ``host`` is the set for what is done once, before all sweeps."""
+
+    def __init__(self, host: KernelSet, device: Device | None = None) -> None:
+        self._host = host
+        self.device: Device = CupyDevice() if device is None else device
+        self._small: dict[bytes, Any] = {}
+        self.team_sizes: dict[tuple[int, ...], int] = {}
+
+    def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
+        """Return values less an origin of their task, and the origins."""
+        return self._host.centre(value, unit)
+
+    def enumeration(
+        self, value: Any, prior_mean: Any, model: Model, room: int
+    ) -> Enumeration | OneLevel:
+        """Sum over all configurations of the levels; nothing is kept."""
+        del room
+        if len(model.support) == 1:
+            return OneLevel(value, prior_mean, model)
+        return Enumeration(self, value, prior_mean, model)
+
+    def pruned_enumeration(
+        self, value: Any, prior_mean: Any, model: Model, accuracy: float
+    ) -> Enumeration | OneLevel:
+        """Sum over all configurations too: there are few enough for a GPU."""
+        del accuracy
+        return self.enumeration(value, prior_mean, model, 0)
+
+    def bring(self, array: NDArray[Any]) -> Any:
+        """Bring an array to the GPU; whole numbers of 32 bits are those of workers."""
+        there = self.device.upload(array)
+        return GpuWorkers(self.device, there) if array.dtype == np.int32 else there
+
+    def fetch(self, array: Any) -> NDArray[Any]:
+        """Bring an array back from the GPU."""
+        return self.device.download(array)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return zeros on the GPU."""
+        return self.device.zeros(shape, dtype)
+
+    def take(self, array: Any, rows: NDArray[np.intp]) -> Any:
+        """Copy some rows."""
+        whole = array.there if isinstance(array, GpuWorkers) else array
+        part = self.device.zeros((len(rows), *whole.shape[1:]), whole.dtype)
+        self._copy_rows("take_rows", whole, rows, part)
+        return GpuWorkers(self.device, part, False) if isinstance(array, GpuWorkers) else part
+
+    def put(self, array: Any, rows: NDArray[np.intp], part: Any) -> None:
+        """Overwrite some rows."""
+        self._copy_rows("put_rows", part, rows, array)
+
+    def _copy_rows(self, name: str, given: Any, rows: NDArray[np.intp], out: Any) -> None:
+        width = int(np.prod(given.shape[1:])) * given.dtype.itemsize // 4
+        kernel = self.device.compile(("messages", "sums"), name, LANES=1, LEVELS=1)
+        row = self.device.upload(rows.astype(np.int64))
+        sizes = np.int64(len(rows)), np.int64(width)
+        self.device.launch(kernel, len(rows) * width, given, row, *sizes, out)
+
+    def add_messages(self, sums: Any, edges: Edges, sign: int = 1) -> None:
+        """Add messages to the sums of their workers."""
+        worker: Any = edges.worker
+        n, n_levels = int(np.prod(worker.shape)), edges.message.shape[2]
+        kernel = self.device.compile(("messages", "sums"), "add_messages", LANES=1, LEVELS=n_levels)
+        self.device.launch(
+            kernel, -(-n // _SEGMENT), worker.there, edges.message, worker.order, np.int64(n),
+            np.int64(sign), sums,
+        )  # fmt: skip
+
+    def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
+        """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
+        n = int(np.prod(worker.shape))
+        kernel = self.device.compile(("messages", "sums"), "recentre", LANES=1, LEVELS=1)
+        shift = self.device.upload(shift)
+        self.device.launch(kernel, n, worker.there, precision, shift, np.int64(n), pull)
+
+    def integrate_sweep(
+        self, given: Integrals, new_sums: WorkerSums, is_counted: bool
+    ) -> tuple[float, Floats, Floats | None]:
+        """Integrate where there is mass."""
+        law, device = given.law, self.device
+        n_classes, n_levels, n_variances = law.grid.mixing.shape
+        n_counts = n_classes * n_levels * n_variances + n_classes + len(law.prior_variance) + 2
+        evidence = device.empty(given.edges.worker.shape[0], n_classes)
+        change, counted = device.zeros((1,), np.float64), np.zeros(n_counts)
+        bias = given.rows.bias
+        damping = np.float64(0.0 if bias is None else bias.damping)
+        rows = _Rows(self, given, "integrate_sweep")
+        while rows.n:
+            n_teams, work = rows.workspace()
+            counts = device.zeros((n_teams, n_counts), np.float64) if is_counted else None
+            rows.launch(n_teams, (damping, *work), (evidence, counts, change))
+            if counts is not None:
+                counted += self._add_up(counts)
+        self.add_messages(new_sums, given.edges)
+        moved = float(device.download(change)[0])
+        return moved, device.download(evidence), counted if is_counted else None
+
+    def integrate_posterior(
+        self, given: Integrals, probabilities: Floats
+    ) -> tuple[Posterior, Floats]:
+        """Return the density on finer nodes."""
+        device, n, q = self.device, given.edges.worker.shape[0], len(probabilities)
+        shapes = (n, 1), (n, 1), (n, 1, q), (n, len(given.law.grid.mixing))
+        found = [device.empty(*shape) for shape in shapes]
+        wanted = self.there(probabilities), np.int32(q)
+        rows = _Rows(self, given, "integrate_posterior", _FINER)
+        while rows.n:
+            n_teams, work = rows.workspace()
+            rows.launch(n_teams, work, (*wanted, *found))
+        estimate, variance, quantile, classes = (device.download(part) for part in found)
+        return Posterior(estimate, variance, quantile), classes
+
+    def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
+        """Predict each answer from the others."""
+        size = int(np.prod(given.edges.worker.shape))
+        out = self.device.empty(6, *given.edges.worker.shape)
+        rows = _Rows(self, given, "integrate_predict")
+        while rows.n:
+            n_teams, work = rows.workspace()
+            rows.launch(n_teams, work, (np.int64(size), np.int32(with_pit), out))
+        return Predictions(*self.device.download(out))
+
+    def match_sweep(
+        self, given: Matching, new_sums: WorkerSums, is_counted: bool
+    ) -> tuple[float, Floats, Floats | None]:
+        """Match moments on the host, where :class:`Engine` leaves all that is matched."""
+        return self._host.match_sweep(given, new_sums, is_counted)
+
+    def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
+        """Predict each answer from the others, likewise."""
+        return self._host.match_predict(given, with_pit)
+
+    def _add_up(self, table: Any) -> Floats:
+        """Add up the rows of a table, in an order that depends on their number only."""
+        n, width = table.shape
+        n_parts = -(-n // _TEAMS_EACH)
+        parts = self.device.empty(n_parts, width)
+        kernel = self.device.compile(("messages", "sums"), "add_up", LANES=1, LEVELS=1)
+        sizes = np.int64(n), np.int64(width), np.int64(_TEAMS_EACH)
+        self.device.launch(kernel, n_parts * width, table, *sizes, parts)
+        return np.asarray(self.device.download(parts).sum(axis=0))
+
+    def there(self, array: Any) -> Any:
+        """Return an array on the GPU, wherever it is; small ones are kept there."""
+        if not isinstance(array, np.ndarray):
+            return array
+        if array.size > 4096:
+            return self.device.upload(array)
+        key = array.tobytes() + str((array.dtype, array.shape)).encode()
+        if key not in self._small:
+            if len(self._small) >= 256:
+                self._small.clear()
+            self._small[key] = self.device.upload(array)
+        return self._small[key]
+
+    def heard(self, state: SweepState, edges: Edges) -> tuple[Any, ...]:
+        """Messages and what workers believe, as all kernels take them."""
+        worker: Any = edges.worker
+        numbers = (np.float64(x) for x in (state.quantum, state.floor, state.damping))
+        return (
+            worker.there, edges.message, self.there(state.sums), self.there(state.log_weights),
+            *numbers,
+        )  # fmt: skip
+
+    def n_teams(self, n: int, lanes: int, size: int) -> int:
+        """How many teams share the work on n tasks, of which each needs so many numbers."""
+        device = self.device
+        most = min(n, device.n_threads // lanes, device.workspace // size)
+        whole = max(device.block // lanes, 1)
+        return max(-(-n // whole) if most == n else most // whole, 1) * whole
+
+
+class _Rows:
+    """Rows that a kernel integrates over, those with few nodes first."""
+
+    def __init__(self, kernels: GpuKernels, given: Integrals, name: str, finer: int = 1) -> None:
+        self._kernels, self._given = kernels, given
+        self._device = kernels.device
+        law, rows = given.law, given.rows
+        n_classes, n_levels, n_variances = law.grid.mixing.shape
+        self._sizes = n_classes, n_levels, n_variances, len(law.prior_variance)
+        self.n, self._degree = given.edges.worker.shape
+        self._lanes = self._device.lanes(self._degree + (self._sizes[3] > 0))
+        self._room, self._todo = _ROOM * finer, None
+        shaped = self._device.shapes and n_classes * n_variances <= _MOST_SHAPED
+        self._defines = {
+            "LANES": self._lanes,
+            "CLASSES": n_classes if shaped else 0,
+            "VARIANCES": n_variances if shaped else 0,
+            "MOST_CLASSES": n_classes if shaped else _at_least(n_classes, 8),
+            "MOST_VARIANCES": n_variances if shaped else _at_least(n_variances, 32),
+        }
+        self._kernel = self._compile(name)
+        there = kernels.there
+        self._law = (
+            *(np.int32(size) for size in self._sizes), there(law.grid.variance),
+            there(law.grid.mixing), there(law.prior_variance), there(law.prior_weight),
+            np.float64(law.accuracy),
+        )  # fmt: skip
+        about: tuple[Any, ...] = (None,) * 4
+        if rows.bias is not None:
+            beliefs = there(rows.bias.mean), there(rows.bias.precision)
+            about = *beliefs, rows.bias.edge_precision, rows.bias.edge_pull
+        # A flat prior has no mean, and the only class is certain.
+        mean = there(rows.prior_mean) if law.prior_variance.size else None
+        log_class = (
+            there(rows.log_class) if n_classes > 1 else self._device.zeros((self.n, 1), np.float64)
+        )
+        given_rows = there(rows.value), mean, there(rows.low), there(rows.high), there(rows.known)
+        self._rows = (np.int32(self._degree), *given_rows, log_class, *about)
+        self._heard = kernels.heard(given.state, given.edges)
+
+    def _compile(self, name: str) -> Any:
+        files = "messages", "nodes", "integrate", name.replace("measure_team", "integrate_sweep")
+        return self._device.compile(files, name, **self._defines)
+
+    def workspace(self) -> tuple[int, tuple[Any, ...]]:
+        """Return the number of teams, and the workspace for them."""
+        key = *self._sizes, self._degree, self._room
+        known = self._kernels.team_sizes
+        if key not in known:
+            size = self._device.zeros((1,), np.int64)
+            numbers = (np.int32(x) for x in key)
+            self._device.launch(self._compile("measure_team"), 1, *numbers, size)
+            known[key] = int(self._device.download(size)[0])
+        n_teams = self._kernels.n_teams(self.n, self._lanes, known[key])
+        return n_teams, (np.int32(self._room), self._device.empty(n_teams * known[key]))
+
+    def launch(self, n_teams: int, work: tuple[Any, ...], out: tuple[Any, ...]) -> None:
+        """Integrate; keep the rows for which there was no room, with more room for them."""
+        device = self._device
+        left, n_left = device.zeros((self.n,), np.int64), device.zeros((1,), np.int64)
+        rows = np.int64(self.n), *self._rows, self._todo, left, n_left
+        device.launch(
+            self._kernel, n_teams * self._lanes, *self._law, *rows, *self._heard, *work, *out
+        )
+        self.n = int(device.download(n_left)[0])
+        if self.n:
+            # In the order of the rows, not in that of the threads.
+            self._todo = device.upload(np.sort(device.download(left)[: self.n]))
+            self._room *= _MORE_ROOM
+
+
+def _at_least(n: int, fewest: int) -> int:
+    """Round up to a power of two."""
+    return max(fewest, 1 << (n - 1).bit_length())
+
+
+@lru_cache(maxsize=16)
+def _tables(
+    levels: tuple[float, ...], degree: int, dimension: int, prior_precision: float
+) -> tuple[Floats, Floats, int]:
+    """How configurations grow worker by worker, as in enumerate.cu.
+
+    Returns two numbers for every configuration of the first workers, one worker after another, and
+    for all of them w / W of the last worker and 1 / W; and the configuration of the widest levels.
+    """
+    own = 1.0 / np.array(levels)
+    before, log_product, parts = np.array([prior_precision]), np.zeros(1), []
+    for _ in range(degree):
+        after = (before[:, None] + own).ravel()
+        log_product = (log_product[:, None] + np.log(levels)).ravel()
+        gain = (own / after.reshape(-1, len(own))).ravel()
+        cost = -0.5 * np.repeat(before, len(own)) * gain
+        parts.append(np.stack([cost, gain], axis=1))
+        before = after
+    last = np.stack([parts[-1][:, 1], 1.0 / before], axis=1)
+    offset = -0.5 * dimension * (np.log(before) + log_product)
+    widest = int(np.argmax(levels)) * sum(len(levels) ** u for u in range(degree))
+    parts[-1][:, 1] = offset - max(offset[widest], offset.max() - _LARGEST_OFFSET)
+    return np.concatenate(parts), last, widest

@@ -1,0 +1,138 @@
+"""A worker's own noise: the variance that the worker's residuals show, also between levels.
+
+The levels of a noise model are a grid, and a worker with many answers ends up on one of its points
+with all others near it. What a worker's answers show of the variance is continuous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from voxpop.arrays import Floats
+from voxpop.data.answers import Answers
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
+from voxpop.models.noise.tails import tail_shares, tail_steps
+from voxpop.results.prediction import coordinate_factor
+from voxpop.results.result import Result
+from voxpop.results.scaled import result_on_scale
+
+# Points at which the posterior of a log variance is evaluated, and how many sds they reach.
+_POINTS, _REACH = 161, 9.0
+# Workers at once, which bounds the memory.
+_BLOCK = 20_000
+# A slip is taken to be this many times further off than noise.
+_SLIP = 30.0
+# The least variance, as a share of the lowest level: answers without any residual have none.
+_LEAST = 1e-2
+
+
+def with_own_noise(answers: Answers, result: Result) -> Result:
+    """Give every worker the variance, with a 95 % interval, that the own answers show (M99).
+
+    With w the weight of an answer, its residual r about the estimate has the variance (1 - w) s,
+    where s is the worker's; such an answer says as much of s as (1 - w)² answers about a known
+    truth do. The posterior of log s is that of as many Gaussian residuals, with the crowd's
+    log-normal prior: the mean and the variance of the log levels. Slips and tails are discounted as
+    the noise model expects them.
+    """
+    there, found = result_on_scale(answers, result)
+    m, sums = answers.n_workers, []
+    for terms in own_terms(there, found):
+        largest = largest_by_owner(there.worker, terms, m)
+        sums.append(owner_values(owner_sums(there.worker, terms, largest), largest))
+    return from_own_sums(result, np.stack(sums))
+
+
+def own_terms(answers: Answers, result: Result) -> Floats:
+    """What each answer adds to the sums that a worker's noise is learned from, (3, E)."""
+    square, weight = _residuals(answers, result)
+    counted = _discount(square, result.worker_variance[answers.worker], result)
+    rest = 1.0 - weight
+    return np.stack([counted[:, 0] * square, counted[:, 1] * rest, counted[:, 1] * rest**2])
+
+
+def from_own_sums(result: Result, sums: Floats) -> Result:
+    """Give every worker the variance that the sums (3, m) of :func:`own_terms` show."""
+    levels, share = result.levels, result.level_weights
+    step = np.log(levels[1] / levels[0]) if len(levels) > 1 else np.log(2.5)
+    centre = float(share @ np.log(levels)) / float(share.sum())
+    prior = float(share @ (np.log(levels) - centre) ** 2) / float(share.sum()) + step**2 / 12
+    total, known, freedom = len(result.value_names) * sums
+    if result.noise.tails is not None:
+        # So much less do answers with tails say of their scale (Fisher information).
+        freedom = freedom * (result.noise.tails / (result.noise.tails + 3.0))
+    seen = np.divide(total, known, out=np.full(len(known), np.exp(centre)), where=known > 1e-9)
+    seen = np.maximum(seen, _LEAST * levels.min())
+    quantiles = _quantiles(np.log(seen), np.maximum(freedom, 0.0), centre, prior)
+    return replace(result, worker_variance=quantiles[:, 1], worker_interval=quantiles[:, [0, 2]])
+
+
+def _residuals(answers: Answers, result: Result) -> tuple[Floats, Floats]:
+    """Mean squared residual of every answer (E,), in units of usual tasks, and its weight (E,)."""
+    task, worker = answers.task, answers.worker
+    value, doubt = answers.value, np.zeros((1, 1))
+    if result.worker_bias.size:
+        value, doubt = value - result.worker_bias[worker], result.worker_bias_sd[worker] ** 2
+    if result.worker_gain.size:
+        centre, gain = np.array(result.noise.gain_centre), result.worker_gain[worker]
+        value = centre + (value - centre) / gain
+    hard = result.task_difficulty[task] if result.task_difficulty.size else np.ones(len(task))
+    away = (value - result.estimate_before_gold[task]) ** 2 + doubt
+    square = (away / coordinate_factor(result)).mean(axis=1) / hard
+    # As the noise model has it: an estimate is a mean of answers by their precision.
+    trust = (result.worker_posterior / result.levels).sum(axis=1)[worker] / hard
+    total = np.bincount(task, trust, answers.n_tasks)[task]
+    weight = (1 - result.alike_share) * trust / total
+    weight += result.alike_share / answers.task_degree[task]
+    # The truth of a gold task owes nothing to the answer.
+    return square, np.where(answers.is_gold[task], 0.0, weight)
+
+
+def _discount(square: Floats, variance: Floats, result: Result) -> Floats:
+    """What a squared residual counts, and the answer (E, 2): less in a tail, nothing for a slip."""
+    freedom = np.inf if result.noise.tails is None else result.noise.tails
+    share, step = tail_shares(freedom), tail_steps(freedom)
+    step = step / float(share @ step)
+    slips = result.noise.slip_share or 0.0
+    share, step = np.append((1 - slips) * share, slips), np.append(step, _SLIP**2)
+    use = share > 0
+    share, step, usual = share[use], step[use], np.arange(len(use))[use] < len(use) - 1
+    if len(step) == 1:
+        return np.ones((len(square), 2))
+    with np.errstate(divide="ignore"):
+        z = square[:, None] / np.maximum(variance, np.finfo(np.float64).tiny)[:, None] / step
+    log_part = np.log(share) - 0.5 * np.log(step) - 0.5 * np.minimum(z, 1e300)
+    part = np.exp(log_part - log_part.max(axis=1, keepdims=True))
+    part /= part.sum(axis=1, keepdims=True)
+    part = part * usual
+    return np.stack([part @ (1.0 / step), part.sum(axis=1)], axis=1)
+
+
+def _quantiles(seen: Floats, freedom: Floats, centre: float, prior: float) -> Floats:
+    """Quantiles at 2.5, 50 and 97.5 % of variances (W, 3), from the log of what was seen (W,)."""
+    half = 0.5 * freedom
+    # The mode of the posterior lies between what was seen and the centre of the crowd.
+    low, high = np.minimum(seen, centre), np.maximum(seen, centre)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        rises = half * np.expm1(np.minimum(seen - middle, 700.0)) > (middle - centre) / prior
+        low, high = np.where(rises, middle, low), np.where(rises, high, middle)
+    mode = 0.5 * (low + high)
+    spread = 1.0 / np.sqrt(half * np.exp(np.minimum(seen - mode, 700.0)) + 1.0 / prior)
+    reach = np.stack([_REACH * spread, np.minimum(_REACH * np.sqrt(prior), 1.5 * _REACH * spread)])
+    parts = []
+    for start in range(0, len(seen), _BLOCK):
+        here = slice(start, start + _BLOCK)
+        unit = np.linspace(0.0, 1.0, _POINTS)
+        at = (mode - reach[0])[here, None] + unit * reach.sum(axis=0)[here, None]
+        away = np.exp(np.minimum(seen[here, None] - at, 700.0))
+        log_density = -half[here, None] * (at + away) - 0.5 * (at - centre) ** 2 / prior
+        density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+        steps = 0.5 * (density[:, 1:] + density[:, :-1])
+        cumulated = np.insert(np.cumsum(steps, axis=1), 0, 0.0, axis=1)
+        cumulated /= cumulated[:, -1:]
+        rows = zip(cumulated, at, strict=True)
+        parts.append(np.array([np.interp((0.025, 0.5, 0.975), c, a) for c, a in rows]))
+    return np.asarray(np.exp(np.concatenate(parts)))
