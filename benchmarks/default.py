@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import voxpop as vp
-from benchmarks.measure import find_sets
 from benchmarks.workloads import print_head, print_table
+from voxpop.estimators.benchmark import find_data_sets
 
 _FIT = """
 import json, sys, time, warnings
@@ -113,7 +113,7 @@ def crowds(data: Path | None, quick: bool) -> dict[str, tuple[vp.Answers, np.nda
     from voxpop.data.truths import read_truth
 
     found: dict[str, tuple[vp.Answers, np.ndarray | None]] = {}
-    for name, files in find_sets(data).items() if data else ():
+    for name, files in find_data_sets(data).items() if data else ():
         answers = vp.read_answers(files.answers)
         truth = read_truth(files.truth, answers.task_ids, answers.value_names)
         if not quick or answers.n_edges < 1000:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from voxpop.cli import common
+from voxpop.cli.parts import in_parts, parts_options
 from voxpop.cli.result_folder import folder_of, result_folder, source_name, source_of
 
 
@@ -28,6 +29,7 @@ from voxpop.cli.result_folder import folder_of, result_folder, source_name, sour
 @click.option("--title", help="Title of the report.  [default: name of the input]")
 @click.option("--pictures", type=click.Path(path_type=Path), help="Folder of the tasks' pictures.")
 @common.json_option
+@parts_options
 def aggregate(
     answers: str,
     method: str,
@@ -38,6 +40,7 @@ def aggregate(
     truth: str | None,
     title: str | None,
     pictures: Path | None,
+    engine: str,
     **settings: Any,
 ) -> None:
     """Estimate the truth of every task from ANSWERS: a table or a tool's export ("-" is stdin).
@@ -62,6 +65,9 @@ def aggregate(
 
     source = source_of(answers, settings)
     folder = result_folder(output, answers, source)
+    shown = None if no_report else _shown(answers, title, pictures)
+    if in_parts(answers, method, settings, folder, engine, truth, source, shown, as_json):
+        return
     variances = settings["variances"]
     if method not in ("strong-oracle", "weak-oracle"):
         settings["variances"] = None  # to score the learned ones
@@ -74,15 +80,18 @@ def aggregate(
     scored = None if true is None else score(result, true, true_variance)
     common.say_result(result)
     # Files first: whoever reads the output may hang up on us.
-    shown: dict[str, Any] = {"title": title or source_name(answers), "truth": true}
-    shown |= {"pictures": pictures or folder_of(answers)}
     with replacing_folder(folder, saved.FILES) as new:
         written = saved.write(result, new, file_format, source)
-        if not no_report:
-            written += [write_report(table, result, new / "report.html", **shown).name]
+        if shown is not None:
+            written += [write_report(table, result, new / "report.html", truth=true, **shown).name]
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
     document = result.to_dict() | ({"score": scored.to_dict()} if scored else {})
     shows = partial(show_result, result)
     common.print_data(result.task_columns(), shows, document if as_json else None)
     if scored and not as_json:
         show_score(scored, common.console(stderr=True))
+
+
+def _shown(answers: str, title: str | None, pictures: Path | None) -> dict[str, Any]:
+    """Say what the report shows beside the result."""
+    return {"title": title or source_name(answers), "pictures": pictures or folder_of(answers)}

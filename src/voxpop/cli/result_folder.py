@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,18 @@ def folder_of(answers: str) -> Path | None:
     return path.parent if path.is_file() else path if path.is_dir() else None
 
 
+def _without_pattern(answers: str) -> str:
+    """Name the folder that the files of a pattern are in; anything else stays what it is."""
+    if not re.search(r"[*\[]", answers) or Path(answers).exists():
+        return answers
+    return re.split(r"[^/]*[*\[]", answers, maxsplit=1)[0].rstrip("/") or "answers"
+
+
 def default_folder(answers: str) -> Path:
     """Name the output after the input, beside it, without the ending of its kind of file."""
-    from voxpop.data.formats import is_url
-
+    answers = _without_pattern(answers)
     name = source_name(answers)
-    beside = Path() if answers == "-" or is_url(answers) else Path(answers).parent
+    beside = Path() if answers == "-" or "://" in answers else Path(answers).parent
     endings = (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".jsonl", ".ndjson", ".json")
     for ending in (*endings, ".xlsx", ".ods", ".xml", ".py", ".db", ".sqlite", ".duckdb"):
         name = name[: -len(ending)] if name.lower().endswith(ending) else name

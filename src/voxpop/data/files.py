@@ -52,7 +52,7 @@ class FileTable:
         self._is_text, self._first, self._numbers = True, 1, np.empty(0, dtype=np.int64)
         self._quoted_ids: frozenset[str] = frozenset()
         beginning = beginning or peek(path)
-        kind = _kind(path, beginning)
+        kind = file_kind(path, beginning)
         with naming(path):
             if kind in _PARQUET:
                 names = self._load_parquet(path)
@@ -248,7 +248,7 @@ class FileTable:
         return np.asarray(self._connection.execute(query).fetchnumpy()["flag"])
 
 
-def _kind(path: Path, beginning: bytes) -> str:
+def file_kind(path: Path, beginning: bytes) -> str:
     """Name the kind of a file by its first bytes, or else by its ending."""
     if is_workbook(beginning):
         return "sheet"
@@ -275,7 +275,7 @@ def _is_plain(path: Path) -> bool:
 
 def is_text(path: Path) -> bool:
     """Tell whether a path is a file of text other than JSON."""
-    kind = _kind(path, peek(path))
+    kind = file_kind(path, peek(path))
     return path.is_file() and kind not in {"sheet", ".json", *_JSON_LINES, *_PARQUET}
 
 

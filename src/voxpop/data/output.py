@@ -93,10 +93,12 @@ def replacing_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
                 _empty(new, names, target)
             else:
                 for file in sorted(new.iterdir()):
+                    if (target / file.name).is_dir() or file.is_dir():
+                        _remove(target / file.name)
                     file.replace(target / file.name)
                     names = {*names} - {file.name}
                 for name in names:
-                    (target / name).unlink(missing_ok=True)
+                    _remove(target / name)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -213,12 +215,20 @@ def _empty(folder: Path, names: Collection[str], others_to: Path | None = None) 
     with suppress(OSError):
         for entry in folder.iterdir():
             if entry.name in names:
-                entry.unlink()
+                _remove(entry)
             elif entry.name.startswith(".") and ".part" in entry.name:
                 entry.unlink()  # a file of the set that was being written
             elif others_to is not None:
                 entry.rename(others_to / entry.name)
         folder.rmdir()
+
+
+def _remove(entry: Path) -> None:
+    """Remove a file of a set, or a table in parts, which is a folder; if it is there."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink(missing_ok=True)
 
 
 def _keep_mode(new: Path, old: Path) -> None:
@@ -236,9 +246,12 @@ def _keep_modes(new: Path, old: Path) -> None:
     if not old.is_dir():
         return
     modes = [f.stat().st_mode for f in old.iterdir() if f.is_file()]
-    for file in new.iterdir():
-        if (old / file.name).is_file():
+    for file in new.rglob("*"):
+        if file.parent == new and file.is_file() and (old / file.name).is_file():
             _keep_mode(file, old / file.name)
+        elif file.is_dir():
+            mode = reduce(and_, modes, file.stat().st_mode)
+            file.chmod(stat.S_IMODE(mode | (mode & 0o444) >> 2))
         else:
             file.chmod(stat.S_IMODE(reduce(and_, modes, file.stat().st_mode)))
     _keep_mode(new, old)

@@ -8,6 +8,7 @@ import numpy as np
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.exact import exact_sum, exact_value
 
 # Numbers in flight in one block: 8 MB.
 _BLOCK_NUMBERS = 1_000_000
@@ -116,10 +117,20 @@ def variance_within_tasks(answers: Answers) -> Floats:
     """
     freedom = answers.n_edges - answers.n_tasks
     if freedom == 0:
-        spread = answers.value.var(axis=0)
+        mean = np.array([exact_value(exact_sum(column)) for column in answers.value.T])
+        spread = _sum_of_squares(answers.value - mean / answers.n_edges) / answers.n_edges
         return np.asarray(np.where(spread > 0, spread, answers.value[0] ** 2))
-    residual = answers.value - weighted_means(answers)[answers.task]
-    return np.asarray((residual**2).sum(axis=0) / freedom)
+    return np.asarray(_sum_of_squares(residuals(answers)) / freedom)
+
+
+def residuals(answers: Answers) -> Floats:
+    """Distance of every answer from the mean of its task."""
+    return np.asarray(answers.value - weighted_means(answers)[answers.task])
+
+
+def _sum_of_squares(columns: Floats) -> Floats:
+    """Sum of squares of each column, the same in any order of its rows."""
+    return np.array([exact_value(exact_sum(column**2)) for column in columns.T])
 
 
 def by_degree(

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Ids
+from voxpop.data.duck import quoted
 from voxpop.data.files import SUSPECT, FileTable, refuse_missing, with_apostrophe
 from voxpop.data.ids import number_ids
+from voxpop.data.many_files import read_files, several_files
 from voxpop.data.numerals import Numbers, Spelling
 from voxpop.data.output import replacing
 from voxpop.errors import DataError, shorten
@@ -31,6 +33,10 @@ def open_table(source: object, beginning: bytes = b"", spelling: Spelling | None
     if isinstance(source, FileTable | FrameTable):
         return source
     if isinstance(source, str | os.PathLike):
+        if several_files(os.fspath(source)) is not None:
+            table = FrameTable(read_files(os.fspath(source)), spelling)
+            table.name = os.fspath(source)
+            return table
         return FileTable(Path(source), beginning, spelling)
     return FrameTable(source, spelling)
 
@@ -259,11 +265,24 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
             # DuckDB reads the columns where they are, by the name of the variable. It writes to the
             # file that is there, which has the right mode, and not to one of its own beside it.
             duckdb.connect().execute(
-                f"COPY (FROM texts) TO '{place}' (FORMAT {kind}, USE_TMP_FILE false{options})"
+                f"COPY ({_select(texts)}) TO '{place}' (FORMAT {kind}, USE_TMP_FILE false{options})"
             )
         except duckdb.Error as error:
             told = " ".join(str(error).replace(str(temporary), str(path)).split())
             raise DataError(f"{path}: cannot be written: {told}") from None
+
+
+def _select(texts: Mapping[str, NDArray[Any]]) -> str:
+    """Query all columns; one without any text is text, as it is in another part of the table."""
+    empty = [
+        quoted(name)
+        for name, column in texts.items()
+        if column.dtype.kind == "O" and all(item is None for item in column)
+    ]
+    if not empty:
+        return "FROM texts"
+    replaced = ", ".join(f"{name}::VARCHAR AS {name}" for name in empty)
+    return f"SELECT * REPLACE ({replaced}) FROM texts"
 
 
 def finite(item: Any) -> Any:

@@ -58,7 +58,7 @@ def read_truth(
         table = beside(source, spelling)
         where = needed if table.name == "the table" else f"{needed} {table.name}"
         column = resolve_aside(table, "task", task)
-        columns = _truth_columns(table, value_names, column)
+        columns = truth_columns(table, value_names, column)
         codes, distinct, _ = tidy_ids(*table.ids(column))
         if len(distinct) < len(codes):
             twice = distinct[np.bincount(codes) > 1]
@@ -106,7 +106,7 @@ def read_by_worker(source: object, column: str) -> dict[str, str]:
     return {str(w): t or "" for w, t in zip(workers, texts, strict=True) if w is not None}
 
 
-def _truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
+def truth_columns(table: Table, value_names: tuple[str, ...], task: str) -> list[str]:
     """Find the truth by the answers' own names, as ``truth`` or ``gold``, or like an answer."""
     if set(value_names) <= set(table.columns):
         return list(value_names)

@@ -217,7 +217,7 @@ def relative_weight(precision: Floats) -> Floats:
     """Scale precisions so that the average worker weighs one."""
     # Against the largest first: a precision may be as large as float64 goes.
     weight = precision / precision.max()
-    return np.asarray(weight / weight.mean())
+    return np.asarray(weight / np.sort(weight).mean())  # sorted: the same in any order of workers
 
 
 def worker_noise(posterior: Floats, model: Model, between: bool = False) -> WorkerNoise:
@@ -226,10 +226,15 @@ def worker_noise(posterior: Floats, model: Model, between: bool = False) -> Work
     With ``between`` a level stands for all variances near it, as on a grid; otherwise for itself.
     """
     levels = model.levels
+
+    def expected(per_level: Floats) -> Floats:
+        # Not a matrix product, which rounds by the place of a worker among the others.
+        return np.asarray((posterior * per_level).sum(axis=1))
+
     return WorkerNoise(
-        variance=posterior @ levels,
+        variance=expected(levels),
         interval=_between(posterior, levels) if between else _among(posterior, levels),
-        weight=relative_weight(posterior @ (levels[0] / levels)),
+        weight=relative_weight(expected(levels[0] / levels)),
         levels=levels,
         level_weights=np.array(model.weights),
         posterior=posterior,

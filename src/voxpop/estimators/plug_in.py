@@ -17,14 +17,19 @@ _TASKS_AT_ONCE = 50_000
 
 
 def plug_in_audit(
-    answers: Answers, estimate: Floats, variance: Floats, levels: Floats, posterior: Floats
+    answers: Answers,
+    estimate: Floats,
+    variance: Floats,
+    levels: Floats,
+    posterior: Floats,
+    most_kept: int | None = None,
 ) -> Audit:
     """Predict every answer by the precision-weighted mean of the others, variances taken as known.
 
     For methods without leave-one-out integrals. With w_v = 1 / s_v the precision of worker v, the
     answer of u to task i is predicted by the mean of the others weighted by w, with variance
     s_u + 1 / Σ w; where the method has levels, by a mixture over the levels of u. Answers to gold
-    tasks are predicted by the truth.
+    tasks are predicted by the truth. Of more than ``most_kept`` numbers only the summary is kept.
     """
     usable = np.empty(answers.n_edges, dtype=bool)
     truth, sd, pit, log_density = (np.empty_like(answers.value) for _ in range(4))
@@ -64,4 +69,5 @@ def plug_in_audit(
         truth=truth,
         log_density=log_density,
     )
-    return audit if truth.size <= MOST_KEPT else Audit.from_dict(audit.to_dict())
+    most_kept = MOST_KEPT if most_kept is None else most_kept
+    return audit if truth.size <= most_kept else Audit.from_dict(audit.to_dict())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from voxpop.inference.kernel_set import KernelSet
     from voxpop.inference.message_passing import MessagePassing
     from voxpop.inference.moment_matching import MomentMatching
+    from voxpop.inference.schedule import Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,16 @@ class Engine:
         )
 
     def open(
-        self, answers: Answers, model: Model, per_worker: float | None = None
+        self,
+        answers: Answers,
+        model: Model,
+        per_worker: float | None = None,
+        whole: Whole | None = None,
     ) -> MessagePassing:
         """Lay out answers and the paper's model for passing messages.
 
-        ``per_worker`` goes with a part of a larger set of answers, as in :class:`MessagePassing`.
+        ``per_worker`` and ``whole`` go with a part of a larger set of answers, as in
+        :class:`MessagePassing`.
         """
         from voxpop.inference.groups import model_in_units, noise_unit
         from voxpop.inference.message_passing import MessagePassing
@@ -77,6 +83,7 @@ class Engine:
             self.accuracy,
             self.kernels(answers),
             per_worker=per_worker,
+            whole=whole,
         )
 
     def match(self, answers: Answers, model: Model) -> MomentMatching:

@@ -39,16 +39,14 @@ from voxpop.inference.kernel_set import (
     Predictions,
     SweepState,
     add_to_workers,
-    belief,
 )
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.message_store import MessageStore, edges_of
+from voxpop.inference.schedule import Mask, Schedule, Whole
 from voxpop.models.model import Model
 
 # Numbers kept between sweeps: 256 MB.
 _CACHE_NUMBERS = 32_000_000
-# Guesses before the first sweep, where a kernel makes them: the fourth is as good as they get.
-_N_GUESSES = 4
 # Lowest log message of a guess: it does not know which answer of a task is the odd one, so one
 # task must not outweigh all others of a worker.
 _GUESS_FLOOR = -10.0
@@ -57,7 +55,7 @@ _GUESS_FLOOR = -10.0
 LEARNED_FLOOR = -575.0
 
 
-class MessagePassing(MessageStore):
+class MessagePassing(MessageStore, Schedule):
     """All tasks of a data set in groups, with the messages of every edge and the workers' sums.
 
     Parameters
@@ -73,6 +71,9 @@ class MessagePassing(MessageStore):
     per_worker
         How many answers a worker gives, as a rule, where ``answers`` are a part of a larger set:
         the kernels are then those of the whole, and nothing is kept for later sweeps.
+    whole
+        What all answers are like, where ``answers`` are a part of them that sends its messages
+        among all: workers may have no answer in it.
     learned
         Whether parameters other than the model's are going to be given in every sweep: all tasks
         are then integrated over, with ``n_classes`` classes of difficulty, ``bounds`` (2, d) of the
@@ -89,6 +90,7 @@ class MessagePassing(MessageStore):
         kernels: KernelSet,
         *,
         per_worker: float | None = None,
+        whole: Whole | None = None,
         learned: bool = False,
         n_classes: int = 1,
         bounds: Floats | None = None,
@@ -96,27 +98,28 @@ class MessagePassing(MessageStore):
     ) -> None:
         self._answers, self._unit, self._kernels = answers, unit, kernels
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, accuracy)
-        self._accuracy = accuracy
+        per_worker = per_worker if whole is None else whole.per_worker
         self._groups = list(
             _all_groups(
                 answers, unit, model, inference, accuracy, kernels, per_worker, learned, bounds,
                 has_bias,
             )
         )  # fmt: skip
-        self._start(len(model.support), n_classes, learned)
-        self.log_weights = model.log_weights
-        warm = any(group.warm for group in self._groups)
-        self._guesses_left = _N_GUESSES if warm else 0
-        self._is_warm, self._known_belief = warm, np.empty((0, 0))
-
-    def _start(self, n_levels: int, n_classes: int, learned: bool) -> None:
-        answers = self._answers
-        self._n_slots = 1 + max(group.slot for group in self._groups)
-        self.quantum, floor = fixed_point(int(answers.worker_degree.max()) * self._n_slots)
+        if whole is None:
+            self._n_slots = 1 + max(group.slot for group in self._groups)
+            most = int(answers.worker_degree.max())
+        else:
+            names = whole.kernels(inference, model.levels, accuracy)
+            self._n_slots = whole.dimension if learned or "integrate" in names else 1
+            most = whole.most_answers
+        self.quantum, floor = fixed_point(most * self._n_slots)
         self._floor = max(floor, LEARNED_FLOOR) if learned else floor
-        self.sums: WorkerSums = np.zeros((answers.n_workers, n_levels), dtype=np.int64)
+        shape = answers.n_workers, len(model.support)
+        self.sums: WorkerSums = np.zeros(shape, dtype=np.int64)
         self._sums_there: tuple[WorkerSums, Any] | None = None
         self.evidence = np.zeros((answers.n_tasks, answers.dimension, n_classes))
+        self.log_weights = model.log_weights
+        self._begin(any(group.warm for group in self._groups), accuracy)
 
     @property
     def used(self) -> dict[str, int]:
@@ -126,27 +129,19 @@ class MessagePassing(MessageStore):
             used[_name(group)] += len(group.task) * (group.slot == 0)
         return dict(used)
 
-    def sweep(
+    def send(
         self,
-        damping: float = 0.0,
-        *,
-        parameters: SweepParameters | None = None,
-        bias: WorkerBias | None = None,
-        tasks: NDArray[np.bool_] | None = None,
-        is_counted: bool = False,
-    ) -> tuple[float, ExpectedCounts | None]:
-        """Let tasks send their messages once; return the largest change, and counts to learn from.
-
-        Messages are sent by all tasks, or by some (n,); :attr:`sums` and :attr:`log_weights` are
-        what they hear, and the sums are renewed in the end.
-        """
-        while self._guesses_left:
-            self._guesses_left -= 1
-            self.sums = self._guess()
+        damping: float,
+        moved: Mask | None,
+        parameters: SweepParameters | None,
+        bias: WorkerBias | None,
+        tasks: Mask | None,
+        is_counted: bool,
+    ) -> tuple[WorkerSums, float, ExpectedCounts | None]:
+        """Let tasks send their messages, or some (n,); see :meth:`Schedule.send`."""
         parameters = parameters or self._parameters
-        state = self._state(damping)
-        moved = self._moved_workers(damping)
-        new_sums = self._new_sums(None if tasks is None else self.sums)
+        # Where only some tasks send, the sums are what they add to those of all.
+        state, new_sums = self._state(damping), self._kernels.zeros(self.sums.shape, np.int64)
         counts = CountSums(parameters, self._answers.dimension) if is_counted else None
         evidence, change = self.evidence.copy(), 0.0
         for group in self._groups:
@@ -161,23 +156,18 @@ class MessagePassing(MessageStore):
                     continue
                 part = group.rows(rows)
                 self._kernels.add_messages(new_sums, part.edges, -1)
-            found, said, sums = part.sweep(parameters, state, bias, new_sums, is_counted)
+            found, said, counted = part.sweep(parameters, state, bias, new_sums, is_counted)
             change, evidence[part.task, group.slot] = max(change, found), said
             if rows is not None:
                 group.put_back(rows, part)
-            if counts is not None and sums is not None:
-                counts.add(sums, group.slot)
-        self.sums, self.evidence = self._kernels.fetch(new_sums), evidence
-        self._sums_there = self.sums, new_sums
-        return change, None if counts is None else counts.result()
+            if counts is not None and counted is not None:
+                counts.add(counted, group.slot)
+        self.evidence[:] = evidence
+        sums = self._kernels.fetch(new_sums)
+        self._sums_there = sums, new_sums
+        return sums, change, None if counts is None else counts.result()
 
-    def _new_sums(self, start: WorkerSums | None) -> Any:
-        """Return sums to add messages to, where the kernels are."""
-        if start is None:
-            return self._kernels.zeros(self.sums.shape, np.int64)
-        return self._kernels.bring(start.copy())
-
-    def _guess(self) -> WorkerSums:
+    def guess(self) -> WorkerSums:
         """Guess where messages would be slow to send from flat ones; others are sent."""
         new_sums = np.zeros_like(self.sums)
         state = replace(self._state(0.0), floor=_GUESS_FLOOR)
@@ -187,21 +177,6 @@ class MessagePassing(MessageStore):
             else:
                 group.send(self._parameters, state, new_sums)
         return new_sums
-
-    def _moved_workers(self, damping: float) -> NDArray[np.bool_] | None:
-        """Tell whose beliefs have moved since all of their tasks last heard them; None: all.
-
-        As probabilities, by more than the accuracy asked for. A damped message moves by itself.
-        """
-        if not self._is_warm:
-            return None
-        now = belief(self.sums, self.quantum, self.log_weights)
-        if damping or self._known_belief.shape != now.shape:
-            self._known_belief = np.empty((0, 0)) if damping else now
-            return None
-        moved = np.asarray(np.abs(now - self._known_belief).max(axis=1) > self._accuracy)
-        self._known_belief[moved] = now[moved]
-        return moved
 
     def posterior(self, probabilities: Floats) -> Posterior:
         """What is known of all truths, in the answers' own units."""
@@ -271,6 +246,20 @@ class MessagePassing(MessageStore):
             assert isinstance(group, RowGroup)
             group.recentre(shift)
 
+    def sent(self) -> WorkerSums:
+        """Sum up the messages to each worker."""
+        sums = np.zeros_like(self.sums)
+        for group in self._groups:
+            add_to_workers(sums, group.worker, self._kernels.fetch(group.message))
+        return sums
+
+    def state(self) -> Iterator[tuple[Any, str]]:
+        """Where all messages are: objects, and the names of arrays in them."""
+        for group in self._groups:
+            names = ("message", "bias_precision", "bias_pull")
+            yield from ((group, name) for name in names if hasattr(group, name))
+        yield self, "evidence"
+
     def _state(self, damping: float) -> SweepState:
         weights = np.ascontiguousarray(self.log_weights)
         if self._sums_there is None or self._sums_there[0] is not self.sums:
@@ -291,18 +280,20 @@ def _sweep_tasks(
     """Let a group send its messages; a warm one only where a worker has ``moved`` (None: all)."""
     if group.warm is None:
         return group.kernel.sweep(state, group.edges, new_sums)
-    rows = np.arange(0)
-    if moved is not None:
-        rows = np.unique(np.flatnonzero(moved[group.worker]) // group.worker.shape[1])
     change = 0.0
-    if moved is None or group.sent is None or 2 * len(rows) > len(group.worker):
+    if moved is None:
         group.sent = np.zeros_like(new_sums)
         change = group.kernel.sweep(state, group.edges, group.sent)
-    elif len(rows):
-        part = Edges(group.worker[rows], group.message[rows])
-        add_to_workers(group.sent, part.worker, -part.message)
-        change = group.warm.some(rows).sweep(state, part, group.sent)
-        group.message[rows] = part.message
+    else:
+        if group.sent is None:
+            group.sent = np.zeros_like(new_sums)
+            add_to_workers(group.sent, group.worker, group.message)
+        rows = np.unique(np.flatnonzero(moved[group.worker]) // group.worker.shape[1])
+        if len(rows):
+            part = Edges(group.worker[rows], group.message[rows])
+            add_to_workers(group.sent, part.worker, -part.message)
+            change = group.warm.some(rows).sweep(state, part, group.sent)
+            group.message[rows] = part.message
     new_sums += group.sent
     return change
 

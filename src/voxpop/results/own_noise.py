@@ -12,7 +12,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import sum_by_worker
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.models.noise.tails import tail_shares, tail_steps
 from voxpop.results.prediction import coordinate_factor
 from voxpop.results.result import Result
@@ -38,19 +38,31 @@ def with_own_noise(answers: Answers, result: Result) -> Result:
     the noise model expects them.
     """
     there, found = result_on_scale(answers, result)
+    m, sums = answers.n_workers, []
+    for terms in own_terms(there, found):
+        largest = largest_by_owner(there.worker, terms, m)
+        sums.append(owner_values(owner_sums(there.worker, terms, largest), largest))
+    return from_own_sums(result, np.stack(sums))
+
+
+def own_terms(answers: Answers, result: Result) -> Floats:
+    """What each answer adds to the sums that a worker's noise is learned from, (3, E)."""
+    square, weight = _residuals(answers, result)
+    counted = _discount(square, result.worker_variance[answers.worker], result)
+    rest = 1.0 - weight
+    return np.stack([counted[:, 0] * square, counted[:, 1] * rest, counted[:, 1] * rest**2])
+
+
+def from_own_sums(result: Result, sums: Floats) -> Result:
+    """Give every worker the variance that the sums (3, m) of :func:`own_terms` show."""
     levels, share = result.levels, result.level_weights
     step = np.log(levels[1] / levels[0]) if len(levels) > 1 else np.log(2.5)
     centre = float(share @ np.log(levels)) / float(share.sum())
     prior = float(share @ (np.log(levels) - centre) ** 2) / float(share.sum()) + step**2 / 12
-    square, weight = _residuals(there, found)
-    counted = _discount(square, found.worker_variance[there.worker], result)
-    d = answers.dimension
-    known = d * sum_by_worker(there, counted[:, 1] * (1.0 - weight))
-    freedom = d * sum_by_worker(there, counted[:, 1] * (1.0 - weight) ** 2)
+    total, known, freedom = len(result.value_names) * sums
     if result.noise.tails is not None:
         # So much less do answers with tails say of their scale (Fisher information).
-        freedom *= result.noise.tails / (result.noise.tails + 3.0)
-    total = d * sum_by_worker(there, counted[:, 0] * square)
+        freedom = freedom * (result.noise.tails / (result.noise.tails + 3.0))
     seen = np.divide(total, known, out=np.full(len(known), np.exp(centre)), where=known > 1e-9)
     seen = np.maximum(seen, _LEAST * levels.min())
     quantiles = _quantiles(np.log(seen), np.maximum(freedom, 0.0), centre, prior)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,24 +106,54 @@ def review(result: Result) -> Review:
     answers, n = result._answers, len(result.task_ids)
     sd = _sd_on_scale(result)
     gold = np.zeros(n, dtype=bool) if answers is None else answers.is_gold
-    open_sd = sd[~gold & np.isfinite(sd)]
-    usual = float(np.median(open_sd)) if open_sd.size else np.nan
-    few = result.task_answers < max(2.0, _FEW * float(np.median(result.task_answers)))
-    with np.errstate(invalid="ignore"):
-        found = {"few answers": few, "wide interval": sd > _WIDE * usual}
+    found = _plain_reasons(result.task_answers, sd, Usual.of(result.task_answers, sd[~gold]))
     diagnosis = camps = None
     if answers is not None and answers.value.size <= MOST_REVIEWED:
         diagnosis, camps = diagnose(answers, result), find_camps(answers, result)
         found["two camps"] = camps.tasks
         found["flagged worker"] = _decided_by(answers, result, diagnosis)
-    held = np.stack([found.get(reason, np.zeros(n, dtype=bool)) & ~gold for reason in REASONS])
     return Review(
-        **_ordered(held, np.nan_to_num(sd)),
+        **_ordered(_held(found, gold), np.nan_to_num(sd)),
         workers=None if diagnosis is None else tuple(diagnosis.workers),
         kinds={} if diagnosis is None else diagnosis.kinds(),
         diagnosis=diagnosis,
         camps=camps,
     )
+
+
+class Usual(NamedTuple):
+    """The number of answers and the sd of the median task."""
+
+    answers: float
+    sd: float
+
+    @classmethod
+    def of(cls, task_answers: Index, open_sd: Floats) -> Usual:
+        """Find them, from the answers to all tasks and the sds of those that are not gold."""
+        known = open_sd[np.isfinite(open_sd)]
+        return cls(
+            float(np.median(task_answers)), float(np.median(known)) if known.size else np.nan
+        )
+
+
+def review_part(answers: Answers, result: Result, usual: Usual) -> Review:
+    """Review a part of the tasks as all of them are where answers are too many to be tested."""
+    sd = _sd_on_scale(result)
+    found = _plain_reasons(result.task_answers, sd, usual)
+    return Review(**_ordered(_held(found, answers.is_gold), np.nan_to_num(sd)), workers=None)
+
+
+def _plain_reasons(task_answers: Index, sd: Floats, usual: Usual) -> dict[str, NDArray[np.bool_]]:
+    """Find what the number of answers and the interval of a task tell."""
+    few = task_answers < max(2.0, _FEW * usual.answers)
+    with np.errstate(invalid="ignore"):
+        return {"few answers": few, "wide interval": sd > _WIDE * usual.sd}
+
+
+def _held(found: Mapping[str, NDArray[np.bool_]], gold: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Stack all reasons (R, n_tasks); known truths have none."""
+    none = np.zeros(len(gold), dtype=bool)
+    return np.stack([found.get(reason, none) & ~gold for reason in REASONS])
 
 
 def review_from(result: Result, looks: list[str | None], flags: list[str | None] | None) -> Review:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Ids
 from voxpop.data.ids import id_kind, restore_ids
 from voxpop.data.output import replacing, replacing_folder
 from voxpop.data.tables import Table, finite, matrix, open_table, write_table
@@ -62,21 +62,39 @@ def write(result: Result, folder: Path, format: str, source: str | None = None) 
     that is what :func:`save` does.
     """
     run = run_id(result)
-    tables = {"tasks": result.task_columns(), "workers": result.worker_columns()}
+    write_tasks(result, folder / f"tasks.{format}", run)
+    others = write_others(result, folder, format, source, run, result.task_ids)
+    return [f"tasks.{format}", *others]
+
+
+def write_tasks(result: Result, path: Path, run: str) -> None:
+    """Write the table of the tasks, or of some of them."""
+    _write_table(result.task_columns(), path, run)
+
+
+def _write_table(columns: dict[str, Any], path: Path, run: str) -> None:
+    n = len(next(iter(columns.values())))
+    write_table({**columns, "run": np.full(n, run)}, path)
+
+
+def write_others(
+    result: Result, folder: Path, format: str, source: str | None, run: str, task_ids: Ids
+) -> list[str]:
+    """Write all but the tasks, and return the names; ``task_ids`` tell the type of the tasks'."""
+    tables = {"workers": result.worker_columns()}
     if result.levels.size:
         tables["levels"] = level_table(result)
     for name, columns in tables.items():
-        n = len(next(iter(columns.values())))
-        write_table({**columns, "run": np.full(n, run)}, folder / f"{name}.{format}")
+        _write_table(columns, folder / f"{name}.{format}", run)
     facts = {
         "run": run,
         **({} if source is None else {"source": source}),
         "format": format,
-        "id_kinds": {"task": id_kind(result.task_ids), "worker": id_kind(result.worker_ids)},
+        "id_kinds": {"task": id_kind(task_ids), "worker": id_kind(result.worker_ids)},
         "has_bias": bool(result.worker_bias.size),
         "has_gain": bool(result.worker_gain.size),
         "has_difficulty": bool(result.task_difficulty.size),
-        **_facts(result),
+        **facts_of(result),
     }
     with replacing(folder / "result.json") as temporary:
         temporary.write_text(json.dumps(facts, indent=2) + "\n")
@@ -85,7 +103,7 @@ def write(result: Result, folder: Path, format: str, source: str | None = None) 
 
 def run_id(result: Result) -> str:
     """Return the id of the run that made a result: the same for the same result, and no other."""
-    digest = hashlib.sha256(json.dumps(_facts(result)).encode())
+    digest = hashlib.sha256(json.dumps(facts_of(result)).encode())
     for columns in (result.task_columns(), result.worker_columns()):
         for name, column in columns.items():
             digest.update(f"\0{name}\0".encode("utf-8", "surrogatepass"))
@@ -251,11 +269,11 @@ def to_dict(result: Result) -> dict[str, Any]:
         "tasks": finite(records(result.task_columns())),
         "workers": finite(records(result.worker_columns())),
         "worker_levels": finite(records(level_table(result))),
-        **_facts(result),
+        **facts_of(result),
     }
 
 
-def _facts(result: Result) -> dict[str, Any]:
+def facts_of(result: Result) -> dict[str, Any]:
     """What the tables do not hold."""
     return {
         "value_names": list(result.value_names),

@@ -18,6 +18,7 @@ from voxpop.data.formats.parsing import load_json
 from voxpop.data.formats.sql import is_url as is_url
 from voxpop.data.formats.sql import write_result as write_result
 from voxpop.data.formats.writing import training_columns as training_columns
+from voxpop.data.many_files import several_files
 from voxpop.data.numerals import Spelling
 from voxpop.data.tables import open_table, write_table
 from voxpop.data.unpack import decode, peek
@@ -85,7 +86,7 @@ def files_of(source: object) -> list[Path] | None:
         if not source:
             raise DataError("expected at least one file, got an empty list")
         return [Path(item) for item in source]
-    if not isinstance(source, str | os.PathLike):
+    if not isinstance(source, str | os.PathLike) or several_files(os.fspath(source)) is not None:
         return None
     path = Path(source)
     if not path.is_dir():

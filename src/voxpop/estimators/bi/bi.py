@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
@@ -19,20 +19,29 @@ from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_levels import ChosenModel, learn_support, support_from_nbi
 from voxpop.estimators.iterate import iterate_until
-from voxpop.estimators.make_result import make_result, worker_noise
+from voxpop.estimators.make_result import WorkerNoise, make_result, worker_noise
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
 from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
+from voxpop.inference.schedule import Schedule
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.own_noise import with_own_noise
-from voxpop.results.result import PROBABILITIES, Result
+from voxpop.results.result import PROBABILITIES, Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
 Support = Literal["auto", "nbi", "common"] | Sequence[float]
+
+
+class Settled(NamedTuple):
+    """What settled messages say of the workers, how they settled, and the settings to keep."""
+
+    workers: WorkerNoise
+    trace: Trace
+    settings: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +116,7 @@ class BI(Estimator):
         require(self.max_iter >= 1, f"max_iter must be at least 1, got {self.max_iter}")
         check_scale(self.scale)
         SharedError.option(self.shared_error)
-        self._engine()
+        self.engine()
         require(
             self.scale == "linear" or np.isinf(self.prior_variance),
             "prior_mean and prior_variance go with scale='linear'; leave out the one or the other",
@@ -151,7 +160,8 @@ class BI(Estimator):
         """Tell whether the noise is the paper's."""
         return self.noise.is_plain and self.support != "common"
 
-    def _engine(self) -> Engine:
+    def engine(self) -> Engine:
+        """How messages are worked out."""
         return Engine(
             backend=self.backend,
             inference=self.inference,
@@ -176,7 +186,7 @@ class BI(Estimator):
             # Levels that are given are in the users' units.
             units = None if isinstance(self.support, str) else np.ones(answers.dimension)
             freeing = learned_before(answers, self.noise)
-            data, engine = prepare(answers, units), self._engine()
+            data, engine = prepare(answers, units), self.engine()
             fit = NoiseFit(data, self.noise, engine, self.support, freeing=freeing)
             learned = fit.fit(self.tol, self.max_iter, self.accuracy, on_sweep)
             result = learned.result(plain_settings(self))
@@ -193,21 +203,27 @@ class BI(Estimator):
         self, answers: Answers, chosen: ChosenModel, on_sweep: OnSweep | None = None
     ) -> Result:
         """Aggregate the answers under the paper's noise, with levels that were chosen before."""
+        messages = self.engine().open(answers, chosen.model)
+        settled = self.settle(messages, chosen, on_sweep)
+        moments = messages.posterior(PROBABILITIES)
+        settings = settled.settings | {"inference_used": messages.used}
+        return make_result(answers, settings, moments, settled.workers, settled.trace, chosen.notes)
+
+    def settle(
+        self, messages: Schedule, chosen: ChosenModel, on_sweep: OnSweep | None = None
+    ) -> Settled:
+        """Pass messages until they settle, wherever the answers are, and sum up the workers."""
         model = chosen.model
-        messages = self._engine().open(answers, model)
         trace = iterate_until(
             lambda damping: messages.sweep(damping)[0], self.tol, self.max_iter, "BI", on_sweep
         )
-        moments = messages.posterior(PROBABILITIES)
         belief = softmax(messages.sums * messages.quantum + model.log_weights, axis=1)
-        workers = worker_noise(belief, model, between=self.support == "auto")
         settings = plain_settings(self) | {
             "support_used": list(model.support),
             "weights_used": list(model.weights or ()),
             "learning_sweeps": chosen.n_sweeps,
-            "inference_used": messages.used,
         }
-        return make_result(answers, settings, moments, workers, trace, chosen.notes)
+        return Settled(worker_noise(belief, model, between=self.support == "auto"), trace, settings)
 
     def _choose_model(self, answers: Answers, on_sweep: OnSweep | None) -> ChosenModel:
         prior_mean = self.prior_mean
@@ -216,15 +232,19 @@ class BI(Estimator):
                 prior_mean, answers.task_ids, answers.value_names, needed="prior_mean"
             )
             require(bool(np.isfinite(prior_mean).all()), "prior_mean must be given for every task")
-        base = Model(
-            support=(1.0,),
-            prior_mean=prior_mean,
-            prior_variance=self.prior_variance,
-            dimension=answers.dimension,
-        )
+        base = self.base_model(prior_mean, answers.dimension)
         if self.support == "nbi":
             return support_from_nbi(answers, base)
         if self.support == "auto":
-            return learn_support(answers, base, self._engine(), self.max_iter, on_sweep)
+            return learn_support(answers, base, self.engine(), self.max_iter, on_sweep)
         assert not isinstance(self.support, str)
         return ChosenModel(base.with_levels(self.support, self.weights))
+
+    def base_model(self, prior_mean: object, dimension: int) -> Model:
+        """The model without its levels."""
+        return Model(
+            support=(1.0,),
+            prior_mean=prior_mean,  # type: ignore[arg-type]
+            prior_variance=self.prior_variance,
+            dimension=dimension,
+        )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.data.sums import (
-    mean_by_worker,
     medians,
     squared_residual,
     variance_within_tasks,
@@ -20,6 +22,7 @@ from voxpop.estimators.baselines.nbi import NBI
 from voxpop.estimators.bi.beliefs import Messages
 from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
+from voxpop.inference.schedule import Schedule
 from voxpop.models.model import Model
 from voxpop.models.noise.component import STEP
 from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
@@ -32,7 +35,7 @@ _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
 _MATCHED_STEPS = 5
 # Weights need no more digits than this of the messages, and cost half as much with them. It is the
 # same whatever the accuracy asked for, and so are the levels.
-_LEARNING_ACCURACY = 1e-5
+LEARNING_ACCURACY = 1e-5
 # The weights are settled when none moves by more than this in a sweep.
 _SETTLED = 2e-3
 # Far below the noise of those beside them, workers look the same at every level. The lowest
@@ -77,15 +80,37 @@ def learn_support(
     Only workers with ``min_answers`` are learned from: see :func:`informative_workers`. Where the
     levels are only to start from, moments may be ``matched``, which is near enough.
     """
-    engine = replace(engine, accuracy=_LEARNING_ACCURACY)
-    low, high = level_bounds(answers, min_answers)
-    informative = informative_workers(answers, min_answers)
+    engine = replace(engine, accuracy=LEARNING_ACCURACY)
+    return learn_levels(
+        Spread.of(answers),
+        lambda model: (engine.match if matched else engine.open)(answers, model),
+        base,
+        max_iter,
+        on_sweep,
+        min_answers,
+        _MATCHED_STEPS if matched else 1,
+    )
+
+
+def learn_levels(
+    spread: Spread,
+    open_messages: Callable[[Model], Messages | Schedule],
+    base: Model,
+    max_iter: int = _FINE_SWEEPS,
+    on_sweep: OnSweep | None = None,
+    min_answers: int = 1,
+    n_steps: int = 1,
+) -> ChosenModel:
+    """Do as :func:`learn_support` does, wherever the answers are: ``open_messages`` knows.
+
+    EM takes ``n_steps`` a sweep.
+    """
+    low, high = spread.bounds(min_answers)
+    informative = informative_workers(spread, min_answers)
 
     def learn(levels: list[float], most: int) -> tuple[Model, int]:
         model, n_sweeps = base.with_levels(levels), min(max_iter, most)
-        messages = engine.match(answers, model) if matched else engine.open(answers, model)
-        n_steps = _MATCHED_STEPS if matched else 1
-        return _learn_weights(messages, model, n_sweeps, on_sweep, informative, n_steps)
+        return _learn_weights(open_messages(model), model, n_sweeps, on_sweep, informative, n_steps)
 
     coarse, n_coarse = learn(_grid(low, high, _COARSE), _COARSE_SWEEPS)
     # Half a coarse step more on either side: the truth may lie between two levels. Between levels
@@ -99,7 +124,7 @@ def learn_support(
     return ChosenModel(fine, (note,), n_coarse + n_fine)
 
 
-def informative_workers(answers: Answers, min_answers: int) -> NDArray[np.bool_]:
+def informative_workers(answers: Answers | Spread, min_answers: int) -> NDArray[np.bool_]:
     """Tell who has at least ``min_answers``, (m,); all workers where nobody has.
 
     A part cut out of a large crowd leaves most workers with a single answer. They carry no
@@ -110,7 +135,7 @@ def informative_workers(answers: Answers, min_answers: int) -> NDArray[np.bool_]
 
 
 def _learn_weights(
-    messages: Messages,
+    messages: Messages | Schedule,
     model: Model,
     max_iter: int,
     on_sweep: OnSweep | None,
@@ -156,28 +181,67 @@ def _grid(low: float, high: float, factor: float) -> list[float]:
     return list(np.geomspace(low, high, n_levels)) if n_levels > 1 else [float(np.sqrt(low * high))]
 
 
-def level_bounds(answers: Answers, min_answers: int = 1) -> tuple[float, float]:
-    """Bounds of the levels worth trying, from the workers' distances to the tasks' medians.
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How far answers are from each other, which bounds the levels worth trying.
 
-    Of many workers with one answer someone is next to the median by chance: how low levels may be
-    is taken from :func:`informative_workers`.
+    ``distance`` (m,) is each worker's mean squared distance from the tasks' medians, ``usual`` the
+    typical variance of an answer, ``rounding`` that of their rounding error; all per coordinate.
     """
-    centre = with_gold(answers, medians(answers))
-    distance = mean_by_worker(answers, squared_residual(answers, centre)) / answers.dimension
-    scale = _scale(answers)
-    high = 4.0 * max(float(distance.max()), scale)
-    positive = distance[(distance > 0) & informative_workers(answers, min_answers)]
-    nearest = float(positive.min()) if len(positive) else scale
-    # A median of few answers is noisy itself, so the best workers may be far better than they
-    # look against it; but nobody is better than the rounding of the answers.
-    low = max(min(nearest, scale) * 1e-3, rounding_variance(answers), high * 1e-36)
-    return low, max(high, low * STEP)
+
+    worker_degree: Index
+    distance: Floats
+    usual: float
+    rounding: float
+
+    @classmethod
+    def of(cls, answers: Answers) -> Spread:
+        """That of answers in memory."""
+        squared, worker = median_distance(answers), answers.worker
+        largest = largest_by_owner(worker, squared, answers.n_workers)
+        distance = owner_values(owner_sums(worker, squared, largest), largest)
+        return cls(
+            answers.worker_degree,
+            distance / answers.worker_degree / answers.dimension,
+            _scale(answers),
+            rounding_variance(answers),
+        )
+
+    def bounds(self, min_answers: int = 1) -> tuple[float, float]:
+        """Bounds of the levels worth trying.
+
+        Of many workers with one answer someone is next to the median by chance: how low levels may
+        be is taken from :func:`informative_workers`.
+        """
+        distance, usual = self.distance, self.usual
+        high = 4.0 * max(float(distance.max()), usual)
+        informative = informative_workers(self, min_answers)
+        positive = distance[(distance > 0) & informative]
+        nearest = float(positive.min()) if len(positive) else usual
+        # A median of few answers is noisy itself, so the best workers may be far better than they
+        # look against it; but nobody is better than the rounding of the answers.
+        low = max(min(nearest, usual) * 1e-3, self.rounding, high * 1e-36)
+        return low, max(high, low * STEP)
+
+
+def median_distance(answers: Answers) -> Floats:
+    """Squared distance (E,) of every answer from the median of its task, or its truth."""
+    return squared_residual(answers, with_gold(answers, medians(answers)))
+
+
+def level_bounds(answers: Answers, min_answers: int = 1) -> tuple[float, float]:
+    """Bounds of the levels worth trying; see :meth:`Spread.bounds`."""
+    return Spread.of(answers).bounds(min_answers)
 
 
 def _scale(answers: Answers) -> float:
     """Typical variance of an answer; for equal answers, that of the last digit of a float."""
-    scale = float(variance_within_tasks(answers).mean())
-    return scale or max(float(np.spacing(np.abs(answers.value).max())) ** 2, 1e-200)
+    return usual_variance(variance_within_tasks(answers), float(np.abs(answers.value).max()))
+
+
+def usual_variance(within_tasks: Floats, largest: float) -> float:
+    """Mean variance of the coordinates; for equal answers, that of the last digit of a float."""
+    return float(within_tasks.mean()) or max(float(np.spacing(largest)) ** 2, 1e-200)
 
 
 def rounding_variance(answers: Answers) -> float:

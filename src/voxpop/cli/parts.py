@@ -1,0 +1,133 @@
+"""What `voxpop aggregate` does with answers that do not fit into memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from voxpop.cli import common
+from voxpop.cli.reading import together
+
+_UNITS = {"": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_OURS = ("memory", "partitions", "scheduler", "processes", "run")
+
+
+def _memory(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    """Parse ``600MB``."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([\d.]+) ?([KMGT]B)?", text.strip().upper())
+    if found is None:
+        raise click.BadParameter(f"expected a size like 600MB or 2GB, got {text!r}")
+    return int(float(found[1]) * _UNITS[found[2] or ""])
+
+
+parts_options = together(
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "outofcore", "dask"]),
+        default="local",
+        help="Where answers are worked on: in memory, in parts from disk, or on a cluster.",
+    ),
+    click.option("--memory", callback=_memory, help="Memory of outofcore.  [default: 1GB]"),
+    click.option("--partitions", type=int, help="Number of parts.  [default: as --memory asks]"),
+    click.option("--scheduler", help="Dask scheduler: tcp://HOST:PORT.  [default: a local one]"),
+    click.option("--processes", type=int, help="Of a local Dask cluster.  [default: all cores]"),
+    click.option("--run", help="Folder or URL of a run's files.  [default: beside OUTPUT]"),
+)
+"""How to work on answers in parts."""
+
+
+def in_parts(
+    answers: str,
+    method: str,
+    settings: dict[str, Any],
+    folder: Path,
+    engine: str,
+    truth: str | None,
+    source: str,
+    shown: dict[str, Any] | None,
+    as_json: bool,
+) -> bool:
+    """Aggregate in parts, if that is asked for; tell whether it was.
+
+    ``source`` says what the answers are from; ``shown`` are options of the report, None without.
+    """
+    if engine == "local":
+        given = [name for name in _OURS if settings.pop(name) is not None]
+        if given:
+            raise click.UsageError(f"--{given[0]} goes with --engine outofcore or dask")
+        return False
+    if truth is not None or settings.pop("variances") is not None:
+        raise click.UsageError("--truth and --variances go with --engine local")
+    _aggregate(answers, method, settings, folder, engine, source, shown, as_json)
+    return True
+
+
+def _aggregate(
+    answers: str,
+    method: str,
+    settings: dict[str, Any],
+    folder: Path,
+    engine: Any,
+    source: str,
+    shown: dict[str, Any] | None,
+    as_json: bool,
+) -> None:
+    """Aggregate in parts, and write and tell what comes out."""
+    from voxpop.data.tables import finite
+    from voxpop.partitions.cut import Source
+    from voxpop.partitions.run import Finished, Running, aggregate_parts
+    from voxpop.present.report import write_report
+    from voxpop.present.terminal import progress
+    from voxpop.results.saved import facts_of
+
+    memory, partitions, scheduler, processes, run = (settings.pop(name) for name in _OURS)
+    read = Source(path=answers, **_reading(settings))
+    running = Running(
+        engine=engine,
+        memory=memory or 1 << 30,
+        n_parts=partitions,
+        scheduler=scheduler,
+        n_workers=processes or os.cpu_count() or 1,
+        run=run,
+    )
+    estimator = common.build_estimator(method, settings)
+    written = ["tasks.parquet", "workers.parquet", "levels.parquet", "result.json"]
+
+    def report(done: Finished, new: Path) -> None:
+        if shown is not None:
+            title = f"{shown['title']}: {done.shown.n_tasks} of {done.parts.n_tasks} tasks"
+            about = shown | {"title": title}
+            path = write_report(done.shown, done.of_shown, new / "report.html", **about)
+            written.append(path.name)
+
+    with progress(common.console(stderr=True)) as on_sweep:
+        done = aggregate_parts(read, estimator, folder, running, on_sweep, report, source)
+    for line in (done.summary(), *done.notes()):
+        common.say(line)
+    common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
+    if as_json:
+        common.print_json(finite(facts_of(done.result)))
+
+
+def _reading(settings: dict[str, Any]) -> dict[str, Any]:
+    """Take out how to read a table; refuse what only tools' exports have."""
+    taken = {name: settings.pop(name) for name in ("task", "worker")}
+    taken["values"], taken["gold"] = settings.pop("values") or None, settings.pop("gold") or None
+    rest = (
+        "format", "question", "missing", "match", "iou_threshold", "distance_threshold", "quorum",
+        "looked", "query", "duplicates", "decimal", "thousands", "sheet", "names",
+    )  # fmt: skip
+    given = [name for name in rest if settings.pop(name) not in (None, (), False)]
+    if given:
+        option = {"format": "from", "match": "objects"}.get(given[0], given[0].replace("_", "-"))
+        raise click.UsageError(
+            f"--{option} goes with --engine local; in parts a plain table is read, "
+            "one answer per row"
+        )
+    return taken

@@ -1,0 +1,70 @@
+"""Exact sums: whole numbers that add up to the same sum in any order, and over any parts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxpop.arrays import Floats
+
+Limbs = NDArray[np.int64]
+"""A sum as whole numbers: those of several parts are added."""
+
+# The exponents that np.frexp may find, moved to start from 0, and the bits of a mantissa.
+_LOWEST, _N_EXPONENTS, _BITS = -1080, 2200, 53
+# A mantissa is split here, so that a block of halves adds up exactly in a float.
+_SPLIT, _BLOCK = 27, 1 << 20
+# Bits that the first limb of an owner's sum has for each term, and the second.
+_LIMB = 32
+
+
+def exact_sum(terms: NDArray[Any]) -> Limbs:
+    """Add finite numbers up without any rounding; :func:`exact_value` is the sum."""
+    flat, limbs = np.asarray(terms, dtype=np.float64).ravel(), np.zeros((2, _N_EXPONENTS), np.int64)
+    for start in range(0, len(flat), _BLOCK):
+        fraction, exponent = np.frexp(flat[start : start + _BLOCK])
+        mantissa = (fraction * 2.0**_BITS).astype(np.int64)
+        place = exponent - _LOWEST
+        halves = mantissa >> _SPLIT, mantissa & ((1 << _SPLIT) - 1)
+        for limb, half in zip(limbs, halves, strict=True):
+            limb += np.bincount(place, half, _N_EXPONENTS).astype(np.int64)
+    return limbs
+
+
+def exact_value(limbs: Limbs) -> float:
+    """Return the float nearest to a sum."""
+    high, low = limbs.tolist()
+    total = sum(
+        ((h << _SPLIT) + b) << place for place, (h, b) in enumerate(zip(high, low, strict=True))
+    )
+    return float(Fraction(total) * Fraction(2) ** (_LOWEST - _BITS))
+
+
+def owner_sums(owner: NDArray[Any], terms: Floats, largest: Floats) -> Limbs:
+    """Add up the terms (E,) of each owner, to 64 bits of the ``largest`` (m,) that any has."""
+    unit = _unit(largest)[owner]
+    first = np.rint(terms / unit)
+    rest = np.rint((terms - first * unit) / unit * 2.0**_LIMB)
+    limbs = np.zeros((2, len(largest)), dtype=np.int64)
+    for limb, part in zip(limbs, (first, rest), strict=True):
+        np.add.at(limb, owner, part.astype(np.int64))
+    return limbs
+
+
+def owner_values(limbs: Limbs, largest: Floats) -> Floats:
+    """Return the sums of :func:`owner_sums` as floats."""
+    return np.asarray((limbs[0] + limbs[1] * 2.0**-_LIMB) * _unit(largest))
+
+
+def largest_by_owner(owner: NDArray[Any], terms: Floats, n_owners: int) -> Floats:
+    """Return the largest size of a term that each owner has; 0 without any."""
+    largest = np.zeros(n_owners)
+    np.maximum.at(largest, owner, np.abs(terms))
+    return largest
+
+
+def _unit(largest: Floats) -> Floats:
+    return np.asarray(2.0 ** np.maximum(np.frexp(largest)[1] - _LIMB, _LOWEST + 2 * _LIMB))

@@ -1,0 +1,155 @@
+"""Many files: Parquet in folders, by patterns and in object stores as one table; files as streams.
+
+A stream stays in its files: DuckDB reads what a query asks for, so that answers may be larger than
+memory.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxpop.data.duck import literal, open_memory, quoted, shut
+from voxpop.data.files import file_kind, without_apostrophe
+from voxpop.data.library_errors import naming
+from voxpop.data.text_tables import find_delimiter
+from voxpop.data.unpack import UTF16, decode, peek
+from voxpop.errors import DataError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_PARQUET, _JSON = {".parquet", ".pq"}, {".json", ".jsonl", ".ndjson"}
+# White space that is trimmed off ids.
+_SPACE = "' ' || " + " || ".join(f"chr({code})" for code in (9, 10, 11, 12, 13, 160))
+
+
+def several_files(source: Path | str) -> str | None:
+    """Return the pattern of several files, or of any in an object store; None for a single one.
+
+    A folder stands for the Parquet files in it. ``s3://bucket/answers/*.parquet`` is read through
+    fsspec, as is every address that it knows.
+    """
+    text, path = str(source), Path(source)
+    if "://" in text:
+        return text if Path(text).suffix else f"{text.rstrip('/')}/**/*.parquet"
+    if path.is_dir():
+        return f"{literal(path)}/**/*.parquet" if any(path.rglob("*.parquet")) else None
+    return text if re.search(r"[*?\[]", text) and not path.exists() else None
+
+
+def read_files(source: str) -> Any:
+    """Read several Parquet files as one data frame."""
+    connection = open_memory()
+    stream = FileStream(source, connection)
+    if not stream.is_parquet:
+        raise DataError(
+            f"{source}: several files are read as one table if they are Parquet; name one file"
+        )
+    with naming(source):
+        rows = connection.execute("SELECT * FROM raw").df()
+    shut(connection)
+    return rows
+
+
+class FileStream:
+    """A table that stays in its files: the view ``raw`` of a connection to DuckDB.
+
+    A CSV, TSV, Parquet or JSON-lines file, plain or gzipped; or several, see `several_files`.
+    """
+
+    def __init__(self, source: str, connection: duckdb.DuckDBPyConnection) -> None:
+        self.name, self._connection = source, connection
+        pattern, beginning = several_files(source), ""
+        if pattern is None:
+            path = Path(source)
+            beginning, pattern = _beginning(path), literal(path)
+        else:
+            path = Path(pattern)
+            _register_store(connection, pattern)
+        kind = file_kind(path, beginning.encode())
+        self.is_parquet, self._is_json = kind in _PARQUET, kind in _JSON
+        self._is_csv = not (self.is_parquet or self._is_json)
+        rows = _reader(kind, beginning).replace("?", "'" + pattern.replace("'", "''") + "'", 1)
+        with naming(source):
+            connection.execute(f"CREATE TEMP VIEW raw AS SELECT * FROM {rows}")
+            described = connection.execute("DESCRIBE raw").fetchall()
+        names = [str(row[0]) for row in described]
+        plain = [without_apostrophe(name) for name in names] if self._is_csv else names
+        self.columns = plain if len(set(plain)) == len(names) else names
+        self._written = dict(zip(self.columns, names, strict=True))
+        types = zip(self.columns, described, strict=True)
+        self._texts = {name for name, row in types if self._is_json or row[1] == "VARCHAR"}
+
+    def beginning(self, n: int = 1000) -> Any:
+        """Return the first rows as a data frame."""
+        cells = ", ".join(f"{self.spelled(name)} AS {quoted(name)}" for name in self.columns)
+        with naming(self.name):
+            return self._connection.execute(f"SELECT {cells} FROM raw LIMIT {n}").df()
+
+    def spelled(self, column: str) -> str:
+        """Return a column as SQL; as text in JSON too, which is a text file like CSV."""
+        name = f"raw.{quoted(self._written[column])}"
+        return f"({name}->>'$')" if self._is_json else name
+
+    def spelled_id(self, column: str) -> str:
+        """Return a column of ids as SQL, without white space around them; NULL for an empty one."""
+        name = self.spelled(column)
+        return f"nullif(trim({name}, {_SPACE}), '')" if column in self._texts else name
+
+    def may_be_integers(self, column: str) -> bool:
+        """Tell whether ids are text only because the file is text: JSON may have quoted them."""
+        if not self._is_json:
+            return self._is_csv
+        is_text = f"json_type(raw.{quoted(self._written[column])}) = 'VARCHAR'"
+        found = self._connection.execute(f"SELECT 1 FROM raw WHERE {is_text} LIMIT 1").fetchone()
+        return found is None
+
+
+def _beginning(path: Path) -> str:
+    """Return the first text of a single file; refuse what DuckDB does not read."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    if path.is_dir():
+        raise DataError(f"{path}: is a directory without Parquet files; name a table")
+    found = peek(path)
+    if found[:2] in UTF16 or file_kind(path, found) == "sheet":
+        kind = "UTF-16" if found[:2] in UTF16 else "a workbook"
+        raise DataError(
+            f"{path}: is {kind}, which is not read in parts; save it as CSV in UTF-8 or as "
+            "Parquet, or use --engine local"
+        )
+    return "PAR1" if found.startswith(b"PAR1") else decode(found)
+
+
+def _reader(kind: str, beginning: str) -> str:
+    """Call a reader of DuckDB, with ? for the files."""
+    if kind in _PARQUET:
+        return "read_parquet(?)"
+    if kind in _JSON:
+        layout = "auto" if kind == ".json" else "newline_delimited"
+        # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
+        return f"read_json(?, format = '{layout}', maximum_depth = 1)"
+    delimiter = "\t" if kind in {".tsv", ".tab"} else find_delimiter(beginning)
+    stated = f", delim = '{delimiter}'" if beginning or delimiter == "\t" else ""
+    # Quotes are stated, or the first one past the sample would be taken for a character; and no
+    # line is skipped, or a row with a cell too many would be taken for the header.
+    quotes = "quote = '\"', escape = '\"', comment = ''"
+    return f"read_csv(?, all_varchar = true, header = true, skip = 0, {quotes}{stated})"
+
+
+def _register_store(connection: duckdb.DuckDBPyConnection, pattern: str) -> None:
+    """Let DuckDB read an object store through fsspec."""
+    scheme = pattern.partition("://")[0]
+    if scheme == pattern:
+        return
+    try:
+        import fsspec
+
+        connection.register_filesystem(fsspec.filesystem(scheme))
+    except (ImportError, ValueError) as error:
+        raise DataError(
+            f"{pattern}: cannot be read: {error}; install 'voxpop[cluster]' and what fsspec needs "
+            f"for {scheme}"
+        ) from None

@@ -1,0 +1,175 @@
+"""Fitting answers in parts: the estimators' own steps, over messages that are elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from voxpop.arrays import Floats
+from voxpop.data.exact import (
+    exact_sum,
+    exact_value,
+    largest_by_owner,
+    owner_sums,
+    owner_values,
+)
+from voxpop.data.sums import residuals
+from voxpop.errors import ConfigError
+from voxpop.estimators.base import Estimator, OnSweep
+from voxpop.estimators.bi.bi import BI, Settled
+from voxpop.estimators.bi.noise_levels import (
+    LEARNING_ACCURACY,
+    ChosenModel,
+    Spread,
+    learn_levels,
+    median_distance,
+    usual_variance,
+)
+from voxpop.models.model import Model
+from voxpop.partitions.audit import audit_of_counts
+from voxpop.partitions.finish import (
+    FindTasks,
+    SumOwnNoise,
+    WriteTasks,
+    kernels_used,
+    usual_task,
+    whole_result,
+)
+from voxpop.partitions.passing import PartitionedMessages
+from voxpop.partitions.steps import Part, Steps, Totals
+from voxpop.results.own_noise import from_own_sums
+from voxpop.results.result import Result
+from voxpop.results.saved import run_id
+
+
+def fit_for_parts(estimator: Estimator) -> BI:
+    """Return the method; refuse, before any work, one that needs all answers in memory."""
+    if not isinstance(estimator, BI):
+        raise ConfigError(
+            f"answers in parts can be fitted by bi, not by {estimator.name}; "
+            "use --engine local, or --method bi"
+        )
+    plain_prior = isinstance(estimator.prior_mean, int | float | tuple)
+    if not (
+        estimator.is_plain
+        and estimator.support != "nbi"
+        and estimator.scale == "linear"
+        and not estimator.shared_error
+        and plain_prior
+    ):
+        raise ConfigError(
+            "answers in parts can be fitted by bi with levels that are given or learned; for "
+            "--support nbi, --noise, --scale, --bounds, --shared-error and priors by task use "
+            "--engine local"
+        )
+    return estimator
+
+
+class FittedParts(NamedTuple):
+    """The result of all parts but for their tasks, and the id of the run."""
+
+    result: Result
+    run: str
+
+
+def fit_parts(estimator: BI, steps: Steps, scratch: Path, on_sweep: OnSweep | None) -> FittedParts:
+    """Fit BI; the tables of the tasks are in the folder of the run then."""
+    parts = steps.job.parts
+    chosen = _choose_model(estimator, steps, on_sweep)
+    messages = PartitionedMessages(steps, estimator.engine(), chosen.model)
+    settled = estimator.settle(messages, chosen, on_sweep)
+    if on_sweep is not None:
+        on_sweep("estimates", 1, np.inf, estimator.tol)
+    totals = steps.total(FindTasks(messages.heard, settled))
+    settled.settings["inference_used"] = kernels_used(totals)
+    audit = audit_of_counts(totals, exact=False)
+    result = whole_result(parts, parts.worker_ids(scratch), settled, chosen.notes, audit)
+    if estimator.support == "auto":
+        result = _with_own_noise(steps, result, settled, totals["own"])
+        noise = {"variance": result.worker_variance, "interval": result.worker_interval}
+        settled = settled._replace(workers=replace(settled.workers, **noise))
+    run = run_id(result)
+    steps.total(WriteTasks(settled, chosen.notes, run, usual_task(parts)))
+    return FittedParts(result, run)
+
+
+def _with_own_noise(steps: Steps, result: Result, settled: Settled, largest: Floats) -> Result:
+    """Do as :func:`voxpop.results.own_noise.with_own_noise` does."""
+    found = steps.total(SumOwnNoise(settled, largest))["own"]
+    sums = [owner_values(*pair) for pair in zip(found, largest, strict=True)]
+    return from_own_sums(result, np.stack(sums))
+
+
+def _choose_model(estimator: BI, steps: Steps, on_sweep: OnSweep | None) -> ChosenModel:
+    base = estimator.base_model(estimator.prior_mean, steps.job.parts.dimension)
+    if estimator.support != "auto":
+        assert not isinstance(estimator.support, str)
+        return ChosenModel(base.with_levels(estimator.support, estimator.weights))
+    engine = replace(estimator.engine(), accuracy=LEARNING_ACCURACY)
+
+    def open_messages(model: Model) -> PartitionedMessages:
+        return PartitionedMessages(steps, engine, model)
+
+    return learn_levels(_spread(steps), open_messages, base, estimator.max_iter, on_sweep)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureSpread:
+    """Measure how far answers are from those to the same task."""
+
+    kind: ClassVar[str] = "answers"
+
+    def run(self, part: Part) -> Totals:
+        """Largest distances by worker, and sums of squares by coordinate."""
+        answers = part.answers
+        squared = median_distance(answers)
+        within = [exact_sum(column**2) for column in residuals(answers).T]
+        return {
+            "largest": largest_by_owner(answers.worker, squared, answers.n_workers),
+            "largest_value": np.array([np.abs(answers.value).max()]),
+            "within": np.stack(within),
+            "sums": np.stack([exact_sum(column) for column in answers.value.T]),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class SumDistances:
+    """Sum the squared distances of each worker from the tasks' medians, given their largest."""
+
+    largest: Floats
+    mean: Floats
+    kind: ClassVar[str] = "answers"
+
+    def run(self, part: Part) -> Totals:
+        """Those of a part, and squared distances from the ``mean`` of all answers."""
+        answers = part.answers
+        about = [exact_sum(column**2) for column in (answers.value - self.mean).T]
+        sums = owner_sums(answers.worker, median_distance(answers), self.largest)
+        return {"distance": sums, "about": np.stack(about)}
+
+
+def _spread(steps: Steps) -> Spread:
+    """Do as :meth:`Spread.of` does."""
+    parts = steps.job.parts
+    first = steps.total(MeasureSpread())
+    largest = first["largest"]
+    mean = np.array([exact_value(limbs) / parts.n_answers for limbs in first["sums"]])
+    second = steps.total(SumDistances(largest, mean))
+    distance = owner_values(second["distance"], largest)
+    freedom, biggest = parts.n_answers - parts.n_tasks, float(first["largest_value"][0])
+    within = np.array([exact_value(limbs) for limbs in first["within"]])
+    if freedom:
+        variance = within / freedom
+    else:
+        about = np.array([exact_value(limbs) for limbs in second["about"]]) / parts.n_answers
+        variance = np.where(about > 0, about, biggest**2)
+    assert parts.rounding is not None
+    return Spread(
+        parts.worker_degree,
+        distance / parts.worker_degree / parts.dimension,
+        usual_variance(variance, biggest),
+        parts.rounding,
+    )

@@ -1,0 +1,129 @@
+"""Message passing over parts: what estimators see of it is what they see of messages in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from voxpop.arrays import Floats, WorkerSums
+from voxpop.data.answers import Answers
+from voxpop.inference.engine import Engine
+from voxpop.inference.groups import (
+    SweepParameters,
+    WorkerBias,
+    fixed_point,
+    model_in_units,
+    noise_unit,
+)
+from voxpop.inference.kernel_set import ExpectedCounts
+from voxpop.inference.message_passing import MessagePassing
+from voxpop.inference.schedule import Mask, Schedule, Whole
+from voxpop.models.model import Model
+from voxpop.partitions.steps import Part, Steps, Totals
+
+
+@dataclass(frozen=True, eq=False)
+class OpenMessages:
+    """Lay out flat messages of the paper's noise."""
+
+    engine: Engine
+    model: Model
+    whole: Whole
+    kind: ClassVar[str] = "opens"
+
+    def open(self, answers: Answers) -> MessagePassing:
+        """Lay out the messages of a part."""
+        return self.engine.open(answers, self.model, whole=self.whole)
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What all tasks hear: the workers' sums, as a step left them, and the levels' log weights.
+
+    Sums of -1 are zero: nobody has sent a message yet.
+    """
+
+    sums: int
+    log_weights: Floats
+
+    def put(self, part: Part) -> None:
+        """Let the messages of a part hear it."""
+        messages = part.messages
+        messages.log_weights = self.log_weights
+        if self.sums < 0:
+            messages.sums = np.zeros_like(messages.sums)
+        else:
+            messages.sums = part.job.log.totals(self.sums)["sums"]
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """Guess messages (M27)."""
+
+    heard: Heard
+    kind: ClassVar[str] = "changes"
+
+    def run(self, part: Part) -> Totals:
+        """Guess those of a part."""
+        self.heard.put(part)
+        return {"sums": part.messages.guess()}
+
+
+@dataclass(frozen=True, eq=False)
+class Send:
+    """Let all tasks send their messages."""
+
+    heard: Heard
+    damping: float
+    moved: Mask | None
+    kind: ClassVar[str] = "changes"
+
+    def run(self, part: Part) -> Totals:
+        """Let the tasks of a part send."""
+        self.heard.put(part)
+        sums, change, _ = part.messages.send(self.damping, self.moved, None, None, None, False)
+        return {"sums": sums, "change": np.array([change])}
+
+
+class PartitionedMessages(Schedule):
+    """The messages of all parts, under the paper's noise."""
+
+    def __init__(self, steps: Steps, engine: Engine, model: Model) -> None:
+        whole = steps.job.parts.whole
+        self._steps, self._sums_of = steps, -1
+        scaled = model_in_units(model, noise_unit(model))
+        names = whole.kernels(engine.inference, scaled.levels, engine.accuracy)
+        n_slots = whole.dimension if "integrate" in names else 1
+        self.quantum, _ = fixed_point(whole.most_answers * n_slots)
+        self.sums = np.zeros((whole.n_workers, len(model.support)), dtype=np.int64)
+        self.log_weights = scaled.log_weights
+        self._begin("active" in names, engine.accuracy)
+        steps.open(OpenMessages(engine, model, whole))
+
+    @property
+    def heard(self) -> Heard:
+        """What tasks hear now."""
+        return Heard(self._sums_of, self.log_weights)
+
+    def guess(self) -> WorkerSums:
+        """Guess where messages would be slow to send from flat ones; return the sums of all."""
+        found = self._steps.total(Guess(self.heard))
+        self._sums_of = self._steps.last
+        return np.asarray(found["sums"])
+
+    def send(
+        self,
+        damping: float,
+        moved: Mask | None,
+        parameters: SweepParameters | None,
+        bias: WorkerBias | None,
+        tasks: Mask | None,
+        is_counted: bool,
+    ) -> tuple[WorkerSums, float, ExpectedCounts | None]:
+        """Let all tasks send; the paper's noise has no parameters to be given, and no bias."""
+        assert not any((parameters, bias, is_counted)) and tasks is None  # noqa: PT018
+        found = self._steps.total(Send(self.heard, damping, moved))
+        self._sums_of = self._steps.last
+        return np.asarray(found["sums"]), float(found["change"][0]), None

@@ -1,0 +1,229 @@
+"""Runs: from files to a folder of results, in parts; one that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from voxpop.data.answers import Answers
+from voxpop.data.many_files import several_files
+from voxpop.data.output import replacing_folder, require_folder
+from voxpop.errors import ConfigError, DataError, require
+from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.inference.engine import backend_in_use
+from voxpop.partitions.cluster import dask_pool
+from voxpop.partitions.cut import Source, cut
+from voxpop.partitions.finish import SAMPLE, table_name
+from voxpop.partitions.fit import fit_for_parts, fit_parts
+from voxpop.partitions.parts import Parts
+from voxpop.partitions.steps import Job, Log, OneByOne, Pool, Steps
+from voxpop.partitions.store import Store
+from voxpop.results.intervals import said_of_intervals
+from voxpop.results.result import Result
+from voxpop.results.saved import FILES, write_others
+
+_JOB = "job.json"
+# Sums, beliefs and intervals of a worker, with about ten levels.
+_BYTES_PER_WORKER = 400
+# Its sd and number of answers, from which the median task is found, and a copy to sort them.
+_BYTES_PER_TASK = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """Where and how parts are worked on.
+
+    ``memory`` is in bytes. ``run`` is the folder of what a run needs meanwhile, which all workers
+    of a cluster must reach: a path, or an address for fsspec.
+    """
+
+    engine: Literal["outofcore", "dask"] = "outofcore"
+    memory: int = 1 << 30
+    n_parts: int | None = None
+    scheduler: str | None = None
+    n_workers: int = 2
+    run: str | None = None
+
+    def __post_init__(self) -> None:
+        require(self.memory >= 64 << 20, "memory must be at least 64MB")
+        require(
+            self.n_parts is None or self.n_parts >= 1,
+            f"partitions must be at least 1, got {self.n_parts}",
+        )
+        require(
+            self.engine == "dask" or self.scheduler is None, "a scheduler goes with --engine dask"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A run that is complete: the result but for its tasks, and a sample of these.
+
+    ``shown`` are the answers to some tasks, ``of_shown`` is their result.
+    """
+
+    parts: Parts
+    result: Result
+    shown: Answers
+    of_shown: Result
+
+    def summary(self) -> str:
+        """Say in one line what was done and how it ended."""
+        said = self.result.summary().partition(": 0 tasks ")
+        cut = "1 part" if self.parts.n_parts == 1 else f"{self.parts.n_parts} parts"
+        return f"{said[0]}: {self.parts.n_tasks} tasks in {cut} {said[2]}"
+
+    def notes(self) -> list[str]:
+        """Say what the user should know of it."""
+        has_width = bool(self.of_shown.variance.any())
+        said = said_of_intervals(self.result.audit, self.result.calibration, has_width)
+        return [*self.result.notes, *said]
+
+
+def aggregate_parts(
+    source: Source,
+    estimator: Estimator,
+    folder: Path,
+    running: Running,
+    on_sweep: OnSweep | None = None,
+    also: Callable[[Finished, Path], object] | None = None,
+    name: str | None = None,
+) -> Finished:
+    """Aggregate answers in parts, and write the tables of tasks and workers into a folder.
+
+    Called again after it was stopped, it goes on from the last step that was complete. ``also``
+    writes more of the files, into the folder that it is given; ``name`` tells the source.
+    """
+    method = fit_for_parts(estimator)
+    if running.engine == "dask":
+        method = replace(method, threads=1)  # its processes are as many as there are cores
+    require_folder(folder)
+    beside = folder.absolute().parent / f".{folder.absolute().name}.run"
+    where = running.run or str(beside)
+    with _told_in_one_line(where):
+        _begin(where, _fingerprint(source, estimator, running))
+        parts = Parts.load(where)
+        if parts is None:
+            parts = cut(source, where, running.memory, running.n_parts, rounding=True)
+        _require_memory(parts, running)
+        job = Job(parts, Log.begin(f"{where}/log"))
+        local = Path(where) if "://" not in where else beside
+        local.mkdir(parents=True, exist_ok=True)
+        with _pool(running, local) as pool:
+            result, run = fit_parts(method, Steps(job, pool), local, on_sweep)
+        done = Finished(parts, result, *pickle.loads(Store(where).read(SAMPLE) or b""))
+        with replacing_folder(folder, FILES) as new:
+            _place_tasks(parts, new / "tasks.parquet", local)
+            write_others(result, new, "parquet", name, run, parts.task_ids(0, local))
+            if also is not None:
+                also(done, new)
+        _remove(where, local)
+    return done
+
+
+@contextmanager
+def _told_in_one_line(where: str) -> Iterator[None]:
+    """Say what to do about a full disk."""
+    import duckdb
+
+    try:
+        yield
+    except (OSError, duckdb.IOException, DataError) as error:
+        text = str(error)
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in text:
+            raise DataError(
+                f"{where}: the disk is full; free some space and run the same command again: it "
+                "goes on where it was"
+            ) from None
+        raise
+
+
+def _fingerprint(source: Source, estimator: Estimator, running: Running) -> bytes:
+    """What a run depends on; another run in the same folder starts anew."""
+    known = [(path, path.stat()) for path in _files_of(source)]
+    files = [(str(path), facts.st_size, facts.st_mtime_ns) for path, facts in known]
+    facts = {
+        "version": version("voxpop"),
+        "source": asdict(source),
+        "files": files,
+        "settings": plain_settings(estimator),
+        "n_parts": running.n_parts,
+        "backend": backend_in_use(),
+    }
+    told = json.dumps(facts, indent=2, default=str)
+    return json.dumps(facts | {"sha256": hashlib.sha256(told.encode()).hexdigest()}).encode()
+
+
+def _require_memory(parts: Parts, running: Running) -> None:
+    """Refuse a crowd whose workers alone would not fit: their tables are in one piece."""
+    needed = parts.n_workers * _BYTES_PER_WORKER + parts.n_tasks * _BYTES_PER_TASK
+    require(
+        needed <= running.memory,
+        f"the tables of {parts.n_workers} workers and the sds of {parts.n_tasks} tasks take about "
+        f"{needed >> 20} MB; give more --memory",
+    )
+
+
+def _files_of(source: Source) -> list[Path]:
+    """The local files of a source."""
+    pattern = several_files(source.path)
+    if pattern is None:
+        return [Path(source.path)]
+    if "://" in pattern:
+        return []
+    place = Path(pattern).absolute()
+    return sorted(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
+
+
+def _begin(where: str, job: bytes) -> None:
+    """Go on with the run in a folder if it is this job, or clear the folder for it."""
+    store = Store(where)
+    known = store.read(_JOB)
+    if known == job:
+        return
+    if "://" not in where and Path(where).exists():
+        if known is None and any(Path(where).iterdir()):
+            raise ConfigError(f"{where}: is not empty, and no run of voxpop; name another --run")
+        shutil.rmtree(where)
+    elif known is not None:
+        raise ConfigError(f"{where}: holds another run; remove it, or name another --run")
+    store.write(_JOB, job)
+
+
+@contextmanager
+def _pool(running: Running, local: Path) -> Iterator[Pool]:
+    if running.engine == "outofcore":
+        yield OneByOne(str(local / "scratch"))
+        return
+    scratch = local / "dask"
+    with dask_pool(running.scheduler, running.n_workers, str(scratch)) as pool:
+        yield pool
+
+
+def _place_tasks(parts: Parts, folder: Path, local: Path) -> None:
+    """Put the tables of the tasks into a folder of their own."""
+    store = Store(parts.where)
+    folder.mkdir()
+    for part in range(parts.n_parts):
+        path = store.fetch(table_name(part), local)
+        try:
+            os.link(path, folder / path.name)
+        except OSError:  # another disk
+            shutil.copyfile(path, folder / path.name)
+
+
+def _remove(where: str, local: Path) -> None:
+    """Remove what a run needed."""
+    if "://" in where:
+        Store(where).remove()
+    shutil.rmtree(local, ignore_errors=True)

@@ -1,0 +1,262 @@
+"""Steps: calls that every part answers, logged, and the state of a part, which follows from them.
+
+A call that changes messages is replayed wherever the state of a part is missing or behind: the
+state is a pure function of the part's file and the log, and is never sent anywhere. Steps of a
+driver that was killed are found in the log by the one that takes over.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxpop.data.answers import Answers
+from voxpop.data.output import replacing
+from voxpop.inference.message_passing import MessagePassing
+from voxpop.partitions.parts import Parts
+from voxpop.partitions.store import Store
+
+Totals = dict[str, NDArray[Any]]
+"""What parts answer: whole numbers are summed over the parts, of others the largest is taken."""
+
+
+class Call(Protocol):
+    """Something to be asked of every part."""
+
+    kind: ClassVar[str]
+    """``opens`` new messages, ``changes`` them, ``reads`` them, or needs ``answers`` alone."""
+
+    def run(self, part: Part) -> Totals:
+        """Answer it."""
+
+
+class Opens(Protocol):
+    """A call that lays out the messages of a part, flat."""
+
+    def open(self, answers: Answers) -> MessagePassing:
+        """Lay them out."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """Calls and totals by step, in a folder that all processes reach.
+
+    ``token`` is the log's own, so that no process takes what it remembers of another log for this.
+    """
+
+    where: str
+    token: str
+
+    @classmethod
+    def begin(cls, where: str) -> Log:
+        """Begin a log, or go on with the one that is there."""
+        store = Store(where)
+        if not store.exists("token"):
+            store.write("token", uuid4().hex.encode())
+        return cls(where, (store.read("token") or b"").decode())
+
+    def write(self, at: int, what: str, content: object) -> None:
+        """Write the ``call`` or the ``totals`` of a step."""
+        Store(self.where).write(f"{at:05d}.{what}", pickle.dumps(content))
+
+    def has(self, at: int, what: str) -> bool:
+        """Tell whether the call or the totals of a step are there."""
+        return Store(self.where).exists(f"{at:05d}.{what}")
+
+    def call(self, at: int) -> Call:
+        """Return the call of a step."""
+        found: Call = _logged(self, at, "call")
+        return found
+
+    def totals(self, at: int) -> Totals:
+        """Return what all parts answered in a step."""
+        found: Totals = _logged(self, at, "totals")
+        return found
+
+    def history(self, at: int) -> list[int]:
+        """Steps that the state of a part at step ``at`` is made of, since its opening."""
+        found: list[int] = []
+        for step in range(at, -1, -1):
+            kind = _kind(self, step)
+            if kind in ("opens", "changes"):
+                found.append(step)
+            if kind == "opens":
+                break
+        return found[::-1]
+
+
+@lru_cache(maxsize=3)
+def _logged(log: Log, at: int, what: str) -> Any:
+    content = Store(log.where).read(f"{at:05d}.{what}")
+    assert content is not None, f"step {at} has no {what} in the log"
+    return pickle.loads(content)
+
+
+@lru_cache(maxsize=4096)
+def _kind(log: Log, at: int) -> str:
+    return log.call(at).kind
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run: its parts and its log."""
+
+    parts: Parts
+    log: Log
+
+
+def merge(found: Iterable[Totals]) -> Totals:
+    """Sum whole numbers, and take the largest of others."""
+    merged: Totals = {}
+    for totals in found:
+        for name, array in totals.items():
+            if name not in merged:
+                merged[name] = array.copy()
+            elif array.dtype.kind in "iu":
+                merged[name] += array
+            else:
+                np.maximum(merged[name], array, out=merged[name])
+    return merged
+
+
+class Part:
+    """One part of a job in one process: its answers, and its messages in files of ``scratch``."""
+
+    def __init__(self, job: Job, number: int, scratch: Path) -> None:
+        self.job, self.number, self.scratch = job, number, scratch
+        self.messages: MessagePassing
+        self._state = scratch / f"{number:05d}.state"
+        self._mark = scratch / f"{number:05d}.mark"
+
+    @property
+    def answers(self) -> Answers:
+        """Answers of the part."""
+        return self.job.parts.answers(self.number, self.scratch)
+
+    def answer(self, at: int) -> Totals:
+        """Answer the call of step ``at``, from where the state on disk is."""
+        log = self.job.log
+        call = log.call(at)
+        if call.kind == "answers":
+            return call.run(self)
+        history = log.history(at)
+        done, totals = self._read_mark()
+        known = done in history
+        self._open(history[0], fresh=not known)
+        if done == at:
+            # Sums are as large as all workers; what the messages tell again is not kept.
+            return totals | {"sums": self.messages.sent()}
+        for step in history[history.index(done) + 1 if known else 1 :]:
+            self._mark.unlink(missing_ok=True)
+            totals = log.call(step).run(self)
+            self._write_mark(step, totals)
+        return call.run(self) if call.kind == "reads" else totals
+
+    def _open(self, step: int, fresh: bool) -> None:
+        """Lay out messages, and keep them in the file of the state, flat if that is ``fresh``."""
+        opening: Any = self.job.log.call(step)
+        self.messages = opening.open(self.answers)
+        if fresh:
+            self._mark.unlink(missing_ok=True)
+            self._state.unlink(missing_ok=True)
+            size = sum(getattr(owner, name).nbytes for owner, name in self.messages.state())
+            with self._state.open("wb") as file:
+                # A disk that is full must show here: behind a mapped file it would be a crash.
+                os.posix_fallocate(file.fileno(), 0, size)
+        _keep_in(np.memmap(self._state, dtype=np.uint8, mode="r+"), self.messages)
+
+    def _read_mark(self) -> tuple[int, Totals]:
+        """Return the last step that the state has, and its totals; -1 where there is no state."""
+        try:
+            token, boot, step, totals = pickle.loads(self._mark.read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return -1, {}
+        is_ours = (token, boot) == (self.job.log.token, _boot()) and self._state.exists()
+        return (step, totals) if is_ours else (-1, {})
+
+    def _write_mark(self, step: int, totals: Totals) -> None:
+        totals = {name: array for name, array in totals.items() if name != "sums"}
+        with replacing(self._mark) as temporary:
+            temporary.write_bytes(pickle.dumps((self.job.log.token, _boot(), step, totals)))
+
+
+def _keep_in(memory: NDArray[np.uint8], messages: MessagePassing) -> None:
+    """Keep all messages in a mapped file, and go on from what is there."""
+    start = 0
+    for owner, name in messages.state():
+        array = getattr(owner, name)
+        here = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        setattr(owner, name, here)
+        start += array.nbytes
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    """Name this run of the machine: what was written before it stopped may not be on the disk."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return ""
+
+
+def answer_parts(job: Job, numbers: Iterable[int], at: int, scratch: str) -> Totals:
+    """Answer a call for some parts, one after another."""
+    folder = Path(scratch)
+    folder.mkdir(parents=True, exist_ok=True)
+    return merge(Part(job, number, folder).answer(at) for number in numbers)
+
+
+class Pool(Protocol):
+    """Processes that parts are dealt to."""
+
+    def total(self, job: Job, at: int) -> Totals:
+        """Ask all parts, and merge what they answer."""
+
+
+class OneByOne:
+    """All parts in this process, one after another."""
+
+    def __init__(self, scratch: str) -> None:
+        self._scratch = scratch
+
+    def total(self, job: Job, at: int) -> Totals:
+        """Ask all parts."""
+        return answer_parts(job, range(job.parts.n_parts), at, self._scratch)
+
+
+class Steps:
+    """The driver's side of the log: calls get their numbers in turn, and are asked once."""
+
+    def __init__(self, job: Job, pool: Pool) -> None:
+        self.job, self._pool, self._next = job, pool, 0
+
+    def open(self, opening: Opens) -> None:
+        """Let new messages begin."""
+        self._log(opening)
+
+    def total(self, call: Call) -> Mapping[str, NDArray[Any]]:
+        """Ask all parts, or the log where they have been asked before."""
+        at, log = self._log(call), self.job.log
+        if not log.has(at, "totals"):
+            log.write(at, "totals", self._pool.total(self.job, at))
+        return log.totals(at)
+
+    def _log(self, call: object) -> int:
+        at, self._next = self._next, self._next + 1
+        if not self.job.log.has(at, "call"):
+            self.job.log.write(at, "call", call)
+        return at
+
+    @property
+    def last(self) -> int:
+        """Number of the last step."""
+        return self._next - 1

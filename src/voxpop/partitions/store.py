@@ -1,0 +1,81 @@
+"""A folder that all processes of a run reach: local, or in an object store through fsspec."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from voxpop.data.output import replacing
+from voxpop.errors import ConfigError
+
+
+class Store:
+    """Files by name; each is written under a temporary name, and there whole or not at all."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self._remote = where, "://" in where
+        self._files: Any = None
+        if self._remote:
+            try:
+                import fsspec
+            except ImportError:
+                raise ConfigError(f"{where}: needs fsspec; install 'voxpop[cluster]'") from None
+            self._files, self._root = fsspec.core.url_to_fs(where)
+        else:
+            self._root = where
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def exists(self, name: str) -> bool:
+        """Tell whether a file is there."""
+        return bool(self._files.exists(self._path(name)) if self._remote else self.path(name))
+
+    def path(self, name: str) -> Path | None:
+        """Return the path of a local file that is there."""
+        found = Path(self._path(name))
+        return found if found.exists() else None
+
+    def read(self, name: str) -> bytes | None:
+        """Return what a file holds; None where it is not there."""
+        try:
+            if self._remote:
+                return bytes(self._files.cat_file(self._path(name)))
+            return Path(self._path(name)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
+        if self._remote:
+            # An object store shows an object when all of it is there.
+            self._files.pipe_file(self._path(name), content)
+            return
+        path = Path(self._path(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+
+    def fetch(self, name: str, scratch: Path) -> Path:
+        """Return a local path of a file: itself, or a copy in ``scratch``, made once."""
+        if not self._remote:
+            return Path(self._path(name))
+        copy = scratch / name
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(copy) as temporary:
+                self._files.get_file(self._path(name), os.fspath(temporary))
+        return copy
+
+    def put(self, local: Path, name: str) -> None:
+        """Copy a local file here, unless it is here already."""
+        if self._remote:
+            self._files.put_file(os.fspath(local), self._path(name))
+        elif local != Path(self._path(name)):
+            self.write(name, local.read_bytes())
+
+    def remove(self) -> None:
+        """Remove all files."""
+        if self._remote:
+            self._files.rm(self._root, recursive=True)
