@@ -65,15 +65,15 @@ def test_exact_is_the_same_in_any_units(scale: float) -> None:
 @pytest.mark.parametrize("method", ["bi", pytest.param("auto", marks=pytest.mark.slow)])
 def test_groups_that_scatter_very_differently_are_warned_of(method: str) -> None:
     rng = np.random.default_rng(0)
-    table = rng.normal(0, 10, (6, 1)) + rng.normal(size=(6, 3))
+    table = rng.normal(0, 10, (20, 1)) + rng.normal(size=(20, 3))
     task, worker = (np.indices(table.shape)[k].ravel() for k in (0, 1))
 
     def both(ratio: float, joined: bool) -> Answers:
-        tasks = np.append(task, task + 6)
+        tasks = np.append(task, task + 20)
         workers = np.append(worker, worker + 3)
         value = np.append(table, ratio * table)
         if joined:  # one worker answers in both
-            tasks, workers, value = np.append(tasks, 6), np.append(workers, 0), np.append(value, 0)
+            tasks, workers, value = np.append(tasks, 20), np.append(workers, 0), np.append(value, 0)
         return Answers.from_arrays(tasks, workers, value)
 
     with pytest.warns(DataWarning, match="2 groups .* scatter 1e\\+03 times as far"):

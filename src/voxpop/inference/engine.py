@@ -133,6 +133,11 @@ def gpu_is_there() -> bool:
     return finds_gpu()
 
 
+def host_backend() -> str:
+    """Name the best kernel set that runs on the processor."""
+    return "native" if native_is_installed() else "portable"
+
+
 def native_is_installed() -> bool:
     """Tell whether the compiled kernels were built with this package."""
     return find_spec("voxpop._native") is not None

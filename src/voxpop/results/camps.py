@@ -16,7 +16,8 @@ from voxpop.results.scaled import result_on_scale
 
 # Fewest answers that can be a camp and another, and the least share of the weight of a camp, or of
 # the answers: one of nine is an outlier.
-_FEWEST, _LEAST_SHARE, _LEAST_HEADS = 3, 0.2, 1 / 3
+_FEWEST, _LEAST_SHARE = 3, 0.2
+_LEAST_HEADS = 1 / 3
 # How far apart the camps are, in sds of the distance of their means under the workers' noise. In
 # crowds of Gaussian noise about one task in 400 has camps by chance.
 _APART = 3.5

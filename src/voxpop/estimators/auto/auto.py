@@ -36,7 +36,7 @@ from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
 from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
-from voxpop.inference.engine import Engine
+from voxpop.inference.engine import Engine, host_backend
 from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.models.noise.growth import Growth
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
@@ -168,7 +168,9 @@ class Auto(Estimator):
         return self._calibrate(answers, comparison, found)
 
     def _engine(self, accuracy: float) -> Engine:
-        return Engine(backend=self.backend, accuracy=accuracy, threads=self.threads)
+        # Most of the time goes into matching moments, on the host: no GPU unless it is asked for.
+        backend = host_backend() if self.backend == "auto" else self.backend
+        return Engine(backend=backend, accuracy=accuracy, threads=self.threads)
 
     def _compare(
         self, answers: Answers, usable: Mask, is_part: bool, on_sweep: OnSweep | None

@@ -56,9 +56,9 @@ class MatchedRows:
 class _Matched(NamedTuple):
     """Functions held against what all others say of the truth, a Gaussian; all (E,), some (E, G).
 
-    ``distance`` is that from its mean; ``total`` the log of the density Z there; ``slope`` A and
-    ``square`` B are the means of 1 / V and 1 / V² over the components; ``precision`` is that of the
-    Gaussian that leaves the mean of the truth as it is.
+    ``distance`` d is that from its mean; ``total`` the log of the density Z there; ``slope`` and
+    ``curve`` are the means of 1 / V and 1 / V - d² / V² over the components; ``precision`` is that
+    of the Gaussian that leaves the mean of the truth as it is.
     """
 
     distance: Floats
@@ -67,7 +67,7 @@ class _Matched(NamedTuple):
     share: Floats
     total: Floats
     slope: Floats
-    square: Floats
+    curve: Floats
     precision: Floats
     usable: NDArray[np.bool_]
 
@@ -80,7 +80,9 @@ def _match(
     ::
 
         Z = Σ_g share_g N(a | mean, V_g),  V_g = v_g + others
-        A = E[1/V],  B = E[1/V²],  site = E[1/V] / E[v/V]     under share_g N(a | mean, V_g) / Z
+        slope = E[1/V],  curve = E[1/V - d²/V²],  site = E[1/V] / E[v/V]
+
+    with expectations under share_g N(a | mean, V_g) / Z.
     """
     usable = np.isfinite(others)
     distance = np.where(usable, centre - mean, 0.0)
@@ -93,10 +95,12 @@ def _match(
     part = np.exp(terms - top)
     whole = part.sum(axis=1)
     part /= whole[:, None]
-    slope, square = (part * per_wide).sum(axis=1), (part * per_wide**2).sum(axis=1)
+    # Without squares of precisions, which may overflow.
+    bent = 1.0 - distance[:, None] ** 2 * per_wide
+    slope, curve = (part * per_wide).sum(axis=1), (part * per_wide * bent).sum(axis=1)
     precision = slope / (part * variance * per_wide).sum(axis=1)
     total = np.where(usable, top[:, 0] + np.log(whole), 0.0)
-    return _Matched(distance, others, log_gauss, part, total, slope, square, precision, usable)
+    return _Matched(distance, others, log_gauss, part, total, slope, curve, precision, usable)
 
 
 def _others(per_answer: Floats, ptr: Index) -> Floats:
@@ -240,7 +244,7 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
             per_share = np.where(cls.share > 0, found.share / cls.share, 0.0)
         pairs[c] = np.einsum("ek,eg->kg", cls.level * here[:, None], per_share) * grid.mixing[c]
         first += here * found.distance * found.slope
-        second += here * (found.slope - found.distance**2 * found.square)
+        second += here * found.curve
         if prior is not None:
             mass = weight[:, c]
             components += mass @ prior.share
@@ -256,7 +260,9 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
         answers[0].usable[:, None], message - message.max(axis=1, keepdims=True), 0.0
     )
     shift = rows.spread * first
-    variance = np.clip(rows.spread - rows.spread**2 * second - shift**2, 0.0, rows.spread)
+    variance = np.clip(
+        rows.spread - rows.spread * (rows.spread * second) - shift**2, 0.0, rows.spread
+    )
     usable = answers[0].usable
     found_all = Outgoing(
         np.maximum(message, _NOTHING), evidence, np.where(usable, shift, 0.0),

@@ -4,7 +4,8 @@
 // against what all others say of the truth, N(mean, others), with V_g = v_g + gamma_u + others and
 // d = a_u - mean (M90):
 //
-//     Z = Σ_g share_g N(d | 0, V_g),  A = E[1/V],  B = E[1/V²],  site = E[1/V] / E[(v + gamma)/V]
+//     Z = Σ_g share_g N(d | 0, V_g),  slope E[1/V],  curve E[1/V - d²/V²],
+//     site = E[1/V] / E[(v + gamma)/V]
 #pragma once
 
 #include "integrate_sweep.hpp"
@@ -23,7 +24,7 @@ struct Others {
 // A function held against that: Z is `whole` times exp(reach).
 struct Held {
     Others others;
-    double distance, whole, reach, slope, square, precision;
+    double distance, whole, reach, slope, curve, precision;
     double top;  // the Gaussians' values are over exp of this
     bool usable;
 
@@ -75,17 +76,19 @@ struct Scales {
 private:
     double evaluate(
         vec half_square, double more, double least, double top, vec* gauss, Held& found) const {
-        vec whole = all(0.0), slope = all(0.0), square = all(0.0), narrow = all(0.0);
+        vec whole = all(0.0), slope = all(0.0), curve = all(0.0), narrow = all(0.0);
         for (int64_t i = 0; i < n_vectors; ++i) {
             const vec per_wide = all(1.0) / (variance[i] + all(more));
             gauss[i] = exp(min(fma(half_square, per_wide, all(-top)), all(0.0))) * sqrt(per_wide);
             const vec part = gauss[i] * keep_above(share[i], all(least), share[i]);
             const vec here = part * per_wide;
             whole = whole + part, slope = slope + here;
-            square = fma(here, per_wide, square), narrow = fma(here, variance[i], narrow);
+            // Without squares of precisions, which may overflow.
+            curve = fma(here, fma(half_square + half_square, per_wide, all(1.0)), curve);
+            narrow = fma(here, variance[i], narrow);
         }
         const double all_of_it = sum(whole);
-        found.slope = sum(slope) / all_of_it, found.square = sum(square) / all_of_it;
+        found.slope = sum(slope) / all_of_it, found.curve = sum(curve) / all_of_it;
         found.precision = sum(slope) / sum(narrow);
         return all_of_it;
     }
@@ -369,10 +372,10 @@ inline void say_bias(const MatchedRow& r, int64_t u) {
         const Held& mine = r.held[c * r.degree + u];
         if (!mine.usable) continue;
         first += r.weight[c] * mine.distance * mine.slope;
-        second += r.weight[c] * (mine.slope - mine.distance * mine.distance * mine.square);
+        second += r.weight[c] * mine.curve;
     }
     const double shift = before * first;
-    put_bias(before, old, shift, before - before * before * second - shift * shift,
+    put_bias(before, old, shift, before - before * (before * second) - shift * shift,
              in.bias_damping, in.edge_precision[r.first + u], in.edge_pull[r.first + u]);
 }
 
