@@ -133,7 +133,7 @@ def test_corrupt_deflate_is_told_in_files_and_on_stdin(tmp_path: Path) -> None:
 # Bits 0 and 5 of a member's flags: encrypted, and patched data, which zipfile does not read.
 @pytest.mark.parametrize(("flag", "why"), [(0x01, "is encrypted"), (0x20, "cannot be unpacked")])
 def test_members_that_cannot_be_unpacked_are_told(tmp_path: Path, flag: int, why: str) -> None:
-    rows = [["task", "worker", "value"], ["a", "u", 1], ["a", "v", 2]]
+    rows: list[list[Any]] = [["task", "worker", "value"], ["a", "u", 1], ["a", "v", 2]]
     whole = bytearray(exports.xlsx({"s": rows}))
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         place = whole.find(signature)
