@@ -122,9 +122,10 @@ def assert_twins(
         bias = here.rows.bias
         about = [] if bias is None else [bias.edge_precision, bias.edge_pull]
         evidence = evidence - evidence.max(axis=1, keepdims=True)
+        scaled = [np.asarray(QUANTUM * units) for units in (sums, here.edges.message)]
         found.append(
             [
-                np.array(moved), evidence, counts, sums * QUANTUM, here.edges.message * QUANTUM,
+                np.array(moved), evidence, counts, *scaled,
                 here.rows.site, here.rows.prior_site, *about, p.log_density, p.pit, p.truth_mean,
                 p.truth_variance, p.bias, p.variance,
             ]

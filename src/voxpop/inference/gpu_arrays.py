@@ -1,7 +1,7 @@
-"""GPU arrays: what belongs to answers stays on the GPU between sweeps; workers' sums are made there.
+"""GPU arrays: what belongs to answers, kept on a GPU between sweeps, and the workers' sums.
 
-Sums of messages are of whole numbers, and others in an order that depends on their number only: the
-same bits come out on every run.
+Sums of messages are of whole numbers, and others in an order that depends on their number only:
+the same bits come out on every run.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.data.answers import Answers
+from voxpop.data.sums import middle_answers
 from voxpop.inference.groups import SweepParameters, WorkerBias, classes_heard, fixed_point
 from voxpop.inference.kernel_set import (
     BiasMessages,
@@ -186,7 +187,6 @@ class MomentMatching:
 
 def _centred(answers: Answers, unit: Floats) -> tuple[Floats, Floats]:
     """The middle answer of every task (d, n), in units, and the answers (d, E) from there."""
-    middle = answers.task_ptr[:-1] + answers.task_degree // 2
-    origin = np.stack([v[np.lexsort((v, answers.task))][middle] for v in answers.value.T])
+    origin = middle_answers(answers).T
     away = (answers.value.T - origin[:, answers.task]) / unit[:, None]
     return origin / unit[:, None], np.ascontiguousarray(away)
