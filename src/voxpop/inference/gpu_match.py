@@ -78,5 +78,5 @@ class _Launch:
 
     def __call__(self, name: str, *out: Any) -> None:
         """Run a kernel."""
-        kernel = self._device.compile(("messages", "law", "match"), name, LANES=self._lanes)
+        kernel = self._device.compile(("messages", "law", "match", name), name, LANES=self._lanes)
         self._device.launch(kernel, self.n_teams * self._lanes, *self._given, *out)
