@@ -43,6 +43,17 @@ def exact_value(limbs: Limbs) -> float:
     return float(Fraction(total) * Fraction(2) ** (_LOWEST - _BITS))
 
 
+def order_free_sum(terms: Floats, axis: int) -> Floats:
+    """Add up along an axis, as whole numbers of a small unit: the same bits in any order.
+
+    Every term is rounded to 2^-62 of what the largest could add up to.
+    """
+    largest, n = float(np.abs(terms).max(initial=0.0)), terms.shape[axis]
+    exponent = np.frexp(largest)[1] + (max(n, 1) - 1).bit_length() - 62
+    unit = 2.0 ** max(int(exponent), -1000)
+    return np.asarray(np.rint(terms / unit).astype(np.int64).sum(axis=axis) * unit)
+
+
 def owner_sums(owner: NDArray[Any], terms: Floats, largest: Floats) -> Limbs:
     """Add up the terms (E,) of each owner, to 64 bits of the ``largest`` (m,) that any has."""
     unit = _unit(largest)[owner]

@@ -75,6 +75,15 @@ def medians(answers: Answers, weight: Floats | None = None) -> Floats:
     return estimate
 
 
+def middle_answers(answers: Answers) -> Floats:
+    """The middle answer of each task (n, d), coordinate by coordinate, or the higher of two."""
+    found = np.empty((answers.n_tasks, answers.dimension))
+    for tasks, edges in by_degree(answers, lambda size: size):
+        middle = edges.shape[1] // 2
+        found[tasks] = np.partition(answers.value[edges], middle, axis=1)[:, middle]
+    return found
+
+
 def leave_one_out_medians(answers: Answers) -> Floats:
     """Median of the other answers to the same task, for every answer; its own without any."""
     found = np.empty_like(answers.value)

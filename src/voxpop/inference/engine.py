@@ -93,13 +93,11 @@ class Engine:
 
         unit = noise_unit(model)
         units = np.full(answers.dimension, unit)
-        kernels = self.kernels(answers, matched=True)
+        kernels = self.kernels(answers)
         return MomentMatching(answers, model_in_units(model, unit), units, kernels)
 
-    def kernels(self, answers: Answers, matched: bool = False) -> KernelSet:
-        """Return the kernel set for some answers; moments are matched on the host alone."""
-        if matched:
-            return self._host_kernels()
+    def kernels(self, answers: Answers) -> KernelSet:
+        """Return the kernel set for some answers."""
         is_large = answers.value.size >= GPU_PAYS_FROM
         if self.backend == "gpu" or (self.backend == "auto" and is_large and gpu_is_there()):
             from voxpop.inference.gpu_kernels import GpuKernels

@@ -189,6 +189,11 @@ class RowGroup:
             self._kernels.put(self.bias_precision, rows, part.bias_precision)
             self._kernels.put(self.bias_pull, rows, part.bias_pull)
 
+    def bias_sums(self, n_workers: int) -> Floats:
+        """Precision and precision times mean of all messages about each bias, (2, m)."""
+        both, add = (self.bias_precision, self.bias_pull), self._kernels.sum_by_worker
+        return np.stack([add(self._worker, part, n_workers) for part in both])
+
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
         of_slot = np.ascontiguousarray(shift[:, self.slot])

@@ -97,13 +97,14 @@ class Integrals(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MatchInputs:
-    """Rows of any degree to match moments in, as ``kernels.match.MatchedRows``.
+    """Rows of any degree, at most ``most``, to match moments in: ``kernels.match.MatchedRows``.
 
     ``value`` (E,) are the answers, row by row; ``site`` and ``prior_site`` are replaced. Only rows
     that are ``sending`` (n,) do anything; None: all.
     """
 
     ptr: Index
+    most: int
     value: Floats
     prior_mean: Floats
     known: Floats
@@ -207,6 +208,12 @@ class Arrays(Protocol):
     def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
         """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
 
+    def sum_by_worker(self, worker: Any, per_edge: Any, n_workers: int) -> Floats:
+        """Sum numbers (n, l) over the answers of each worker, in the order of the answers."""
+
+    def gather(self, per_edge: Any, edge: Index, levels: Index | None = None) -> Any:
+        """Copy messages (E, 1, ...) at the edges (n, l), or some of their levels: (n, l, ...)."""
+
 
 class HostArrays:
     """Arrays that stay where they are, for kernels in numpy and compiled ones."""
@@ -238,6 +245,15 @@ class HostArrays:
     def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
         """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
         pull -= precision * shift[worker]
+
+    def sum_by_worker(self, worker: Any, per_edge: Any, n_workers: int) -> Floats:
+        """Sum numbers (n, l) over the answers of each worker, in the order of the answers."""
+        return np.bincount(worker.ravel(), per_edge.ravel(), n_workers).astype(np.float64)
+
+    def gather(self, per_edge: Any, edge: Index, levels: Index | None = None) -> Any:
+        """Copy messages (E, 1, ...) at the edges (n, l), or some of their levels: (n, l, ...)."""
+        found = per_edge[:, 0]
+        return found[edge] if levels is None else found[edge[:, :, None], levels]
 
 
 class KernelSet(Arrays, Protocol):

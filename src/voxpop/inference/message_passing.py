@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.data.answers import Answers
-from voxpop.data.sums import sum_by_worker
 from voxpop.inference.cost_model import Inference, KernelName, choose_kernel
 from voxpop.inference.groups import (
     Group,
@@ -231,13 +230,10 @@ class MessagePassing(MessageStore, Schedule):
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
-        found = []
-        for name in ("bias_precision", "bias_pull"):
-            per_edge = np.zeros(self._answers.value.shape)
-            for group in self._groups:
-                there = self._kernels.fetch(getattr(group, name))
-                per_edge[edges_of(self._answers, group), group.slot] = there
-            found.append(sum_by_worker(self._answers, per_edge))
+        found = np.zeros((2, len(self.sums), self._answers.dimension))
+        for group in self._groups:
+            assert isinstance(group, RowGroup)
+            found[:, :, group.slot] += group.bias_sums(len(self.sums))
         return found[0], found[1]
 
     def recentre(self, shift: Floats) -> None:

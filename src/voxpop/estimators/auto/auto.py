@@ -134,7 +134,8 @@ class Auto(Estimator):
 
     def _choose_scale(self, answers: Answers) -> ScaleChoice:
         if self.scale == "auto":
-            engine, most = self._engine(ACCURACY), self.contest_answers // answers.dimension
+            most = self.contest_answers // answers.dimension
+            engine = self._engine(ACCURACY, answers.n_edges > most)
             return choose_scale(answers, self.bounds, engine, most)
         advice = suggest_scale(answers) if self.scale == "linear" else None
         return ScaleChoice(self.scale, () if advice is None else (advice.summary(),))
@@ -167,9 +168,11 @@ class Auto(Estimator):
             return self._fit_whole(answers, comparison, found, on_sweep)
         return self._calibrate(answers, comparison, found)
 
-    def _engine(self, accuracy: float) -> Engine:
-        # Most of the time goes into matching moments, on the host: no GPU unless it is asked for.
-        backend = host_backend() if self.backend == "auto" else self.backend
+    def _engine(self, accuracy: float, of_part: bool = False) -> Engine:
+        backend = self.backend
+        if backend == "auto" or (backend == "gpu" and of_part):
+            # Of a part of a crowd, kernels of a GPU take longer to compile than to run.
+            backend = host_backend()
         return Engine(backend=backend, accuracy=accuracy, threads=self.threads)
 
     def _compare(
@@ -177,7 +180,7 @@ class Auto(Estimator):
     ) -> ModelComparison:
         """Fit the noise models worth comparing to the same answers, and score their predictions."""
         comparison = ModelComparison(
-            prepare(answers), usable, self._engine(ACCURACY), is_part, on_sweep
+            prepare(answers), usable, self._engine(ACCURACY, is_part), is_part, on_sweep
         )
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")

@@ -150,7 +150,8 @@ class NoiseFit:
         self._messages = after = integral_messages(
             self._data, self._noise, self._engine, self._parameters
         )
-        after.resume(before.messages()[:, :, levels], before.quantum, before.bias_messages())
+        assert after.quantum == before.quantum
+        after.resume(before.messages(), levels, before.bias_messages())
         after.evidence = before.evidence
 
     def _settle(self, accuracy: float, damping: float) -> float:
@@ -326,9 +327,7 @@ def match_messages(
     """Lay out flat messages for matching moments."""
     model = Model(support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension)
     about = len(parameters[Difficulty].steps), parameters[Bias].is_on
-    return MomentMatching(
-        data.answers, model, data.scale, engine.kernels(data.answers, True), *about
-    )
+    return MomentMatching(data.answers, model, data.scale, engine.kernels(data.answers), *about)
 
 
 def integral_messages(
