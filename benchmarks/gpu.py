@@ -254,7 +254,7 @@ def default(n: int) -> None:
         whole = time.perf_counter() - start
         say(f"default, {n:.0e} answers, {backend}: {whole:.1f} s ({parts})")
         if "OUT" in os.environ:
-            path = Path(os.environ["OUT"]) / f"default_{n:.0e}_{backend}.txt"
+            path = Path(os.environ["OUT"]) / f"default_{n:d}_{backend}.txt"
             with path.open("w", encoding="utf-8") as file:
                 stats = pstats.Stats(profile, stream=file)
                 stats.sort_stats("tottime").print_stats(40)
