@@ -135,6 +135,8 @@ class MomentMatching:
     def resume(self, other: MomentMatching) -> None:
         """Go on from the messages of another noise model, about the same levels."""
         self._message, self.sums = other._message.copy(), other.sums
+        if self._site.shape == other._site.shape:
+            self._site = other._site.copy()
 
     def _given(
         self, j: int, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None

@@ -156,6 +156,5 @@ class Bias(Component):
 
 
 def _sum_by_part(per_worker: Floats, part: Codes) -> Floats:
-    total = np.zeros((int(part.max()) + 1, per_worker.shape[1]))
-    np.add.at(total, part, per_worker)
-    return total
+    n_parts = int(part.max()) + 1
+    return np.stack([np.bincount(part, column, n_parts) for column in per_worker.T], axis=1)
