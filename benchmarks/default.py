@@ -194,6 +194,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--before", help="interpreter of an environment with an older commit")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", help="crowds whose name has this in it")
     parser.add_argument("--drawn", type=int, help="seeds of every drawn crowd")
     parser.add_argument("--shapes", action="store_true")
     given = parser.parse_args()
@@ -205,6 +206,8 @@ def main() -> None:
     rows: list[list[object]] = []
     with TemporaryDirectory() as folder:
         for name, (answers, truth) in crowds(given.data, given.quick).items():
+            if given.only not in name:
+                continue
             path = Path(folder) / "answers.npz"
             np.savez(path, task=answers.task, worker=answers.worker, value=answers.value)
             now = fit(sys.executable, path)

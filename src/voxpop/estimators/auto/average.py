@@ -95,7 +95,7 @@ def average(comparison: ModelComparison) -> Average:
     sound = _without_agreement([c for c in candidates if is_sound(comparison, c)])
     reason = f"{len(comparison.entered)} noise models compared by leave-one-out prediction"
     if n_far := len(comparison.entered) - len(candidates):
-        reason += f" ({n_far} of them far behind at a first look)"
+        reason += f" ({n_far} of them left out at a first look)"
     if n_gold := len(candidates[0].gold):
         reason += f" and on {n_gold} gold tasks hidden in turn"
     if not sound:

@@ -163,8 +163,8 @@ class NoiseParameters:
         n_classes, n_levels, n_variances = *where.shape[:2], len(variance)
         row = np.arange(n_classes * n_levels).reshape(n_classes, n_levels, 1) * n_variances
         size = n_classes * n_levels * n_variances
-        mixing = np.bincount((row + where).ravel(), shares.ravel(), size)
-        return variance, mixing.reshape(n_classes, n_levels, n_variances)
+        mixing = np.bincount((row + where).ravel(), shares.ravel(), size).astype(np.float64)
+        return variance, np.asarray(mixing.reshape(n_classes, n_levels, n_variances))
 
     def _expected_steps(self, pairs: Floats) -> Floats:
         """Answers expected at each step, an axis a component, from those (C, K, G) on the grid."""
