@@ -171,10 +171,12 @@ SHAPES = {
 }
 
 
-def shapes() -> None:
+def shapes(only: str) -> None:
     """Print what the default takes on crowds of odd shapes, by one thread and by two."""
     rows: list[list[object]] = []
     for name, (n, per_task, per_worker) in SHAPES.items():
+        if only not in name:
+            continue
         rng = np.random.default_rng(0)
         model = vp.Model(support=[10.0, 100.0, 1000.0])
         answers = vp.simulate(model, vp.assign_regular(n, per_task, per_worker, rng), rng).answers
@@ -200,7 +202,7 @@ def main() -> None:
     given = parser.parse_args()
     print_head("The default: what it costs", ("numba",))
     if given.shapes:
-        return shapes()
+        return shapes(given.only)
     if given.drawn:
         return drawn_errors(given.before, given.drawn)
     rows: list[list[object]] = []
