@@ -1,11 +1,16 @@
 """What the default costs: beside `BI` that learns its levels, a Gibbs sampler, and an older commit.
 
     python -m benchmarks.default --data DIR [--before PYTHON] [--quick]
+    python -m benchmarks.default --drawn 4 --before PYTHON
+    python -m benchmarks.default --shapes
 
 CPU seconds of a second call in a process of its own, by the interpreter of this environment and,
 with ``--before``, by that of another in which an older commit is installed; one after the other, so
 that ratios hold on a busy machine. The sampler is compiled by numba, with workers' offsets and
 noise, 2,000 sweeps. ``--quick`` leaves out all but two sets and the drawn crowds.
+
+``--drawn`` holds the errors on the crowds of ``drawn_crowds`` against those of the older commit,
+with so many seeds; ``--shapes`` are crowds of odd shapes, and what a second thread gains.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import argparse
 import json
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import voxpop as vp
-from benchmarks.workloads import print_head, print_table
+from benchmarks.workloads import print_head, print_table, timed
 from voxpop.estimators.benchmark import find_data_sets
 
 _FIT = """
@@ -129,17 +134,82 @@ def crowds(data: Path | None, quick: bool) -> dict[str, tuple[vp.Answers, np.nda
     return found
 
 
+def drawn_errors(before: str, n_seeds: int) -> None:
+    """Print how errors on the drawn crowds, and CPU seconds, compare with those before."""
+    from benchmarks.drawn_crowds import CROWDS
+
+    ratio, spent = {}, np.zeros(2)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "answers.npz"
+        for name, make in CROWDS.items():
+            for seed in range(200, 200 + n_seeds):
+                crowd = make(np.random.default_rng(seed))
+                a = crowd.answers
+                np.savez(path, task=a.task, worker=a.worker, value=a.value)
+                both = [fit(python, path) for python in (before, sys.executable)]
+                spent += [found["auto"] for found in both]
+                old, new = (rmse(found["auto_estimate"], crowd.truth) for found in both)
+                ratio[f"{name}, seed {seed}"] = (new or 0.0) / (old or 1.0)
+    found = np.array(list(ratio.values()))
+    print_table(
+        ["fits", "RMSE, now over before: geometric mean", "5 %", "95 %", "CPU, before over now"],
+        [[len(found), np.exp(np.log(found).mean()), *np.quantile(found, (0.05, 0.95)),
+          spent[0] / spent[1]]],
+    )  # fmt: skip
+    worst = sorted(ratio.items(), key=lambda item: -item[1])[:10]
+    print_table(["worst", "RMSE, now over before"], [[name, value] for name, value in worst])
+
+
+SHAPES = {
+    "5 answers a task, 20 a worker": (2_000, 5, 20),
+    "2 answers a worker": (2_000, 5, 2),
+    "2 answers a task": (5_000, 2, 20),
+    "20 tasks, 500 workers": (20, 500, 20),
+    "20 tasks, 2,000 workers": (20, 2_000, 20),
+    "one task, 10,000 answers": (1, 10_000, 1),
+    "one task, 100,000 answers": (1, 100_000, 1),
+}
+
+
+def shapes(only: str) -> None:
+    """Print what the default takes on crowds of odd shapes, by one thread and by two."""
+    rows: list[list[object]] = []
+    for name, (n, per_task, per_worker) in SHAPES.items():
+        if only not in name:
+            continue
+        rng = np.random.default_rng(0)
+        model = vp.Model(support=[10.0, 100.0, 1000.0])
+        answers = vp.simulate(model, vp.assign_regular(n, per_task, per_worker, rng), rng).answers
+        one, two = (timed(partial(vp.Auto(threads=t).fit, answers)) for t in (1, 2))
+        bi = timed(partial(vp.BI(support="auto", threads=1).fit, answers))
+        size = answers.value.size
+        rows.append(
+            [name, size, one.cpu, 1e3 * one.cpu / size, one.cpu / bi.cpu, one.wall / two.wall]
+        )
+    head = ["crowd", "answers", "CPU s", "ms an answer", "x BI", "two threads, wall, x faster"]
+    print_table(head, rows)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--before", help="interpreter of an environment with an older commit")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", help="crowds whose name has this in it")
+    parser.add_argument("--drawn", type=int, help="seeds of every drawn crowd")
+    parser.add_argument("--shapes", action="store_true")
     given = parser.parse_args()
     print_head("The default: what it costs", ("numba",))
+    if given.shapes:
+        return shapes(given.only)
+    if given.drawn:
+        return drawn_errors(given.before, given.drawn)
     rows: list[list[object]] = []
     with TemporaryDirectory() as folder:
         for name, (answers, truth) in crowds(given.data, given.quick).items():
+            if given.only not in name:
+                continue
             path = Path(folder) / "answers.npz"
             np.savez(path, task=answers.task, worker=answers.worker, value=answers.value)
             now = fit(sys.executable, path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 from scipy.special import expit, softmax
 
 from voxpop.arrays import Floats
@@ -128,6 +127,8 @@ def _bend(estimate: Floats, truth: Floats, line: _Line) -> tuple[Floats, Floats,
 
     It counts with the weight that it has against the line, when tenths of the gold are hidden.
     """
+    from scipy.optimize import isotonic_regression  # takes as long to load as a small crowd
+
     none, n = np.empty(0), len(estimate)
     if n < _FEWEST_TO_BEND:
         return none, none, 0.0

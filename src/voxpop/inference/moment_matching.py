@@ -156,9 +156,10 @@ class MomentMatching:
 
     def resume(self, other: MomentMatching) -> None:
         """Go on from the messages of another noise model, about the same levels."""
-        everything = np.arange(self._answers.n_edges)
-        self._message = [self._kernels.take(x, everything) for x in other._message]
+        self._message = [there.copy() for there in other._message]
         self.sums = other.sums
+        if self._site[0].shape == other._site[0].shape:
+            self._site = [there.copy() for there in other._site]
 
     def _given(
         self, j: int, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None

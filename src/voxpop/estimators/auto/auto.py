@@ -185,25 +185,31 @@ class Auto(Estimator):
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")
         comparison.enter(flat, "common")
-        grows = self.bounds is None and comparison.noise_grows
-        tried = [component for component in COMPONENTS if grows or component is not Growth]
-        richer = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_with]
-        slopes = (answers.worker_degree >= MIN_ANSWERS).any()
-        for noise in sorted(richer, key=lambda noise: len(noise.learned)):
-            # From a handful of answers no gain of a worker can be told.
-            if (slopes or not noise.gain) and is_promising(comparison, noise):
-                comparison.enter(noise, "auto")
-        for component in tried:
-            noise = flat.learning(component.name) if component.compared_alike else flat
-            if is_promising(comparison, noise):
-                comparison.enter(noise, "common")
+        self._enter(comparison, flat)
         if comparison.has_gold and not is_part:
             # Where most workers share an error, only gold shows who does not.
             for noise in (flat, flat.learning("bias", "truths")):
                 comparison.enter(noise, "auto", by_gold=True)
         while near := screen(comparison):
             comparison.integrate(near)
+            # Where integrals show the best model to be unsound, others may be the best.
+            self._enter(comparison, flat)
         return comparison
+
+    def _enter(self, comparison: ModelComparison, flat: Noise) -> None:
+        """Learn all richer models that are worth it."""
+        grows = self.bounds is None and comparison.noise_grows
+        tried = [component for component in COMPONENTS if grows or component is not Growth]
+        richer = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_with]
+        slopes = (comparison.data.answers.worker_degree >= MIN_ANSWERS).any()
+        for noise in sorted(richer, key=lambda noise: len(noise.learned)):
+            # From a handful of answers no gain of a worker can be told.
+            if (slopes or not noise.gain) and is_promising(comparison, noise):
+                comparison.enter(noise, "auto")
+        for component in tried:
+            noise = flat.learning(component.name) if component.compared_alike else flat
+            if is_promising(comparison, noise, "common"):
+                comparison.enter(noise, "common")
 
     def _fit_whole(
         self,

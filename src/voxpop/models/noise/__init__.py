@@ -103,7 +103,11 @@ class NoiseParameters:
 
     def __getitem__(self, kind: type[C]) -> C:
         """Return one of the components."""
-        return next(part for part in self.parts if isinstance(part, kind))
+        return self._by_kind[kind]  # type: ignore[return-value]
+
+    @cached_property
+    def _by_kind(self) -> dict[type[Component], Component]:
+        return {type(part): part for part in self.parts}
 
     def replace(self, new: Component) -> NoiseParameters:
         """Put a component in the place of the one of its kind."""
@@ -119,12 +123,13 @@ class NoiseParameters:
         """EM steps from what was counted in a sweep."""
         steps = self._expected_steps(counts.pairs)
         axes = range(steps.ndim)
-        return NoiseParameters(
-            tuple(
-                part.learn_from_counts(counts, steps.sum(axis=tuple(a for a in axes if a != own)))
-                for own, part in enumerate(self.parts)
-            )
-        )
+        # Whoever has one step alone learns nothing from how many answers took it.
+        seen = [
+            steps.sum(axis=tuple(a for a in axes if a != own)) if size > 1 else np.empty(0)
+            for own, size in enumerate(steps.shape)
+        ]
+        learned = (p.learn_from_counts(counts, s) for p, s in zip(self.parts, seen, strict=True))
+        return NoiseParameters(tuple(learned))
 
     def distance(self, other: NoiseParameters) -> float:
         """Largest change of a share or of the logarithm of a size, for the stopping rule."""
@@ -144,6 +149,8 @@ class NoiseParameters:
         """
         variance, mixing = self._grid
         slips = self[Slips]
+        if not slips.share.size:
+            return variance, mixing
         slipped = np.broadcast_to(slips.share, (*mixing.shape[:2], len(slips.share)))
         mixing = np.concatenate([(1.0 - slips.share.sum()) * mixing, slipped], axis=2)
         return np.append(variance, slips.variance), mixing
@@ -152,11 +159,12 @@ class NoiseParameters:
     def _grid(self) -> tuple[Floats, Floats]:
         """Variances and shares as in :meth:`grid`, of answers that are no slips."""
         where, variance = self._layout
-        shares = self._answer_steps[1]
-        mixing = np.zeros((*where.shape[:2], len(variance)))
-        rows = np.indices(where.shape)
-        np.add.at(mixing, (rows[0], rows[1], where), shares)
-        return variance, mixing
+        shares = np.broadcast_to(self._answer_steps[1], where.shape)
+        n_classes, n_levels, n_variances = *where.shape[:2], len(variance)
+        row = np.arange(n_classes * n_levels).reshape(n_classes, n_levels, 1) * n_variances
+        size = n_classes * n_levels * n_variances
+        mixing = np.bincount((row + where).ravel(), shares.ravel(), size).astype(np.float64)
+        return variance, np.asarray(mixing.reshape(n_classes, n_levels, n_variances))
 
     def _expected_steps(self, pairs: Floats) -> Floats:
         """Answers expected at each step, an axis a component, from those (C, K, G) on the grid."""

@@ -205,5 +205,5 @@ class _Spread:
 
 
 def _sum_by_part(per_worker: Floats, part: Codes) -> Floats:
-    n = int(part.max()) + 1
-    return np.stack([np.bincount(part, column, n) for column in per_worker.T], axis=1)
+    n_parts = int(part.max()) + 1
+    return np.stack([np.bincount(part, column, n_parts) for column in per_worker.T], axis=1)
