@@ -18,7 +18,7 @@ from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.choose_scale import ScaleChoice, choose_scale
 from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison, scores_table
 from voxpop.estimators.auto.panel import checked_by_gold
-from voxpop.estimators.auto.screen import is_promising, screen
+from voxpop.estimators.auto.screen import is_promising, screen, slips_differ
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
@@ -38,6 +38,7 @@ from voxpop.estimators.shared import with_shared_error
 from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
 from voxpop.inference.engine import Engine, host_backend
 from voxpop.models.noise import COMPONENTS, Noise
+from voxpop.models.noise.careless import Careless
 from voxpop.models.noise.growth import Growth
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
@@ -183,7 +184,9 @@ class Auto(Estimator):
         comparison.enter(flat, "auto")
         comparison.enter(flat, "common")
         grows = self.bounds is None and comparison.noise_grows
-        tried = [component for component in COMPONENTS if grows or component is not Growth]
+        uneven = slips_differ(comparison)
+        shown = {Growth: grows, Careless: uneven}
+        tried = [component for component in COMPONENTS if shown.get(component, True)]
         richer = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_with]
         slopes = (answers.worker_degree >= MIN_ANSWERS).any()
         for noise in sorted(richer, key=lambda noise: len(noise.learned)):

@@ -239,6 +239,12 @@ class ModelComparison:
         wild = np.maximum(self._distance[self.usable] / self._reach, 1.0)
         return np.asarray(wild**-_WILD_POWER)
 
+    def wild(self, reach: float) -> Floats:
+        """Tell (1 or 0) of each usable answer whether it is so many usual distances off."""
+        distance = self._distance[self.usable]
+        usual = np.median(distance, axis=0)
+        return np.asarray((distance > reach * usual).any(axis=1), dtype=np.float64)
+
     def _within_reach(self, value: Floats) -> Floats:
         """Answers or predictions of them (E, d), moved to within reach; those that are usable."""
         centre, reach = self._centre, self._reach

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from voxpop.estimators.auto.average import is_sound, log_score
 from voxpop.estimators.auto.compare import WORTH, Candidate, ModelComparison
 from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, typical_degree
@@ -11,6 +13,8 @@ from voxpop.models.noise.truths import Truths
 # A model is not worth integrals if matched moments show it this far behind: so many nats an answer
 # (more where tasks have few answers), and so many standard errors.
 _FAR_BEHIND, _FAR_BEHIND_OF_FEW, _FAR_ERRORS = 0.02, 0.1, 2.0
+# So many times the usual distance from the median of the others make an answer look like a slip.
+_SLIP_REACH = 10.0
 
 
 def is_promising(comparison: ModelComparison, noise: Noise) -> bool:
@@ -34,6 +38,22 @@ def is_promising(comparison: ModelComparison, noise: Noise) -> bool:
     if not parts:
         return True
     return any(parts) if _has_few_answers(comparison) else all(parts)
+
+
+def slips_differ(comparison: ModelComparison) -> bool:
+    """Tell whether some workers give more wild answers than others, beyond chance.
+
+    The counts of answers ten times as far off as usual are held against those that one share for
+    all would give: their chi² against its mean and two of its sds.
+    """
+    far = comparison.wild(_SLIP_REACH)
+    count, wild = (comparison.by_worker(per_answer) for per_answer in (np.ones(len(far)), far))
+    share = wild.sum() / count.sum()
+    if not 0.0 < share < 1.0:
+        return False
+    chi2 = float(((wild - share * count) ** 2 / count).sum()) / (share * (1.0 - share))
+    freedom = len(count) - 1
+    return chi2 > freedom + 2.0 * np.sqrt(2.0 * freedom)
 
 
 def screen(comparison: ModelComparison) -> list[Candidate]:
