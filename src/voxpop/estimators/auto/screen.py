@@ -53,7 +53,7 @@ def slips_differ(comparison: ModelComparison) -> bool:
         return False
     chi2 = float(((wild - share * count) ** 2 / count).sum()) / (share * (1.0 - share))
     freedom = len(count) - 1
-    return chi2 > freedom + 2.0 * np.sqrt(2.0 * freedom)
+    return bool(chi2 > freedom + 2.0 * np.sqrt(2.0 * freedom))
 
 
 def screen(comparison: ModelComparison) -> list[Candidate]:

@@ -67,8 +67,8 @@ class Careless(Component):
         per_state = counts.pairs.sum(axis=0)
         slips = np.bincount(self.of_state, per_state[:, -self.n_kinds :].sum(axis=1), n_classes)
         total = np.bincount(self.of_state, per_state.sum(axis=1), n_classes)
-        slips += _PSEUDO_ANSWERS * np.array(_FIRST_SHARES)
-        return replace(self, share=slips / (total + _PSEUDO_ANSWERS))
+        more = _PSEUDO_ANSWERS * np.array(_FIRST_SHARES)
+        return replace(self, share=(slips + more) / (total + _PSEUDO_ANSWERS))
 
     def columns(self, posterior: Floats) -> dict[str, Floats]:
         """What a result says of the workers: each one's share of slips, from his states (m, K)."""
