@@ -348,7 +348,7 @@ def careless_crowd(seed: int) -> tuple[Answers, NDArray[np.bool_], Floats]:
     return replace(answers, value=value), bad, np.asarray(seen)
 
 
-def test_who_slips_often_is_told_from_who_does_not() -> None:
+def test_who_slips_often_is_told_from_who_does_not(tmp_path: Path) -> None:
     """Shares of single workers are near what was drawn: 0.15 is two sds of 30 tosses."""
     answers, bad, seen = careless_crowd(3)
     found = BI(noise=Noise(careless=True)).fit(answers)
@@ -360,6 +360,8 @@ def test_who_slips_often_is_told_from_who_does_not() -> None:
     np.testing.assert_allclose(found.worker_posterior.sum(axis=1), 1.0)
     table = found.worker_columns()
     np.testing.assert_array_equal(table["slip_share"], found.worker_slips)
+    again = vp.Result.load(found.save(tmp_path))
+    np.testing.assert_array_equal(again.worker_slips, found.worker_slips)
 
 
 def test_left_out_answers_decide_whether_workers_differ_in_slips() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from voxpop.arrays import Floats
 from voxpop.estimators.auto.average import is_sound, log_score
 from voxpop.estimators.auto.compare import WORTH, Candidate, ModelComparison
 from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, typical_degree
@@ -46,7 +47,9 @@ def slips_differ(comparison: ModelComparison) -> bool:
     The counts of answers ten times as far off as usual are held against those that one share for
     all would give: their chi² against its mean and two of its sds.
     """
-    far = comparison.wild(_SLIP_REACH)
+    distance = comparison.distance[comparison.usable]
+    is_far = (distance > _SLIP_REACH * np.median(distance, axis=0)).any(axis=1)
+    far: Floats = np.asarray(is_far, dtype=np.float64)
     count, wild = (comparison.by_worker(per_answer) for per_answer in (np.ones(len(far)), far))
     share = wild.sum() / count.sum()
     if not 0.0 < share < 1.0:

@@ -86,9 +86,6 @@ class NoiseFit:
             # Gains have offsets, which are biases.
             bias = noise.bias and not noise.gain
             data, noise = freeing.freed(data), replace(noise, bias=bias)
-        if support == "common" and noise.careless:
-            # Workers who are alike slip as often, too.
-            noise = replace(noise, careless=False)
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
         self._informative = informative_workers(data.answers, min_answers)
         self._on_grid, self._common = support == "auto", support == "common"
@@ -129,12 +126,10 @@ class NoiseFit:
         """Learn the parameters with moments matched.
 
         ``levels`` are those to start from, if :func:`starting_levels` was asked before; ``start``
-        is a fit of the same answers and levels to go on from.
+        is a fit of the same answers and states of the workers to go on from.
         """
         self._parameters = parameters = _initial(self, levels, on_sweep)
         self._messages = matching = match_messages(self._data, self._engine, self._parameters)
-        if self._noise.careless:
-            start = None  # of other states of the workers
         if start is not None and isinstance(start._messages, MomentMatching):
             matching.resume(start._messages)
             self._parameters = parameters.replace(start._parameters[Levels])
@@ -326,7 +321,9 @@ def _initial(fit: NoiseFit, levels: Floats | None, on_sweep: OnSweep | None) -> 
         levels = starting_levels(data.answers, data.scale, fit._engine, on_sweep)
     log_weights = np.full(len(levels), -np.log(len(levels)))
     start = StartingPoint(levels, log_weights, data.task_means, data.value)
-    return NoiseParameters.initial(fit._noise, start)
+    # Workers who are alike slip as often, too.
+    careless = fit._noise.careless and not fit._common
+    return NoiseParameters.initial(replace(fit._noise, careless=careless), start)
 
 
 def match_messages(
