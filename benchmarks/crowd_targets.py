@@ -68,6 +68,7 @@ def _slip_rows() -> list[Row]:
         row("slips_thirty", "30 slips (5 %) of 100", slips, *wanted, count=30, size=100.0),
         row("slips_up", "30 slips, all up by 1,000", slips, *wanted, count=30, upwards=True),
         row("typos", "decimal typo, x 10, in 3 %", crowds.decimal_typos, *wanted),
+        row("careless", "a fifth slip in 30 %", crowds.careless, *wanted),
         row("cauchy", "Cauchy noise", crowds.cauchy, *wanted),
     ]
 

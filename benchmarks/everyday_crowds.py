@@ -111,6 +111,14 @@ def decimal_typos(rng: Rng, share: float = 0.03) -> Case:
     return make_case(draw, value)
 
 
+def careless(rng: Rng, share: float = 0.2, often: float = 0.3) -> Case:
+    """A share of the workers slip in so many of their answers, by about 100 noise units."""
+    draw = Draw(rng, 100, 6, 20)
+    value = draw.truth + _everyday_noise(draw)
+    slipped = draw.some(share) & (rng.random(len(value)) < often)
+    return make_case(draw, value + np.where(slipped, rng.normal(0, 100, len(value)), 0.0))
+
+
 def cauchy(rng: Rng) -> Case:
     """Cauchy noise; workers differ in its scale."""
     draw = Draw(rng, 100, 6, 20)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm, truncnorm
 
+import voxpop as vp
 from tests.conftest import make_crowd, random_tree
 from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_regular
 from voxpop.estimators.bi.initialise import prepare
@@ -20,9 +21,11 @@ from voxpop.estimators.bi.noise_fit import NoiseFit
 from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import COMPONENTS, LEARNABLE, NoiseParameters
+from voxpop.models.noise.careless import Careless
 from voxpop.models.noise.component import StartingPoint
 from voxpop.models.noise.slips import Slips
 from voxpop.models.noise.tails import FREEDOMS, tail_shares
+from voxpop.results.answer_weights import answer_weights
 
 Floats = NDArray[np.float64]
 
@@ -332,6 +335,71 @@ def test_slips_are_counted_and_do_not_move_estimates(size: float) -> None:
     assert found.noise.slip_share == pytest.approx(slipped.mean(), abs=0.01)
     error, before = (np.sqrt(((r.estimate - truth) ** 2).mean()) for r in (found, clean))
     assert error < 1.15 * before
+
+
+def careless_crowd(seed: int) -> tuple[Answers, NDArray[np.bool_], Floats]:
+    """A crowd in which three in ten answers of a fifth of the workers are slips; who, how many."""
+    answers, *_ = crowd(seed, n_tasks=200, per_worker=30)
+    rng = np.random.default_rng(seed)
+    bad = np.arange(answers.n_workers) < answers.n_workers // 5
+    slipped = rng.random(answers.n_edges) < 0.3 * bad[answers.worker]
+    value = answers.value + np.where(slipped, rng.normal(0, 500, answers.n_edges), 0.0)[:, None]
+    seen = np.bincount(answers.worker, slipped, answers.n_workers) / answers.worker_degree
+    return replace(answers, value=value), bad, np.asarray(seen)
+
+
+def test_who_slips_often_is_told_from_who_does_not(tmp_path: Path) -> None:
+    """Shares of single workers are near what was drawn: 0.15 is two sds of 30 tosses."""
+    answers, bad, seen = careless_crowd(3)
+    found = BI(noise=Noise(careless=True)).fit(answers)
+    assert found.worker_slips[~bad].max() < 0.05
+    assert np.abs(found.worker_slips[bad] - seen[bad]).max() < 0.17
+    # Levels come once each, without the classes.
+    assert (np.diff(found.levels) > 0).all()
+    assert found.worker_posterior.shape == (answers.n_workers, len(found.levels))
+    np.testing.assert_allclose(found.worker_posterior.sum(axis=1), 1.0)
+    table = found.worker_columns()
+    np.testing.assert_array_equal(table["slip_share"], found.worker_slips)
+    again = vp.Result.load(found.save(tmp_path))
+    np.testing.assert_array_equal(again.worker_slips, found.worker_slips)
+
+
+def test_left_out_answers_decide_whether_workers_differ_in_slips() -> None:
+    """The default uses it where some workers slip more often, and not where all do alike."""
+    answers, bad, _ = careless_crowd(4)
+    found = vp.aggregate(answers)
+    assert "some workers slip more often" in found.settings["chosen"]
+    assert found.worker_slips[bad].min() > found.worker_slips[~bad].max()
+    even, *_ = crowd(4, n_tasks=200, per_worker=30)
+    slipped = np.random.default_rng(4).random((even.n_edges, 1)) < 0.05
+    assert not vp.aggregate(replace(even, value=even.value + 500.0 * slipped)).worker_slips.size
+
+
+def test_a_slip_counts_for_nothing_and_its_worker_is_explained() -> None:
+    """An answer far off has hardly any weight, whatever the worker's noise; its line says why."""
+    answers, bad, _ = careless_crowd(3)
+    found = BI(noise=Noise(careless=True)).fit(answers)
+    wild = np.abs(answers.value[:, 0] - found.estimate[answers.task, 0]) > 200
+    weight, _ = answer_weights(answers, found)
+    assert weight[wild].max() < 0.01
+    edge = int(np.flatnonzero(wild)[0])
+    said = vp.explain(answers, found, answers.task_ids[answers.task[edge]])
+    assert "looks like a slip: about" in str(said)
+    assert "slip_share" in said.columns()
+    flagged = {f.worker for f in vp.diagnose(answers, found).flags if f.kind == "slips"}
+    assert flagged
+    assert flagged <= set(answers.worker_ids[bad].tolist())
+
+
+def test_workers_with_one_class_are_those_without() -> None:
+    """Classes that slip alike leave the model of slips as it is."""
+    start = StartingPoint(np.array([1.0, 2.5]), np.log(np.full(2, 0.5)), np.zeros((1, 1)), RESIDUAL)
+    plain = NoiseParameters.initial(Noise(slips=True), start)
+    classes = NoiseParameters.initial(Noise(careless=True), start)
+    same = replace(classes[Careless], share=np.full(3, plain[Slips].share.sum()))
+    variance, mixing = classes.replace(same).grid()
+    np.testing.assert_allclose(variance, plain.grid()[0])
+    np.testing.assert_allclose(mixing, np.tile(plain.grid()[1], (1, 3, 1)))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ _SAMPLE_ANSWERS = 20_000
 _OF_TASKS = ("task_ids", "task_answers", "estimate", "variance", "quantile", "task_difficulty")
 _OF_WORKERS = (
     "worker_answers", "worker_variance", "worker_interval", "worker_weight", "worker_posterior",
-    "worker_bias", "worker_bias_sd", "worker_gain", "worker_gain_sd",
+    "worker_bias", "worker_bias_sd", "worker_gain", "worker_gain_sd", "worker_slips",
 )  # fmt: skip
 _NO_LIMIT = np.iinfo(np.int64).max
 

@@ -8,7 +8,7 @@ from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.errors import DataError
 from voxpop.results.diagnosis.groups import answer_shares
-from voxpop.results.prediction import coordinate_factor, level_mixture
+from voxpop.results.prediction import SLIP, coordinate_factor, level_mixture, with_slips
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 
@@ -84,8 +84,8 @@ def _middle(value: Floats, owner: Index, first: Index) -> Floats:
 def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
     """Expected 1 / variance of answers (E, d) over levels, and over tail steps given the residual.
 
-    The posterior of the level includes this answer already; the tail step is drawn anew for each
-    answer, so its posterior is computed here::
+    The posterior of the level includes this answer already; the tail step, and whether it is a
+    slip, is drawn anew for each answer, so its posterior is computed here::
 
         w = Σ_k p_u(k) E_x[ Σ_t r_kt(x) / v_kt ],   r_kt(x) ∝ tail(t) N(a - b | x, v_kt)
     """
@@ -116,19 +116,26 @@ def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
     step = max(1, _BLOCK_NUMBERS // (len(_NODES) * len(tail) * d))
     for start in range(0, len(row), step):
         e, at = row[start : start + step], k[start : start + step]
-        variance = level[at][:, :, None] * factor[e][:, None] + doubt[e][:, None]
-        precise = _given_residual(residual[e], sd[e], variance, tail)
+        share_of, times = with_slips(result, worker[e], tail, np.ones(len(tail)))
+        wide = level[at] if len(times) == len(tail) else _beside_slips(level[at])
+        variance = wide[:, :, None] * factor[e][:, None] + doubt[e][:, None]
+        precise = _given_residual(residual[e], sd[e], variance, share_of)
         np.add.at(found, e, share[worker[e], at][:, None] * precise)
     return found
 
 
+def _beside_slips(level: Floats) -> Floats:
+    """Variances of each pair's tail steps (P, T), with that of a slip as the last."""
+    return np.column_stack([level, level.max(axis=1) * SLIP**2])
+
+
 def _given_residual(residual: Floats, sd: Floats, variance: Floats, tail: Floats) -> Floats:
-    """Expected 1 / variance (P, d) over the tail steps of ``variance`` (P, T, d)."""
-    if len(tail) == 1:
+    """Expected 1 / variance (P, d) over the steps of ``variance`` (P, T, d), of shares (P, T)."""
+    if tail.shape[1] == 1:
         return np.asarray(1.0 / variance[:, 0])
     away = residual[:, None] - _NODES[:, None] * sd[:, None]
     with np.errstate(divide="ignore"):
-        scale = np.log(tail)[None, :, None] - 0.5 * np.log(variance)
+        scale = np.log(tail)[:, :, None] - 0.5 * np.log(variance)
     log_part = scale[:, :, None] - 0.5 * (away**2)[:, None] / variance[:, :, None]
     part = np.exp(log_part - log_part.max(axis=1, keepdims=True))
     part /= part.sum(axis=1, keepdims=True)

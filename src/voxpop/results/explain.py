@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
@@ -24,6 +25,9 @@ from voxpop.results.value_of_answer import value_of_answer
 if TYPE_CHECKING:
     from voxpop.estimators.base import Estimator
 
+# So many noise sds off, an answer looks like a slip.
+_FAR = 10.0
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation:
@@ -35,8 +39,11 @@ class Explanation:
     ----------
     estimate, sd, lower, upper
         The estimate with its sd and 95 % interval, as in the result.
-    noise_sd, bias, gain
-        Each worker's noise, bias and gain; NaN for methods that do not estimate them.
+    noise_sd, bias, gain, slips
+        Each worker's noise, bias, gain and share of slips; NaN for methods that do not estimate
+        them.
+    slipped
+        Whether the answer looks like a slip: ten times as far off as the worker's noise.
     weight
         Share of the answer in the estimate. The weights sum to one, or are all zero for gold.
     predicted, predicted_sd
@@ -66,6 +73,8 @@ class Explanation:
     noise_sd: Floats
     bias: Floats
     gain: Floats
+    slips: Floats
+    slipped: NDArray[np.bool_]
     weight: Floats
     predicted: Floats
     predicted_sd: Floats
@@ -87,6 +96,8 @@ class Explanation:
         columns: dict[str, Any] = {"worker": self.worker}
         columns |= {f"answer{s}": self.value[:, j] for j, s in enumerate(of)}
         columns |= {"weight": self.weight, "noise_sd": self.noise_sd}
+        if np.isfinite(self.slips).any():
+            columns["slip_share"] = self.slips
         for name in ("bias", "gain", "predicted", "predicted_sd", "off", "without"):
             array = getattr(self, name)
             if name not in ("bias", "gain") or np.isfinite(array).any():
@@ -121,6 +132,11 @@ class Explanation:
                 f"{self._vector(self.without[first])}"
             )
         off = np.abs(np.where(np.isfinite(self.off), self.off, 0.0)).max(axis=1)
+        for row in np.flatnonzero(self.slipped).tolist():
+            lines.append(
+                f"{shorten([self.worker[row]])} answered {self._vector(self.value[row])}, which "
+                f"looks like a slip: about {self.slips[row]:.0%} of the worker's answers are"
+            )
         for row in np.flatnonzero(off > 3).tolist():
             lines.append(
                 f"{shorten([self.worker[row]])} answered {self._vector(self.value[row])}, the "
@@ -182,7 +198,7 @@ def explain(
     """Explain the estimate of one task.
 
     The weight of an answer is its share of the expected precision. The precision of an answer is
-    1 / variance, averaged over the worker's noise levels and, with heavy tails, over the
+    1 / variance, averaged over the worker's noise levels and, with heavy tails or slips, over the
     probability that the answer is an outlier; the variance includes the uncertainty of the worker's
     bias. The weighted mean of the answers, freed of bias and gain, is the estimate, apart from the
     prior and the skewness of the posterior. Methods without noise levels report their own weights.
@@ -229,6 +245,8 @@ def _explained(
     unknown = np.full(value.shape, np.nan)
     bias = result.worker_bias[who] if result.worker_bias.size else unknown
     gain = result.worker_gain[who] if result.worker_gain.size else unknown
+    far = np.abs(value - foreseen) > _FAR * np.sqrt(result.worker_variance[who])[:, None]
+    slips = result.worker_slips[who] if result.worker_slips.size else np.full(len(who), np.nan)
     return Explanation(
         task=result.task_ids.tolist()[i],
         value_names=result.value_names,
@@ -243,6 +261,8 @@ def _explained(
         noise_sd=np.sqrt(result.worker_variance[who])[order],
         bias=bias[order],
         gain=gain[order],
+        slips=slips[order],
+        slipped=(np.isfinite(slips) & far.any(axis=1))[order],
         weight=(0.0 * weight if is_gold else weight)[order],
         predicted=foreseen[order],
         predicted_sd=sd[order],

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Codes, Floats
 from voxpop.data.answers import Answers
 from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.models.noise.tails import tail_shares, tail_steps
 from voxpop.results.intervals import quantiles_by_row
-from voxpop.results.prediction import coordinate_factor
+from voxpop.results.prediction import SLIP, coordinate_factor, with_slips
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 
@@ -23,8 +23,6 @@ from voxpop.results.scaled import result_on_scale
 _POINTS, _REACH = 161, 9.0
 # Workers at once, which bounds the memory.
 _BLOCK = 20_000
-# A slip is taken to be this many times further off than noise.
-_SLIP = 30.0
 # The least variance, as a share of the lowest level: answers without any residual have none.
 _LEAST = 1e-2
 
@@ -49,7 +47,7 @@ def with_own_noise(answers: Answers, result: Result) -> Result:
 def own_terms(answers: Answers, result: Result) -> Floats:
     """What each answer adds to the sums that a worker's noise is learned from, (3, E)."""
     square, weight = _residuals(answers, result)
-    counted = _discount(square, result.worker_variance[answers.worker], result)
+    counted = _discount(square, answers.worker, result)
     rest = 1.0 - weight
     return np.stack([counted[:, 0] * square, counted[:, 1] * rest, counted[:, 1] * rest**2])
 
@@ -91,20 +89,19 @@ def _residuals(answers: Answers, result: Result) -> tuple[Floats, Floats]:
     return square, np.where(answers.is_gold[task], 0.0, weight)
 
 
-def _discount(square: Floats, variance: Floats, result: Result) -> Floats:
+def _discount(square: Floats, worker: Codes, result: Result) -> Floats:
     """What a squared residual counts, and the answer (E, 2): less in a tail, nothing for a slip."""
     freedom = np.inf if result.noise.tails is None else result.noise.tails
     share, step = tail_shares(freedom), tail_steps(freedom)
     step = step / float(share @ step)
-    slips = result.noise.slip_share or 0.0
-    share, step = np.append((1 - slips) * share, slips), np.append(step, _SLIP**2)
-    use = share > 0
-    share, step, usual = share[use], step[use], np.arange(len(use))[use] < len(use) - 1
-    if len(step) == 1:
+    share, step = with_slips(result, worker, share, step)
+    if share.shape[1] == 1:
         return np.ones((len(square), 2))
+    usual, variance = step < SLIP**2, result.worker_variance[worker]
     with np.errstate(divide="ignore"):
+        share = np.log(share)
         z = square[:, None] / np.maximum(variance, np.finfo(np.float64).tiny)[:, None] / step
-    log_part = np.log(share) - 0.5 * np.log(step) - 0.5 * np.minimum(z, 1e300)
+    log_part = share - 0.5 * np.log(step) - 0.5 * np.minimum(z, 1e300)
     part = np.exp(log_part - log_part.max(axis=1, keepdims=True))
     part /= part.sum(axis=1, keepdims=True)
     part = part * usual

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from voxpop.arrays import Floats, Ids
+from voxpop.arrays import Codes, Floats, Ids
 from voxpop.errors import DataError, shorten
 from voxpop.inference.kernels.posterior import mixture_quantiles
 from voxpop.models.noise.tails import tail_shares, tail_steps
@@ -20,6 +20,8 @@ from voxpop.results.scaled import on_scale
 
 # Components have at least this share of the variance of the widest: a point has no quantiles.
 _POINT = 1e-12
+SLIP = 30.0
+"""A slip is taken to be this many times further off than noise."""
 # Ids that an unknown one is compared with: comparing texts is slow.
 _MOST_COMPARED = 20_000
 
@@ -190,6 +192,20 @@ def level_mixture(result: Result) -> tuple[Floats, Floats]:
     level = result.levels / float(shares @ steps)
     # The lowest level is bounded by the rounding of answers, and so is every variance.
     return np.maximum(level[:, None] * steps, level[0]), shares
+
+
+def with_slips(result: Result, worker: Codes, share: Floats, step: Floats) -> tuple[Floats, Floats]:
+    """Shares (E, T) of the tail steps of answers by these workers (E,), with slips as the last.
+
+    ``share`` and ``step`` (T,) are those without. A slip has the share of the worker, or of all.
+    """
+    none = result.noise.slip_share is None and not result.worker_slips.size
+    if none:
+        return np.tile(share, (len(worker), 1)), step
+    everybody = np.full(len(worker), result.noise.slip_share or 0.0)
+    slips = result.worker_slips[worker] if result.worker_slips.size else everybody
+    kept = np.multiply.outer(1.0 - slips, share)
+    return np.column_stack([kept, slips]), np.append(step, SLIP**2)
 
 
 def coordinate_factor(result: Result) -> Floats:

@@ -78,6 +78,9 @@ class Result:
         How much each worker's answers move if the truth moves by one, and the sd of that, of the
         same shape; empty for methods without gains. ``worker_bias`` is then at
         ``noise.gain_centre``, and ``levels`` are of answers divided by the worker's gain.
+    worker_slips
+        Share of each worker's answers that have nothing to do with the truth, shape (n_workers,);
+        empty for methods in which workers do not differ in that.
     task_difficulty
         Noise variance on each task as a multiple of the usual, shape (n_tasks,): the ambiguity of
         the task beside the noise of its workers; empty for methods without task difficulty.
@@ -119,6 +122,7 @@ class Result:
     worker_bias_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
     worker_gain: Floats = field(default_factory=lambda: np.empty((0, 0)))
     worker_gain_sd: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    worker_slips: Floats = field(default_factory=lambda: np.empty(0))
     task_difficulty: Floats = field(default_factory=lambda: np.empty(0))
     alike_share: float = 0.0
     audit: Audit | None = None

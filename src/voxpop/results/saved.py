@@ -93,6 +93,7 @@ def write_others(
         "id_kinds": {"task": id_kind(task_ids), "worker": id_kind(result.worker_ids)},
         "has_bias": bool(result.worker_bias.size),
         "has_gain": bool(result.worker_gain.size),
+        "has_slips": bool(result.worker_slips.size),
         "has_difficulty": bool(result.task_difficulty.size),
         **facts_of(result),
     }
@@ -194,6 +195,7 @@ def _restored(
         worker_bias_sd=matrix(workers, [f"bias_sd{s}" for s in of]) if biased else none,
         worker_gain=matrix(workers, [f"gain{s}" for s in of]) if gains else none,
         worker_gain_sd=matrix(workers, [f"gain_sd{s}" for s in of]) if gains else none,
+        worker_slips=workers.numbers("slip_share") if facts.get("has_slips") else np.empty(0),
         task_difficulty=tasks.numbers("difficulty") if hard else np.empty(0),
         alike_share=facts.get("alike_share", 0.0),
         audit=audit and Audit.from_dict(audit),

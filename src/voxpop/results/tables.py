@@ -41,7 +41,7 @@ def task_columns(result: Result) -> dict[str, Any]:
 
 
 def worker_columns(result: Result) -> dict[str, Any]:
-    """Return the columns of the workers as arrays: noise sd, weight, bias, gain, and flags."""
+    """Return the columns of the workers as arrays: noise sd, weight, bias, gain, slips, flags."""
     bounds = np.sqrt(np.maximum(result.worker_interval, 0.0))
     columns: dict[str, Any] = {
         "worker": result.worker_ids,
@@ -59,6 +59,8 @@ def worker_columns(result: Result) -> dict[str, Any]:
         for j, of in enumerate(suffixes(result.value_names)):
             columns[f"gain{of}"] = result.worker_gain[:, j]
             columns[f"gain_sd{of}"] = result.worker_gain_sd[:, j]
+    if result.worker_slips.size:
+        columns["slip_share"] = result.worker_slips
     if result.review.workers is not None:
         columns["flags"] = _texts(result.review.flags_of(result.worker_ids))
     return columns

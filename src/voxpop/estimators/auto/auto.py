@@ -14,11 +14,10 @@ from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
 from voxpop.errors import ConvergenceWarning
 from voxpop.estimators.auto.average import Average, average, log_score, mixed
-from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.choose_scale import ScaleChoice, choose_scale
 from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison, scores_table
 from voxpop.estimators.auto.panel import checked_by_gold
-from voxpop.estimators.auto.screen import is_promising, screen
+from voxpop.estimators.auto.screen import enter_models, screen
 from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
@@ -37,8 +36,7 @@ from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
 from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
 from voxpop.inference.engine import Engine, host_backend
-from voxpop.models.noise import COMPONENTS, Noise
-from voxpop.models.noise.growth import Growth
+from voxpop.models.noise import Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
 from voxpop.results.diagnosis.groups import find_groups
@@ -185,7 +183,7 @@ class Auto(Estimator):
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")
         comparison.enter(flat, "common")
-        self._enter(comparison, flat)
+        enter_models(comparison, flat)
         if comparison.has_gold and not is_part:
             # Where most workers share an error, only gold shows who does not.
             for noise in (flat, flat.learning("bias", "truths")):
@@ -193,23 +191,8 @@ class Auto(Estimator):
         while near := screen(comparison):
             comparison.integrate(near)
             # Where integrals show the best model to be unsound, others may be the best.
-            self._enter(comparison, flat)
+            enter_models(comparison, flat)
         return comparison
-
-    def _enter(self, comparison: ModelComparison, flat: Noise) -> None:
-        """Learn all richer models that are worth it."""
-        grows = self.bounds is None and comparison.noise_grows
-        tried = [component for component in COMPONENTS if grows or component is not Growth]
-        richer = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_with]
-        slopes = (comparison.data.answers.worker_degree >= MIN_ANSWERS).any()
-        for noise in sorted(richer, key=lambda noise: len(noise.learned)):
-            # From a handful of answers no gain of a worker can be told.
-            if (slopes or not noise.gain) and is_promising(comparison, noise):
-                comparison.enter(noise, "auto")
-        for component in tried:
-            noise = flat.learning(component.name) if component.compared_alike else flat
-            if is_promising(comparison, noise, "common"):
-                comparison.enter(noise, "common")
 
     def _fit_whole(
         self,

@@ -136,7 +136,9 @@ class ModelComparison:
         freeing, levels = self._learned_before(noise)
         few = self._min_answers
         fit = NoiseFit(self.data, noise, self.engine, support, few, by_gold, freeing)
-        start = self.entered[0].fit if self.entered and not (freeing or by_gold) else None
+        # Careless workers have states of their own.
+        afresh = freeing or by_gold or noise.careless
+        start = self.entered[0].fit if self.entered and not afresh else None
         fit.learn(FIRST_LOOK, self.on_sweep, levels, start)
         if not self.entered:
             log_level = fit.expected_log_levels()
@@ -224,20 +226,20 @@ class ModelComparison:
         return leave_one_out_medians(self.data.answers)
 
     @cached_property
-    def _distance(self) -> Floats:
+    def distance(self) -> Floats:
         """Distance of each answer from the median of the others, (E, d)."""
         return np.asarray(np.abs(self.data.answers.value - self._centre))
 
     @cached_property
     def _reach(self) -> Floats:
         """How far from the median of the others anything is looked at, (d,)."""
-        reach = _REACH * np.quantile(self._distance[self.usable], _REACH_QUANTILE, axis=0)
+        reach = _REACH * np.quantile(self.distance[self.usable], _REACH_QUANTILE, axis=0)
         return np.where(reach > 0, reach, np.inf)
 
     @cached_property
     def _credibility(self) -> Floats:
         """What each usable answer counts, (usable, d): one within reach, little if it is wild."""
-        wild = np.maximum(self._distance[self.usable] / self._reach, 1.0)
+        wild = np.maximum(self.distance[self.usable] / self._reach, 1.0)
         return np.asarray(wild**-_WILD_POWER)
 
     def _within_reach(self, value: Floats) -> Floats:
@@ -308,7 +310,7 @@ class ModelComparison:
         A slip has a Cauchy density about the median of the others: no prediction can lose more by
         one answer than that leaves.
         """
-        distance = self._distance[self.usable]
+        distance = self.distance[self.usable]
         usual = np.median(distance, axis=0)
         usual = np.where(usual > 0, usual, distance.mean(axis=0))
         # A coordinate in which all agree has no distance of its own.

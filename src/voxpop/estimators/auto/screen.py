@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from voxpop.arrays import Floats
 from voxpop.estimators.auto.average import is_sound, log_score
+from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import WORTH, Candidate, ModelComparison
 from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, typical_degree
-from voxpop.models.noise import Noise
+from voxpop.models.noise import COMPONENTS, Noise
+from voxpop.models.noise.careless import Careless
+from voxpop.models.noise.growth import Growth
 from voxpop.models.noise.truths import Truths
 
 # A model is not worth integrals if matched moments show it this far behind: so many nats an answer
 # (more where tasks have few answers), and so many standard errors.
 _FAR_BEHIND, _FAR_BEHIND_OF_FEW, _FAR_ERRORS = 0.02, 0.1, 2.0
+# So many times the usual distance from the median of the others make an answer look like a slip.
+_SLIP_REACH = 10.0
+
+
+def enter_models(comparison: ModelComparison, flat: Noise) -> None:
+    """Learn all models richer than the plain one that are worth it."""
+    shown = {
+        Growth: flat.bounds is None and comparison.noise_grows,
+        Careless: slips_differ(comparison),
+    }
+    tried = [component for component in COMPONENTS if shown.get(component, True)]
+    richer = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_with]
+    slopes = (comparison.data.answers.worker_degree >= MIN_ANSWERS).any()
+    for noise in sorted(richer, key=lambda noise: len(noise.learned)):
+        # From a handful of answers no gain of a worker can be told.
+        if (slopes or not noise.gain) and is_promising(comparison, noise):
+            comparison.enter(noise, "auto")
+    for component in tried:
+        noise = flat.learning(component.name) if component.compared_alike else flat
+        if is_promising(comparison, noise, "common"):
+            comparison.enter(noise, "common")
 
 
 def is_promising(comparison: ModelComparison, noise: Noise, support: Support = "auto") -> bool:
@@ -43,6 +69,24 @@ def is_promising(comparison: ModelComparison, noise: Noise, support: Support = "
     base = next(c for c in comparison.entered if not c.noise.learned and c.support == support)
     expected = base.log_density + sum(part.log_density - plain.log_density for part in parts)
     return _is_near(comparison, max(_sound(comparison), key=log_score), expected)
+
+
+def slips_differ(comparison: ModelComparison) -> bool:
+    """Tell whether some workers give more wild answers than others, beyond chance.
+
+    The counts of answers ten times as far off as usual are held against those that one share for
+    all would give: their chi² against its mean and two of its sds.
+    """
+    distance = comparison.distance[comparison.usable]
+    is_far = (distance > _SLIP_REACH * np.median(distance, axis=0)).any(axis=1)
+    far: Floats = np.asarray(is_far, dtype=np.float64)
+    count, wild = (comparison.by_worker(per_answer) for per_answer in (np.ones(len(far)), far))
+    share = wild.sum() / count.sum()
+    if not 0.0 < share < 1.0:
+        return False
+    chi2 = float(((wild - share * count) ** 2 / count).sum()) / (share * (1.0 - share))
+    freedom = len(count) - 1
+    return bool(chi2 > freedom + 2.0 * np.sqrt(2.0 * freedom))
 
 
 def screen(comparison: ModelComparison) -> list[Candidate]:

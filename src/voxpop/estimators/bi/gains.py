@@ -32,7 +32,7 @@ _PSEUDO_ANSWERS = 2.0
 # Workers whose answers do not follow the truth: sd of their gains about zero, and a pseudo-count.
 _UNRELATED_SD, _PSEUDO_UNRELATED, _PSEUDO_WORKERS = 0.05, 0.1, 10.0
 # What is further from the middle than this many times the usual distance counts less.
-_FAR = 2.0
+_FAR = 3.0
 # How far the mean gain of a crowd may be from one, as gold can show it.
 _CROWD_SD = 0.3
 

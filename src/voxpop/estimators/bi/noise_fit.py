@@ -36,6 +36,7 @@ from voxpop.models.model import Model
 from voxpop.models.noise import Noise, NoiseParameters
 from voxpop.models.noise.bias import Bias, BiasPosterior
 from voxpop.models.noise.bounds import Bounds
+from voxpop.models.noise.careless import Careless
 from voxpop.models.noise.component import StartingPoint, WorkerEvidence
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.levels import Levels, learn_shares
@@ -125,7 +126,7 @@ class NoiseFit:
         """Learn the parameters with moments matched.
 
         ``levels`` are those to start from, if :func:`starting_levels` was asked before; ``start``
-        is a fit of the same answers and levels to go on from.
+        is a fit of the same answers and states of the workers to go on from.
         """
         self._parameters = parameters = _initial(self, levels, on_sweep)
         self._messages = matching = match_messages(self._data, self._engine, self._parameters)
@@ -146,7 +147,7 @@ class NoiseFit:
         """Go on with integrals from matched moments, with some of the levels."""
         before = self._messages
         assert isinstance(before, MomentMatching)
-        self._parameters = self._parameters.replace(self._parameters[Levels].keep(levels))
+        self._parameters = self._parameters.keep(levels)
         self._messages = after = integral_messages(
             self._data, self._noise, self._engine, self._parameters
         )
@@ -203,10 +204,12 @@ class NoiseFit:
         if self._on_grid:
             shares = learn_shares(own - levels.log_weights, levels.log_weights, n_steps)
             levels = replace(levels, log_weights=shares.log_weights)
+            if (careless := self._parameters[Careless]).is_on:
+                levels = levels.independent(careless.of_state)
             posterior = shares.posterior
             self._parameters = self._parameters.replace(levels)
         evidence = WorkerEvidence(
-            levels.variance,
+            np.sort(levels.variance),
             relative_level(levels, posterior),
             *(sums[informative] for sums in bias_sums(self._messages, self._parameters)),
         )
@@ -282,7 +285,8 @@ class NoiseFit:
             shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
             shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
             found = stretched(found, found.variance + shift)
-        columns = bias.columns(scale) if bias else {}
+        states = softmax(beliefs.log_level, axis=1)
+        columns = parameters[Careless].columns(states) | (bias.columns(scale) if bias else {})
         if self._freeing is not None:
             parameters = parameters.replace(self._freeing.component)
             found = self._freeing.posterior(found, answers.is_gold)
@@ -294,7 +298,7 @@ class NoiseFit:
         return NoiseFitted(
             answers=self._answers,
             posterior=found,
-            level_posterior=softmax(beliefs.log_level, axis=1),
+            level_posterior=states,
             parameters=parameters,
             answer_variance=variance * difficulty.usual(classes),
             columns=_together(difficulty.columns(classes), columns),
@@ -318,14 +322,16 @@ def _initial(fit: NoiseFit, levels: Floats | None, on_sweep: OnSweep | None) -> 
         levels = starting_levels(data.answers, data.scale, fit._engine, on_sweep)
     log_weights = np.full(len(levels), -np.log(len(levels)))
     start = StartingPoint(levels, log_weights, data.task_means, data.value)
-    return NoiseParameters.initial(fit._noise, start)
+    # Workers who are alike slip as often, too.
+    careless = fit._noise.careless and not fit._common
+    return NoiseParameters.initial(replace(fit._noise, careless=careless), start)
 
 
 def match_messages(
     data: PreparedAnswers, engine: Engine, parameters: NoiseParameters
 ) -> MomentMatching:
     """Lay out flat messages for matching moments."""
-    model = Model(support=parameters[Levels].variance.tolist(), dimension=data.answers.dimension)
+    model = _states(parameters, data.answers.dimension)
     about = len(parameters[Difficulty].steps), parameters[Bias].is_on
     return MomentMatching(data.answers, model, data.scale, engine.kernels(data.answers), *about)
 
@@ -337,7 +343,7 @@ def integral_messages(
     dimension = data.answers.dimension
     return MessagePassing(
         data.answers,
-        Model(support=parameters[Levels].variance.tolist(), dimension=dimension),
+        _states(parameters, dimension),
         data.scale,
         "integrate",
         _LEARNING_ACCURACY,
@@ -347,6 +353,14 @@ def integral_messages(
         bounds=np.outer(Bounds.interval(noise.bounds), np.ones(dimension)),
         has_bias=parameters[Bias].is_on,
     )
+
+
+def _states(parameters: NoiseParameters, dimension: int) -> Model:
+    """As many levels as workers have states: what these are, each sweep is told anew."""
+    levels = parameters[Levels].variance
+    if parameters[Careless].is_on:
+        levels = levels.min() * (1.0 + np.arange(len(levels)))
+    return Model(support=levels.tolist(), dimension=dimension)
 
 
 def _together(one: dict[str, Floats], other: dict[str, Floats]) -> dict[str, Floats]:

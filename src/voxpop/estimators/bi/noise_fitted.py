@@ -27,8 +27,8 @@ class NoiseFitted:
 
     ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
     and on average over the coordinates. ``columns`` are what components say of tasks and workers,
-    by their field of :class:`Result`. ``hidden`` is what would be known of each gold task without
-    its truth.
+    by their field of :class:`Result`; ``level_posterior`` (m, K) has all states of a worker.
+    ``hidden`` is what would be known of each gold task without its truth.
     """
 
     answers: Answers
@@ -58,7 +58,7 @@ class NoiseFitted:
         ``posterior`` and an ``audit`` of several models, this one tells of the workers alone, and
         nothing is stretched.
         """
-        levels = self.parameters[Levels]
+        levels, posterior_of_levels = self.parameters[Levels].merged(self.level_posterior)
         model = Model(
             support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
             weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ class NoiseFitted:
             self.answers,
             settings | levels.settings(self.scale) | {"learning_sweeps": self.learning_sweeps},
             posterior or self.posterior,
-            worker_noise(self.level_posterior, model, between=self.on_grid),
+            worker_noise(posterior_of_levels, model, between=self.on_grid),
             self.trace,
             audit=audit,
         )

@@ -13,6 +13,7 @@ from voxpop.arrays import Floats, Index
 from voxpop.errors import require
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.bounds import Bounds
+from voxpop.models.noise.careless import Careless
 from voxpop.models.noise.component import STEP, Component, StartingPoint, WorkerEvidence
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.noise.gain import Gain
@@ -41,6 +42,7 @@ class Noise:
     # The registry of components: whatever enumerates them enumerates these fields.
     tails: float | Literal["learn"] = _option(Tails)
     slips: bool = _option(Slips)
+    careless: bool = _option(Careless)
     bias: bool = _option(Bias)
     gain: bool = _option(Gain)
     difficulty: bool = _option(Difficulty)
@@ -52,6 +54,8 @@ class Noise:
         for component in COMPONENTS:
             value = component.check(getattr(self, component.name))
             object.__setattr__(self, component.name, value)
+        if self.careless:
+            object.__setattr__(self, "slips", True)
         require(
             not (self.gain and self.growth),
             "gain and growth cannot both be on: answers are freed of one of them; drop the other",
@@ -98,8 +102,15 @@ class NoiseParameters:
     @classmethod
     def initial(cls, noise: Noise, start: StartingPoint) -> NoiseParameters:
         """Parameters to start from."""
+        parts = tuple(c.initial(getattr(noise, c.name), start) for c in COMPONENTS)
         levels = Levels(start.levels, start.log_weights, float(start.levels[0]))
-        return cls((levels, *(c.initial(getattr(noise, c.name), start) for c in COMPONENTS)))
+        n_classes = next((len(p.share) for p in parts if isinstance(p, Careless)), 0)
+        return cls((levels.repeated(n_classes) if n_classes else levels, *parts))
+
+    def keep(self, states: Index) -> NoiseParameters:
+        """Leave out all states of a worker but some."""
+        kept = self.replace(self[Levels].keep(states))
+        return kept.replace(kept[Careless].keep(states))
 
     def __getitem__(self, kind: type[C]) -> C:
         """Return one of the components."""
@@ -145,14 +156,19 @@ class NoiseParameters:
 
         Returns the variances (G,) and the share of each in an answer to a task of a class at a
         level, (C, K, G). No variance is below the lowest level: rounding, which bounds that, bounds
-        all. Slips, which are the same for all classes and levels, come last.
+        all. Slips, which are the same for all classes of tasks and all levels, come last; their
+        share may depend on the worker.
         """
         variance, mixing = self._grid
-        slips = self[Slips]
+        slips, careless = self[Slips], self[Careless]
         if not slips.share.size:
             return variance, mixing
-        slipped = np.broadcast_to(slips.share, (*mixing.shape[:2], len(slips.share)))
-        mixing = np.concatenate([(1.0 - slips.share.sum()) * mixing, slipped], axis=2)
+        shares = np.tile(slips.share, (mixing.shape[1], 1))
+        if careless.is_on:
+            shares *= (careless.share[careless.of_state] / slips.share.sum())[:, None]
+        slipped = np.broadcast_to(shares, (len(mixing), *shares.shape))
+        kept = 1.0 - shares.sum(axis=1, keepdims=True)
+        mixing = np.concatenate([kept * mixing, slipped], axis=2)
         return np.append(variance, slips.variance), mixing
 
     @cached_property
@@ -209,6 +225,6 @@ def _layout(levels: tuple[float, ...], steps: tuple[tuple[int, ...], ...]) -> tu
     log_level = np.log(np.array(levels))
     log_variance = log_level[:, None] + np.array(steps)[:, None, :] * np.log(STEP)
     # Levels a step apart share their variances; rounding makes them equal.
-    rounded = np.round(np.maximum(log_variance, log_level[0]), 6)
+    rounded = np.round(np.maximum(log_variance, log_level.min()), 6)
     grid, where = np.unique(rounded, return_inverse=True)
     return where.reshape(rounded.shape), np.exp(grid)

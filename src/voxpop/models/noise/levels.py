@@ -54,7 +54,8 @@ def shares_text(sizes: Floats, shares: Floats) -> str:
 class Levels(Component):
     """Noise variances (K,) that a worker may have, and the log share of workers at each.
 
-    No variance is below ``lowest``, which the rounding of answers allows.
+    No variance is below ``lowest``, which the rounding of answers allows. Where workers differ in
+    more than noise, every level occurs once in each of their classes.
     """
 
     variance: Floats
@@ -87,6 +88,29 @@ class Levels(Component):
         log_weights = self.log_weights[kept]
         log_weights = log_weights - np.log(np.exp(log_weights).sum())
         return replace(self, variance=self.variance[kept], log_weights=log_weights)
+
+    def repeated(self, n_classes: int) -> Levels:
+        """All levels once for each class of workers, so many classes; most are in the first."""
+        share = 0.5 ** np.arange(1, n_classes + 1)
+        log_share = np.log(share / share.sum())
+        log_weights = np.add.outer(log_share, self.log_weights).ravel()
+        return replace(self, variance=np.tile(self.variance, n_classes), log_weights=log_weights)
+
+    def independent(self, of_state: Index) -> Levels:
+        """The same shares with levels and classes, of each state, independent of each other."""
+        weight = np.exp(self.log_weights)
+        level = np.unique(self.variance, return_inverse=True)[1]
+        joint = np.bincount(level, weight)[level] * np.bincount(of_state, weight)[of_state]
+        return replace(self, log_weights=np.log(joint / joint.sum()))
+
+    def merged(self, posterior: Floats) -> tuple[Levels, Floats]:
+        """Levels without classes of workers, and the workers' posterior (m, K) of them."""
+        variance, level = np.unique(self.variance, return_inverse=True)
+        if len(variance) == len(level):
+            return self, posterior
+        of_level = (level[:, None] == np.arange(len(variance))).astype(np.float64)
+        log_weights = np.log(np.exp(self.log_weights) @ of_level)
+        return Levels(variance, log_weights, self.lowest), posterior @ of_level
 
     def position(self) -> Floats:
         """Shares, and logarithms of the levels."""

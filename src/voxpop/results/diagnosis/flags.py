@@ -17,16 +17,18 @@ from voxpop.results.diagnosis.dependence import Link
 from voxpop.results.diagnosis.groups import Group, find_groups
 from voxpop.results.diagnosis.typos import Typo, find_typos
 from voxpop.results.diagnosis.worker_tests import (
+    FAR,
     PeerMedians,
     WorkerTest,
     bias_test,
     noise_test,
+    slip_test,
     slope_test,
 )
 from voxpop.results.result import Result
 
-# Slope, bias, noise, copies: each may err a quarter as often as all together.
-_TESTS = 4
+# Slope, bias, noise, slips, copies: each may err a fifth as often as all together.
+_TESTS = 5
 # Copies are looked for in two ways: by equal answers, and by errors that go together.
 _SEARCHES = 2
 
@@ -40,7 +42,8 @@ class Flag:
     kind
         ``constant`` or ``straight-liner`` (always or nearly always one value, though the tasks
         differ), ``unrelated`` (answers do not follow the tasks), ``bias`` (answers lie to one
-        side), ``noise`` (answers scatter far more than the crowd's), ``copy`` (the same answers
+        side), ``noise`` (answers scatter far more than the crowd's), ``slips`` (single answers are
+        far off, more often than the others' are), ``copy`` (the same answers
         as another worker, beyond chance) or ``dependent`` (errors go together with those of
         another worker).
     evidence
@@ -172,7 +175,7 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     workers the expected number of flagged ones is at most ``error_rate``. By default about 1 batch
     in 20 flags an honest worker by mistake.
 
-    Workers with fewer than ``log2(4 n_workers / error_rate)`` answers are not judged: even if all
+    Workers with fewer than ``log2(5 n_workers / error_rate)`` answers are not judged: even if all
     their answers lay to one side, coin tosses would do that somewhere in such a crowd.
 
     Single answers far from all others that one slip of the keyboard would bring back are listed as
@@ -193,6 +196,7 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
         (slope_test, evidence.of_slope),
         (bias_test, evidence.of_bias),
         (noise_test, evidence.of_noise),
+        (slip_test, evidence.of_slips),
     ):
         tested = [test(crowd, j, needed) for j in range(answers.dimension)]
         p = np.stack([each.p for each in tested])
@@ -299,6 +303,15 @@ class _Evidence:
             f"half of {len(own)} answers are more than {np.median(np.abs(own - medians)):.3g} away "
             f"from the median of the others', about {times:.2g} times as far as usual on the same "
             "tasks"
+        )
+
+    def of_slips(self, u: int, _: int, test: WorkerTest) -> tuple[str, str]:
+        """How many answers are far off, and how often those of others are."""
+        n, times = int(self._crowd.count[u]), int(test.statistic[u])
+        rest = (test.statistic.sum() - times) / max(self._crowd.count.sum() - n, 1)
+        return "slips", (
+            f"{times} of {n} answers are more than {FAR:.0f} times as far from the median of the "
+            f"others' as is usual, which {rest:.1%} of the others' answers are"
         )
 
     def of_copies(self, pair: Pair) -> list[Flag]:

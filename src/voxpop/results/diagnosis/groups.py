@@ -119,6 +119,7 @@ class Groups:
             worker_bias_sd=of_workers(result.worker_bias_sd),
             worker_gain=of_workers(result.worker_gain),
             worker_gain_sd=of_workers(result.worker_gain_sd),
+            worker_slips=of_workers(result.worker_slips),
         )
 
     def to_list(self) -> list[dict[str, Any]]:

@@ -9,11 +9,11 @@ import numpy as np
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
 from voxpop.models.scale import Scale
-from voxpop.results.diagnosis.worker_tests import PeerMedians
+from voxpop.results.diagnosis.worker_tests import FAR, PeerMedians, typical_distance
 
 # Far: so many typical distances from the others' median, about seven standard deviations. Mended,
 # an answer is within so many, about three.
-_FAR, _NEAR = 10.0, 4.0
+_NEAR = 4.0
 # A wild answer is as likely at any order of magnitude of its distance, over three of them.
 _DECADES = 3.0
 # A mended value is not held to be nearer than this share of a typical distance.
@@ -78,8 +78,8 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
     names, found = answers.value_names, []
     for j in range(answers.dimension):
         away = np.abs(crowd.value[:, j] - crowd.other[:, j])
-        typical = _typical(crowd, away)
-        for k in np.flatnonzero((away > _FAR * typical) & (typical > 0)):
+        typical = typical_distance(crowd, away)
+        for k in np.flatnonzero((away > FAR * typical) & (typical > 0)):
             e, at = int(crowd.edge[k]), float(crowd.other[k, j])
             mended = _mend(float(answers.value[e, j]), at, float(typical[k]), scale)
             found.append((mended, e, names[j], _back(scale, at)))
@@ -99,15 +99,6 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
     )
 
 
-def _typical(crowd: PeerMedians, away: Floats) -> Floats:
-    """Typical distance from the others' median for each answer: the crowd's, or the worker's."""
-    if not away.any():
-        return np.zeros_like(away)
-    # Where most answers are equal, those that differ tell how far answers differ.
-    of_crowd = float(np.median(away)) or float(np.median(away[away > 0]))
-    return np.asarray(np.maximum(of_crowd, crowd.median(away))[crowd.worker])
-
-
 def _mend(value: float, at: float, typical: float, scale: Scale) -> tuple[float, str, float]:
     """Best of the slips that could be behind a value: what was meant, its kind, and the chance."""
     median = _back(scale, at)
@@ -116,7 +107,7 @@ def _mend(value: float, at: float, typical: float, scale: Scale) -> tuple[float,
     for meant, kind, slope, shift in _slips(value):
         # Where the same slip would take the others' median.
         far = abs(slope * median + shift - median)
-        if far < _FAR * unit:
+        if far < FAR * unit:
             continue
         windows += abs(slope) / far
         if bool(scale.outside(np.array([meant]))[0]):

@@ -1,4 +1,4 @@
-"""Tests of every worker, by coordinate: slope, bias and noise against an honest crowd.
+"""Tests of every worker, by coordinate: slope, bias, noise and slips against an honest crowd.
 
 Each compares a worker with the others on the same tasks and allows for two things: the noise of
 the worker's answers, and how much honest workers differ among themselves. The second is learned
@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import bdtrc, ndtr, ndtri, stdtr, stdtrit
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import leave_one_out_medians, mean_by_task, sum_by_task
 
+FAR = 10.0
+"""Answers so many typical distances from the median of the others are far off."""
 # A tenth of an honest crowd may be clearly noisier or more biased than the rest. So the spread is
 # also fitted at this quantile of the workers on the side that is tested.
 _OUTER = 0.8
@@ -218,6 +220,32 @@ def noise_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     rise = logit - np.log(median / (1 - median))
     se = error * np.divide(rise, away, out=steep, where=np.abs(away) > 1e-6)
     return _compare_with_crowd(crowd, logit, se, needed, two_sided=False)
+
+
+def slip_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
+    """Test how many answers are far off, against the share of such answers in all others'.
+
+    An answer is far off as a typo is: ten typical distances, of the crowd or of the worker, from
+    the median of the others. One more far answer is added to those of the others, so that the first
+    in a crowd is no evidence.
+    """
+    away = np.abs(crowd.value[:, j] - crowd.other[:, j])
+    typical = typical_distance(crowd, away)
+    slips = crowd.sum(((away > FAR * typical) & (typical > 0)).astype(np.float64))
+    others = (slips.sum() - slips + 1.0) / np.maximum(crowd.count.sum() - crowd.count + 1.0, 1.0)
+    judged = (crowd.count >= needed) & (slips > 0)
+    tail = bdtrc(slips - 1.0, crowd.count, np.minimum(others, 1.0))
+    median = float(np.median(slips[crowd.count >= needed])) if judged.any() else 0.0
+    return WorkerTest(statistic=slips, median=median, p=np.where(judged, tail, 1.0))
+
+
+def typical_distance(crowd: PeerMedians, away: Floats) -> Floats:
+    """Typical distance from the others' median for each answer: the crowd's, or the worker's."""
+    if not away.any():
+        return np.zeros_like(away)
+    # Where most answers are equal, those that differ tell how far answers differ.
+    of_crowd = float(np.median(away)) or float(np.median(away[away > 0]))
+    return np.asarray(np.maximum(of_crowd, crowd.median(away))[crowd.worker])
 
 
 def _ranks(x: Floats) -> Floats:
