@@ -210,13 +210,19 @@ class Spread:
     def bounds(self, min_answers: int = 1) -> tuple[float, float]:
         """Bounds of the levels worth trying.
 
-        Of many workers with one answer someone is next to the median by chance: how low levels may
-        be is taken from :func:`informative_workers`.
+        How low they may be is taken from :func:`informative_workers`: of many workers with one
+        answer someone is next to the median by chance.
         """
         distance, usual = self.distance, self.usual
         high = 4.0 * max(float(distance.max()), usual)
         informative = informative_workers(self, min_answers)
-        positive = distance[(distance > 0) & informative]
+        # The nearest of m workers with one answer each is m² times as near as a typical one by
+        # chance, with two answers m times.
+        by_chance = len(distance) ** (2.0 / self.worker_degree)
+        likely = np.where(
+            self.worker_degree <= 2, np.minimum(distance * by_chance, usual), distance
+        )
+        positive = likely[(distance > 0) & informative]
         nearest = float(positive.min()) if len(positive) else usual
         # A median of few answers is noisy itself, so the best workers may be far better than they
         # look against it; but nobody is better than the rounding of the answers.
