@@ -283,7 +283,7 @@ Command = (
 
 
 class Refused(Exception):
-    """A command that changed nothing: an HTTP status, one word for programs, one line for people."""
+    """A command that changed nothing: HTTP status, a word for programs, a line for people."""
 
     def __init__(self, status: int, reason: str, detail: str) -> None:
         super().__init__(detail)

@@ -49,9 +49,16 @@ class Question:
         kind = given.get("kind")
         if kind not in VALUE_NAMES:
             raise ConfigError(f"question: kind must be one of {', '.join(KINDS)}, not {kind!r}")
-        numbers = {name: _number(given, name) for name in ("min", "max", "step")}
-        words = {name: _text(given, name) for name in ("text", "unit", "image") if name in given}
-        question = cls(kind=kind, labels=_labels(given.get("labels")), **numbers, **words)
+        question = cls(
+            kind=kind,
+            text=_text(given, "text", ""),
+            unit=_text(given, "unit", ""),
+            min=_number(given, "min"),
+            max=_number(given, "max"),
+            step=_number(given, "step"),
+            labels=_labels(given.get("labels")),
+            image=_text(given, "image", "image"),
+        )
         question._check_range()
         return question
 
@@ -131,9 +138,9 @@ class Question:
 
     def _check_in_image(self, numbers: list[float], content: Mapping[str, Any]) -> None:
         if self.kind == "box":
-            for name, side in zip(("width", "height"), numbers[2:], strict=True):
-                if side <= 0:
-                    raise DataError(f"{name} must be above 0, not {side:g}")
+            for name, length in zip(("width", "height"), numbers[2:], strict=True):
+                if length <= 0:
+                    raise DataError(f"{name} must be above 0, not {length:g}")
         for axis, (name, side) in enumerate((("x", "width"), ("y", "height"))):
             start = numbers[axis]
             end = start + (numbers[2 + axis] if self.kind == "box" else 0)
@@ -181,8 +188,8 @@ def _number(given: Mapping[str, Any], name: str) -> float | None:
         raise ConfigError(f"question: {error}") from None
 
 
-def _text(given: Mapping[str, Any], name: str) -> str:
-    one = given[name]
+def _text(given: Mapping[str, Any], name: str, default: str) -> str:
+    one = given.get(name, default)
     require(isinstance(one, str), f"question: {name} must be text, not {_name(one)}")
     require(len(one) <= _LONGEST, f"question: {name} is longer than {_LONGEST} characters")
     return str(one)
