@@ -25,7 +25,9 @@ export function taskView(question, content, { changed = () => {}, submit = () =>
   const node = el("section", { class: `task ${marking ? "marking" : picture ? "with-picture" : "plain"}`, "aria-labelledby": title },
     parts.length ? el("div", { class: "shown" }, ...parts) : null,
     el("div", { class: "asked" }, el("h2", { id: title, class: "question", tabindex: "-1" }, question.text || t("your_answer")), given.node));
-  return { node, control: given, heading: node.querySelector(".question") };
+  // Where what sends the answer stands: beside a picture, or below.
+  const place = given.side || node.querySelector(".asked");
+  return { node, control: given, place, heading: node.querySelector(".question") };
 }
 
 // Load pictures that are likely to be shown next; the browser keeps them.

@@ -130,8 +130,8 @@ class Worker {
       ];
     const form = el("form", { class: "answer", novalidate: true, autocomplete: "off" },
       edit ? el("p", { class: "note" }, t("changing")) : offer.practice ? el("p", { class: "note" }, t("practice_note")) : null,
-      view.node, wrong,
-      el("div", { class: "send-bar" }, send, ...others));
+      view.node);
+    view.place.append(wrong, el("div", { class: "send-bar" }, send, ...others));
     Object.assign(this, { form, send, wrong, edit, since: performance.now(), spent: 0 });
     form.addEventListener("submit", (event) => {
       event.preventDefault();

@@ -1,6 +1,6 @@
 // The kinds of question. A control has a `node`, `value()` (null while there is none), `problem()` (why the
 // value cannot be sent, in words, or null), `state()` and `restore(state)` for drafts, `focus()`, `lock(on)`
-// and `reveal(truth)`. It calls `changed()` whenever its value may have changed.
+// and `reveal(truth)`, and may have a `side` where buttons go. It calls `changed()` whenever its value may have changed.
 
 import { number } from "./number.js";
 import { rating } from "./rating.js";

@@ -91,12 +91,13 @@ function marked({ names, label, help, shape }, question, content, changed, submi
   const clear = el("button", { type: "button", class: "quiet", onclick: () => { if (!locked) set(null); } }, t("clear"));
   stage.buttons.append(clear);
   const rows = names.map((name, k) => el("label", { class: "coordinate" }, el("span", { "aria-hidden": "true" }, t(name)), fields[k]));
-  const node = el("div", { class: "control image-control" },
-    stage.node,
+  const side = el("div", { class: "side" },
     el("div", { class: "coordinates", role: "group", "aria-label": `${t("your_answer")}, ${t("pixels")}` }, ...rows),
     el("p", { class: "hint", id: hint }, help, " ", t("zoom_help")));
+  const node = el("div", { class: "control image-control" }, stage.node, side);
   return {
     node,
+    side,
     value: () => value && [...value],
     problem: () => (value ? null : t("need_value")),
     state: () => value,
