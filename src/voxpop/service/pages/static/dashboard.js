@@ -26,7 +26,7 @@ class Dashboard {
     document.title = `${campaign.title || slug} · voxpop`;
     this.buttons();
     this.exports();
-    room("invite").append(el("button", { type: "button", class: "primary", onclick: () => attempt(() => this.invite()) }, "Make an invite link"));
+    this.invitations();
     startTips(room("tip"), room("details"));
     new Details(room("details"), {
       task: (hash) => () => explainTask(base, decodeURIComponent(hash.slice(6)), this.campaign.question, this.labels.named(decodeURIComponent(hash.slice(6)))),
@@ -53,13 +53,21 @@ class Dashboard {
     say({ open: "The campaign is open: workers get tasks.", paused: "Paused: workers wait, nothing is lost.", closed: "Closed: no more answers are taken." }[state]);
   }
 
-  async invite() {
-    const { url } = await owner("POST", `${base}/links`, { kind: "invite" });
+  // A link for each way workers come; none is shown twice, since only its hash is stored.
+  invitations() {
+    const kinds = [["invite", "Make an invite link", "primary"], ["prolific", "for Prolific", ""], ["mturk", "for MTurk", ""]];
+    room("invite").replaceChildren(...kinds.map(([kind, word, look]) => el("button", { type: "button", class: look, onclick: () => attempt(() => this.invite(kind)) }, word)));
+  }
+
+  async invite(kind) {
+    const { url } = await owner("POST", `${base}/links`, { kind });
     const field = el("input", { type: "text", readonly: true, class: "link-field", "aria-label": "Invite link", onfocus: (event) => event.target.select() });
     field.value = url;
     const button = el("button", { type: "button", class: "primary" }, "Copy");
     button.addEventListener("click", () => copy(url, button, "Copied"));
-    room("invite").replaceChildren(field, button, el("a", { class: "aside", href: url, target: "_blank", rel: "noopener" }, "Try it as a worker"));
+    room("invite").replaceChildren(field, button, el("a", { class: "aside", href: url, target: "_blank", rel: "noopener" }, "Try it as a worker"),
+      el("button", { type: "button", class: "quiet", onclick: () => this.invitations() }, "Another link"));
+    button.focus();
   }
 
   exports() {

@@ -21,7 +21,7 @@ export function tiles(summary) {
   const { n_tasks: n = 0, n_answers: answers = 0, workers_to_talk_to: talkTo, need_a_look: look = 0, expected_rmse: rmse, next } = summary;
   const ready = summary.ready ?? summary.n_done ?? 0;
   const made = [
-    tile("ready", count(ready), ready === 1 ? "label ready" : "labels ready", n ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.` : "There are no tasks yet.", "#tasks"),
+    tile("ready", count(ready), ready === 1 ? "label ready" : "labels ready", !n ? "There are no tasks yet." : ready ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.` : `None of ${count(n)} is sure enough yet.`, "#tasks"),
     tile("look", count(look), look === 1 ? "needs a look" : "need a look", look ? "Wide intervals, two camps, few answers: open them below." : answers ? "No label stands out." : "Nothing to look at yet.", look ? "#tasks" : null),
   ];
   if (talkTo === null || talkTo === undefined) made.push(tile("talk", "–", "workers not tested yet", "It takes some answers before anybody can stand out."));

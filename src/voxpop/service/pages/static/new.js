@@ -1,6 +1,5 @@
 // The page that makes a campaign: a form, and beside it what workers will see.
 
-import { Problem } from "./api.js";
 import { el } from "./dom.js";
 import { example } from "./example.js";
 import { attempt, minorDigits, owner } from "./owner.js";
@@ -40,11 +39,6 @@ function question() {
   return made;
 }
 
-function slugOf(title) {
-  const plain = title.normalize("NFKD").replace(/[\u0300-\u036f]/g, "").toLowerCase();
-  return plain.replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 50) || "campaign";
-}
-
 function money(id) {
   const x = number(id);
   if (x === null) return null;
@@ -63,20 +57,7 @@ function campaign(tasks) {
   if (number("half") !== null) rules.half_width = number("half");
   if (number("most") !== null) rules.answers_per_task = number("most");
   if (number("capacity") !== null) rules.capacity = number("capacity");
-  return { slug: slugOf(title), title, instructions: field("instructions").value.trim(), question: asked, rules, budget: money("budget") };
-}
-
-// Make it under the first free name.
-async function create(body) {
-  for (let k = 1; ; k++) {
-    const slug = k === 1 ? body.slug : `${body.slug}-${k}`;
-    try {
-      await owner("POST", "/campaigns", { ...body, slug });
-      return slug;
-    } catch (error) {
-      if (!(error instanceof Problem) || error.status !== 409 || k > 50) throw error;
-    }
-  }
+  return { title, instructions: field("instructions").value.trim(), question: asked, rules, budget: money("budget") };
 }
 
 async function make() {
@@ -85,7 +66,7 @@ async function make() {
   const body = campaign(tasks);
   field("make").disabled = true;
   const done = await attempt(async () => {
-    const slug = await create(body);
+    const { slug } = await owner("POST", "/campaigns", body);
     const path = `/campaigns/${encodeURIComponent(slug)}`;
     for (let first = 0; first < tasks.length; first += CHUNK) {
       field("making").textContent = `${first.toLocaleString("en")} of ${tasks.length.toLocaleString("en")} tasks …`;

@@ -67,7 +67,7 @@ export class Labels extends Live {
     Object.assign(this, { base, question });
   }
 
-  async refresh() { this.put(await rowsOf(`${this.base}/estimates`)); }
+  async refresh() { this.put(await rowsOf(`${this.base}/estimates?order=look`)); }
 
   named(name) { return this.rows.find((row) => row.name === name); }
 
@@ -81,7 +81,7 @@ export class Labels extends Live {
       { title: "Task", text: true, value: (i) => row(i).name },
       ...names.map((name, j) => ({ title: name, minor: j > 1, value: (i) => row(i).estimate?.[j] ?? null, cell: (i) => estimateText(row(i).estimate?.[j], row(i).sd?.[j]) })),
       one
-        ? { title: "95 % interval", value: width, csv: interval, cell: interval }
+        ? { title: "95 % interval", minor: true, value: width, csv: interval, cell: interval }
         : { title: "Widest interval", hint: "Width of the widest 95 % interval of the coordinates", value: width, cell: (i) => (row(i).upper_95 ? brief(width(i)) : "–") },
       ...(one ? [{ title: "", minor: true, cell: (i) => this.band(row(i)) }] : []),
       { title: "Answers", minor: true, value: (i) => row(i).n_answers, cell: (i) => String(row(i).n_answers) },
@@ -120,6 +120,14 @@ function sketchOf(from, to, at) {
   return drawn;
 }
 
+// The noise of a worker: its sd, or the middle of its interval; null while nothing is known.
+function noiseOf({ noise, noise_sd: sd }) {
+  if (sd > 0) return sd;
+  return noise?.[0] > 0 && noise[1] > 0 ? Math.sqrt(noise[0] * noise[1]) : null;
+}
+
+const noiseInterval = ({ noise }) => (noise?.[1] > 0 ? `${brief(noise[0])} to ${brief(noise[1])}` : null);
+
 const flagText = (flag) => (typeof flag === "string" ? flag : flag.kind || flag.flag || "flagged");
 const evidence = (flag) => (typeof flag === "string" ? "" : flag.evidence || flag.text || "");
 
@@ -145,16 +153,16 @@ export class Workers extends Live {
 
   columns() {
     const row = (i) => this.rows[i];
-    const noise = (i) => row(i).noise_sd ?? null;
-    const interval = (i) => (row(i).noise_lower_95 === null || row(i).noise_lower_95 === undefined ? "–" : `${brief(row(i).noise_lower_95)} to ${brief(row(i).noise_upper_95)}`);
+    const noise = (i) => noiseOf(row(i));
+    const interval = (i) => noiseInterval(row(i)) || "–";
     return [
       { title: "Worker", text: true, value: (i) => row(i).pseudonym },
       { title: "Noise sd", hint: "Standard deviation of this worker's answers around the truth", value: noise, cell: (i) => (noise(i) === null ? "–" : brief(noise(i))) },
-      { title: "95 % interval", minor: true, value: (i) => (row(i).noise_upper_95 ?? 0) - (row(i).noise_lower_95 ?? 0), csv: interval, cell: interval },
+      { title: "95 % interval", minor: true, value: (i) => (row(i).noise ? row(i).noise[1] - row(i).noise[0] : null), csv: interval, cell: interval },
       { title: "Answers", value: (i) => row(i).n_answers, cell: (i) => row(i).n_answers.toLocaleString("en") },
       { title: "Earned", minor: true, value: (i) => row(i).earned ?? 0, cell: (i) => money(row(i).earned ?? 0, this.currency) },
       { title: "Flags", text: true, value: (i) => (row(i).flags || []).map(flagText).join() || "\uffff", csv: (i) => (row(i).flags || []).map(flagText).join(", "), cell: (i) => (row(i).flags || []).map((flag) => el("span", { class: "tag" }, flagText(flag))) },
-      { title: "State", text: true, value: (i) => row(i).state, cell: (i) => el("span", { class: `small-state ${row(i).state}` }, row(i).state) },
+      { title: "State", text: true, minor: true, value: (i) => row(i).state, cell: (i) => el("span", { class: `small-state ${row(i).state}` }, row(i).state) },
     ];
   }
 
@@ -180,7 +188,7 @@ export class Workers extends Live {
 // A worker to talk to, with the evidence and the proposal.
 export function talk(row, workers) {
   const words = row.flags.map((flag) => el("p", {}, el("span", { class: "tag" }, flagText(flag)), evidence(flag)));
-  const said = row.noise_sd > 0 ? `, noise sd ${brief(row.noise_sd)}` : "";
+  const said = noiseOf(row) > 0 ? `, noise sd ${brief(noiseOf(row))}` : "";
   return el("li", {}, el("h3", {}, el("a", { class: "id", href: workerAddress(row.pseudonym) }, row.pseudonym)), ...words,
     el("p", { class: "soft" }, `${plural(row.n_answers, "answer")}${said}`), el("p", { class: "choices-row" }, ...workers.actions(row)));
 }
@@ -190,7 +198,7 @@ export function workerDetails(row, workers) {
   const fill = () => box.replaceChildren(el("span", { class: `small-state ${row.state}` }, row.state), ...workers.actions(row, fill));
   fill();
   const parts = [facts([
-    ["Noise sd", row.noise_sd > 0 ? brief(row.noise_sd) : "–", row.noise_sd > 0 && row.noise_upper_95 ? `95 %: ${brief(row.noise_lower_95)} to ${brief(row.noise_upper_95)}` : null],
+    ["Noise sd", noiseOf(row) > 0 ? brief(noiseOf(row)) : "–", noiseInterval(row) ? `95 %: ${noiseInterval(row)}` : null],
     ["Answers", row.n_answers.toLocaleString("en")],
     ["Earned", money(row.earned ?? 0, workers.currency)],
   ])];

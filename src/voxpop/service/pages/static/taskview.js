@@ -30,10 +30,12 @@ export function taskView(question, content, { changed = () => {}, submit = () =>
   return { node, control: given, place, heading: node.querySelector(".question") };
 }
 
-// Load pictures that are likely to be shown next; the browser keeps them.
-export function preload(addresses) {
-  for (const address of addresses) {
-    const found = address && pictureAddress(address);
-    if (found && !found.startsWith("data:")) Object.assign(new Image(), { referrerPolicy: "no-referrer", src: found });
-  }
+// Load the picture of a task before it is shown, so that it does not come in late; wait for it only a moment.
+export function preload(question, content) {
+  const found = pictureOf(question, content);
+  const address = found && pictureAddress(found.image);
+  if (!address) return Promise.resolve();
+  const image = Object.assign(new Image(), { referrerPolicy: "no-referrer", src: address });
+  const soon = new Promise((resolve) => { setTimeout(resolve, 1200); });
+  return Promise.race([image.decode().catch(() => {}), soon]);
 }

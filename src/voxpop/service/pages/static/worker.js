@@ -87,7 +87,6 @@ class Worker {
       return;
     }
     this.answered = found.offer.answered ?? this.answered;
-    preload(found.offer.preload || []);
     this.task(found.offer);
   }
 
@@ -207,9 +206,10 @@ class Worker {
     this.store.drop("draft");
     this.remember(offer, state, reply);
     const next = reply.next || await this.ask();
-    if (next.offer) preload([next.offer.task.content.image]);
+    const loaded = next.offer ? preload(this.campaign.question, next.offer.task.content) : null;
     if (reply.practice) await this.reveal(value, reply.practice.truth, next);
     else {
+      await loaded;
       this.say(t("saved"), 4000);
       await this.show(next);
     }
