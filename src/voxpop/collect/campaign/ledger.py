@@ -20,7 +20,7 @@ class Growing:
 
     def __init__(self, dtype: type, shape: tuple[int, ...] = (), fill: float = 0) -> None:
         self._room: NDArray[Any] = np.full((16, *shape), fill, dtype=dtype)
-        self._fill, self.n = fill, 0
+        self.fill, self.n = fill, 0
 
     @property
     def rows(self) -> NDArray[Any]:
@@ -34,7 +34,7 @@ class Growing:
         """Extend to n rows, new ones set to the fill value."""
         if n > len(self._room):
             shape = (max(n, 2 * len(self._room)), *self._room.shape[1:])
-            larger = np.full(shape, self._fill, dtype=self._room.dtype)
+            larger = np.full(shape, self.fill, dtype=self._room.dtype)
             larger[: self.n] = self.rows
             self._room = larger
         self.n = max(self.n, n)
@@ -44,6 +44,12 @@ class Growing:
         start = self.n
         self.grow(start + len(rows))
         self._room[start : self.n] = rows
+
+    def drop(self, row: int) -> None:
+        """Take a row out; the last one moves into its place."""
+        self._room[row] = self._room[self.n - 1]
+        self._room[self.n - 1] = self.fill
+        self.n -= 1
 
 
 class Lists:
@@ -68,6 +74,16 @@ class Lists:
         for i, number in zip(owner.tolist(), item.tolist(), strict=True):
             self._items[i].append(number)
         np.add.at(self.size, owner, 1)
+
+    def remove(self, owner: int, item: int) -> None:
+        """Take an item out of the list of an owner; the others keep their order."""
+        self._items[owner].remove(item)
+        self.size[owner] -= 1
+
+    def rename(self, owner: int, item: int, new: int) -> None:
+        """Put another number in the place of an item."""
+        items = self._items[owner]
+        items[items.index(item)] = new
 
     def gather(self, owner: Index) -> tuple[Index, Index]:
         """Return the concatenated lists of some owners, and their lengths."""
@@ -125,6 +141,12 @@ class Ledger:
         self.of_task.grow(len(self.tasks))
         return task
 
+    def add_workers(self, ids: Iterable[Any]) -> Index:
+        """Add workers, where they are new; return the numbers of all of them."""
+        worker = self.workers.numbers(ids)
+        self.of_worker.grow(len(self.workers))
+        return worker
+
     def set_gold(self, ids: Sequence[Any], gold: Floats) -> Index:
         """Set the truth of some tasks; return their numbers."""
         task = self.add_tasks(ids)
@@ -180,10 +202,31 @@ class Ledger:
         found = np.repeat(rows, size)[same].tolist()
         return dict(zip(found, self.value[edge[same]], strict=True))
 
+    def edge_of(self, task: object, worker: object) -> int:
+        """Return the edge of an answer that is there."""
+        i, u = self.tasks.find(task), self.workers.find(worker)
+        if i is not None and u is not None:
+            edge, _ = self.of_task.gather(np.array([i]))
+            found = edge[self.worker[edge] == u]
+            if len(found):
+                return int(found[0])
+        raise DataError(
+            f"worker {shorten([worker])} has no answer to task {shorten([task])} to take back"
+        )
+
+    def remove(self, edge: int) -> None:
+        """Take an answer out; the last edge gets its number."""
+        last = self.n_edges - 1
+        for lists, owner in ((self.of_task, self.task), (self.of_worker, self.worker)):
+            lists.remove(int(owner[edge]), edge)
+            if edge < last:
+                lists.rename(int(owner[last]), last, edge)
+        for column in (self.task, self.worker, self.value):
+            column.drop(edge)
+
     def append(self, tasks: Sequence[Any], workers: Sequence[Any], value: Floats) -> Index:
         """Append rows that were checked; return the numbers of their tasks."""
-        task, worker = self.add_tasks(tasks), self.workers.numbers(workers)
-        self.of_worker.grow(len(self.workers))
+        task, worker = self.add_tasks(tasks), self.add_workers(workers)
         edge = np.arange(self.n_edges, self.n_edges + len(task))
         self.task.extend(task)
         self.worker.extend(worker)

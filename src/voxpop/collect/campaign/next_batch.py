@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Ids
 from voxpop.collect.campaign.ledger import Ledger
-from voxpop.collect.campaign.posterior import CampaignPosterior
+from voxpop.collect.campaign.posterior import SELECTION_TOL, CampaignPosterior
 from voxpop.collect.campaign.selection import Candidate, Choice, ExpectedVariance, select_answers
 from voxpop.collect.tables import read_capacity, read_distinct_ids, require_distinct
 from voxpop.data.answers import Answers
@@ -23,8 +23,6 @@ from voxpop.errors import DataError, require, shorten
 from voxpop.results.shared_error import SharedError
 
 Pairs = Iterable[tuple[Any, Any]]
-# Tolerance of the beliefs, as probabilities, when selecting answers.
-_SELECTION_TOL = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +188,7 @@ def next_batch(
 ) -> Batch:
     """Select the next answers; see :meth:`Campaign.next`."""
     require(k >= 1, f"k must be at least 1, got {k}")
-    posterior.update(_SELECTION_TOL)
+    posterior.update(SELECTION_TOL)
     ledger, model = posterior.ledger, posterior.model
     rules, named = rules or Rules(), Available.read([] if workers is None else workers)
     require_distinct(named.ids, "worker")
@@ -220,8 +218,10 @@ def next_batch(
     chosen = select_answers(variance, eligible, expected, candidates, k, rng, budget, least_gain)
     for c in chosen:
         variance[c.task] = c.after
-    ids, before = list(ledger.tasks), np.array([c.before for c in chosen])
-    after = np.array([c.after for c in chosen])
+    ids, tasks = list(ledger.tasks), np.array([c.task for c in chosen], dtype=np.int64)
+    before = posterior.in_units(np.array([c.before for c in chosen]), tasks)
+    after = posterior.in_units(np.array([c.after for c in chosen]), tasks)
+    now, variance = posterior.in_units(now), posterior.in_units(variance)
     return Batch(
         task=id_array([ids[c.task] for c in chosen]),
         worker=id_array([named.ids[c.candidate] if named.ids else None for c in chosen]),

@@ -39,13 +39,16 @@ class ExpectedVariance:
 
     def after(self, row: int, variance: float) -> float:
         """Variance expected after an answer by the worker whose belief is in this row."""
-        if np.isinf(variance):
-            return float(self._noise[row])
-        with np.errstate(divide="ignore", over="ignore"):
+        return float(self.after_all(row, np.array([variance]))[0])
+
+    def after_all(self, row: int, variance: Floats) -> Floats:
+        """Variances (n,) expected after one such answer each."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_v = np.log(variance)
             inside = np.clip(log_v, self._log_v[0], self._log_v[-1])
             log_ratio = np.interp(inside, self._log_v, self._log_ratio[row])
-            return float(variance / (1.0 + np.exp(log_ratio + (log_v - inside))))
+            after = variance / (1.0 + np.exp(log_ratio + (log_v - inside)))
+        return np.asarray(np.where(np.isinf(variance), self._noise[row], after))
 
 
 def shrink_variances(variance: Floats, n_answers: Index, trust: float) -> Floats:

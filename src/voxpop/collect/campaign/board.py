@@ -1,0 +1,208 @@
+"""Board: all tasks of a campaign by what their next answers gain, to pick from in microseconds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxpop.arrays import Floats, Ids, Index
+from voxpop.collect.campaign.next_batch import Rules
+from voxpop.collect.campaign.posterior import SELECTION_TOL, CampaignPosterior
+from voxpop.collect.campaign.selection import ExpectedVariance
+from voxpop.data.ids import id_array
+from voxpop.data.output import replacing
+from voxpop.errors import DataError, require, shorten
+from voxpop.inference.kernels.posterior import Posterior
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What a campaign knows of its tasks without a fit; arrays follow ``task_ids``.
+
+    Attributes
+    ----------
+    task_ids, task_answers
+        Tasks with answers, and how many.
+    posterior
+        Estimate, variance (n, d) and quantiles of the truths at 2.5, 5, 95 and 97.5 %.
+    """
+
+    task_ids: Ids
+    task_answers: Index
+    posterior: Posterior
+
+    @property
+    def estimate(self) -> Floats:
+        """Estimates (n, d)."""
+        return self.posterior.estimate
+
+    @property
+    def sd(self) -> Floats:
+        """Their standard deviations (n, d)."""
+        return np.sqrt(self.posterior.variance)
+
+    def interval(self) -> tuple[Floats, Floats]:
+        """Bounds of the 95 % intervals, each (n, d)."""
+        return self.posterior.quantile[:, :, 0], self.posterior.quantile[:, :, -1]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Board:
+    """Tasks, and what is expected of their next answers; made by :meth:`voxpop.Campaign.board`.
+
+    Attributes
+    ----------
+    task
+        Ids of all tasks.
+    gain
+        Expected fall of the variance of the truth by the 1st, 2nd … further answer of a worker of
+        whom nothing is known (n, m), on the scale of the noise; infinite for the first answer
+        under a flat prior.
+    half_width
+        Half-width (n,) of the 95 % interval of what the crowd would agree on.
+    done
+        Tasks that need no more answers (n,): the target is reached, or the truth is known.
+    order
+        Rows of the tasks worth asking for, the largest gain per cost first.
+    as_of
+        The number that it was made with.
+    """
+
+    task: Ids
+    gain: NDArray[np.float32]
+    half_width: Floats
+    done: NDArray[np.bool_]
+    order: Index
+    as_of: int = 0
+
+    def pick(
+        self,
+        n: int = 1,
+        exclude: Collection[Any] = (),
+        offered: Mapping[Any, int] | None = None,
+    ) -> list[Any]:
+        """Return up to n different tasks, best first.
+
+        Parameters
+        ----------
+        exclude
+            Tasks not to return, such as those that a worker has had; a set is fast.
+        offered
+            How many answers of a task were asked for since the board was made and are still to
+            come, or came since: it is taken at what the answer after these is expected to gain.
+        """
+        barred = exclude if isinstance(exclude, set | frozenset | dict) else set(exclude)
+        counts = {} if offered is None else offered
+        tasks, first = self._ranked
+        picked: list[Any] = []
+        # Tasks that were offered wait here; the answer after an offer gains less than the first.
+        waiting: list[tuple[float, int]] = []
+        for place, task in enumerate(tasks):
+            while waiting and len(picked) < n and -waiting[0][0] > first[place]:
+                picked.append(tasks[heappop(waiting)[1]])
+            if len(picked) >= n:
+                return picked
+            if task in barred:
+                continue
+            count = counts.get(task, 0)
+            if count:
+                later = self.gain[self.order[place], min(count, self.gain.shape[1] - 1)]
+                heappush(waiting, (-float(later), place))
+            else:
+                picked.append(task)
+        while waiting and len(picked) < n:
+            picked.append(tasks[heappop(waiting)[1]])
+        return picked
+
+    @cached_property
+    def _ranked(self) -> tuple[list[Any], list[float]]:
+        """Ids of the tasks in their order, and the gain of a first further answer to each."""
+        return self.task[self.order].tolist(), self.gain[self.order, 0].tolist()
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def __repr__(self) -> str:
+        return f"Board({len(self)} tasks, {int(self.done.sum())} done, as of {self.as_of})"
+
+    def to_bytes(self) -> bytes:
+        """Return the board as the content of an ``.npz`` file; ids are all numbers or all text."""
+        parts: dict[str, Any] = {part.name: getattr(self, part.name) for part in fields(self)}
+        if self.task.dtype == object:
+            strange = [i for i in self.task.tolist() if not isinstance(i, str)]
+            if strange:
+                raise DataError(
+                    "ids of a board that is kept in a file must be all numbers or all text, "
+                    f"got {shorten(strange)}"
+                )
+            parts["task"] = self.task.astype(str)
+        file = io.BytesIO()
+        np.savez(file, **parts)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Board:
+        """Undo :meth:`to_bytes`."""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as found:
+                parts: dict[str, Any] = {part.name: found[part.name] for part in fields(cls)}
+        except (ValueError, KeyError, OSError, EOFError) as error:
+            raise DataError(f"is no board of this version of voxpop: {error}") from None
+        if parts["task"].dtype.kind == "U":
+            parts["task"] = id_array(parts["task"].tolist())
+        return cls(**{**parts, "as_of": int(parts["as_of"])})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the board to an ``.npz`` file, all or nothing; :meth:`load` reads it."""
+        path, content = Path(path), self.to_bytes()
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Board:
+        """Read what :meth:`save` wrote."""
+        path = Path(path)
+        try:
+            return cls.from_bytes(path.read_bytes())
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+
+
+def make_board(posterior: CampaignPosterior, rules: Rules, depth: int, as_of: int) -> Board:
+    """Lay out all tasks; see :meth:`voxpop.Campaign.board`."""
+    require(depth >= 1, f"depth must be at least 1, got {depth}")
+    posterior.update(SELECTION_TOL)
+    ledger, model = posterior.ledger, posterior.model
+    expected = ExpectedVariance(model.levels, posterior.beliefs(()), model.dimension)
+    steps = [posterior.variances()]
+    for _ in range(depth):
+        steps.append(expected.after_all(0, steps[-1]))
+    path = np.stack(steps, axis=1)
+    gain = np.where(np.isinf(path[:, :1]) & (np.arange(depth) == 0), np.inf, 0.0)
+    finite = np.isfinite(path[:, :-1])
+    np.subtract(path[:, :-1], path[:, 1:], out=gain, where=finite)
+    done, half_width = ledger.is_gold, posterior.half_widths().copy()
+    if rules.half_width is not None:
+        done = done | (half_width <= rules.half_width)
+    least = rules.price * rules.least_gain * max(1, int((~ledger.is_gold).sum()))
+    open_rows = np.flatnonzero(~done & (gain[:, 0] >= least))
+    order = open_rows[np.argsort(-gain[open_rows, 0], kind="stable")]
+    return Board(
+        task=id_array(list(ledger.tasks)),
+        gain=gain.astype(np.float32),
+        half_width=half_width,
+        done=done,
+        order=order,
+        as_of=as_of,
+    )
