@@ -30,7 +30,8 @@ function form({ action, fields }) {
 // How the visit ends for the platform that sent the worker.
 function completion(given) {
   const parts = [];
-  if (given.code) {
+  // Someone with a plain link has nobody to show a code to.
+  if (given.code && given.provider !== "link") {
     const code = el("code", { class: "code" }, given.code);
     const button = el("button", { type: "button" }, t("copy"));
     button.addEventListener("click", () => copy(given.code, button, t("copied")));

@@ -46,13 +46,20 @@ function namesOf(line, separator) {
   return known.some((name) => ["text", "image", "link"].includes(name)) && known.length >= Math.max(1, names.length / 2) ? names : null;
 }
 
+// A name as the server takes it: one line, not too long, with room for a number behind it.
+function oneLine(text) {
+  const plain = text.replace(/[\u0000-\u001f\u007f]+/g, " ").trim();
+  return plain.length > 120 ? `${plain.slice(0, 119)}…` : plain;
+}
+
 function fromRow(names, cells, number) {
   const given = Object.fromEntries(names.map((name, k) => [name, (cells[k] || "").trim()]));
   const content = {};
   for (const key of ["text", "image", "link"]) if (given[key]) content[key] = given[key];
   for (const key of ["width", "height"]) if (given[key]) content[key] = Number(given[key]);
   if (!content.text && !content.image && !content.link) throw new Error(`row ${number}: text, image or link is needed`);
-  const task = { name: given.name || given.image || given.text?.slice(0, 60) || `task ${number}`, content };
+  const picture = given.image && !given.image.startsWith("data:") ? given.image : "";
+  const task = { name: oneLine(given.name || picture || given.text || `task ${number - 1}`), content };
   const kind = (given.kind || "real").toLowerCase();
   if (!KINDS.includes(kind)) throw new Error(`row ${number}: kind is real, gold or practice, not ${given.kind}`);
   if (kind !== "real") task.kind = kind;
@@ -77,8 +84,8 @@ export function tasksOf(text) {
     else {
       plain.split("\n").map((line) => line.trim()).filter(Boolean).forEach((line, k) => {
         const picture = PICTURE.test(line);
-        const short = picture && !line.startsWith("data:") ? line.split("/").pop() || line : line;
-        tasks.push({ name: picture ? short : line.length > 60 ? `${k + 1}: ${line.slice(0, 50)}…` : line, content: picture ? { image: line } : { text: line } });
+        const name = !picture ? line : line.startsWith("data:") ? `task ${k + 1}` : line.split("/").pop() || line;
+        tasks.push({ name: oneLine(name), content: picture ? { image: line } : { text: line } });
       });
     }
   } catch (error) {

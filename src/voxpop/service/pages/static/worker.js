@@ -159,7 +159,7 @@ class Worker {
     this.store.set("draft", { offer: this.offer.id, state: this.view.control.state(), spent: this.leadTime() });
   }
 
-  leadTime() { return Math.round(this.spent + performance.now() - this.since); }
+  leadTime() { return Math.min(Math.round(this.spent + performance.now() - this.since), 1e9); }
 
   lock(on) {
     this.sending = on;
