@@ -113,6 +113,7 @@ from .results.result import Result as Result
 from .results.result import Trace as Trace
 from .results.review import Review as Review
 from .results.shared_error import SharedError as SharedError
+from .service.client import Client as Client
 
 __version__: str
 __all__: list[str]
