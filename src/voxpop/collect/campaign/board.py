@@ -114,13 +114,19 @@ class Board:
                 continue
             count = counts.get(task, 0)
             if count:
-                later = self.gain[self.order[place], min(count, self.gain.shape[1] - 1)]
-                heappush(waiting, (-float(later), place))
+                heappush(waiting, (-self._later(int(self.order[place]), count), place))
             else:
                 picked.append(task)
         while waiting and len(picked) < n:
             picked.append(tasks[heappop(waiting)[1]])
         return picked
+
+    def _later(self, row: int, count: int) -> float:
+        """Gain of the answer after ``count`` others; beyond the last known, as 1 / number²."""
+        m = self.gain.shape[1]
+        if count < m:
+            return float(self.gain[row, count])
+        return float(self.gain[row, -1]) * (m / (count + 1)) ** 2
 
     @cached_property
     def _ranked(self) -> tuple[list[Any], list[float]]:

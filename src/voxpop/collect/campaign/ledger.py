@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Floats, Index
-from voxpop.data.answers import Answers, as_values, check_lengths, check_values, edge_order
+from voxpop.data.answers import Answers, as_values, check_lengths, check_values, id_order
 from voxpop.data.ids import id_array, plain
 from voxpop.errors import DataError, require, shorten
 
@@ -94,6 +94,10 @@ class Lists:
 class Numbering(dict[Any, int]):
     """Ids of tasks or workers, numbered in order of arrival; an id is anything hashable."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: Index = np.empty(0, dtype=np.int64)
+
     def find(self, identity: object) -> int | None:
         """Return the number of an id, or None."""
         return self.get(plain(identity))
@@ -101,6 +105,12 @@ class Numbering(dict[Any, int]):
     def numbers(self, ids: Iterable[Any]) -> Index:
         """Return the numbers of ids; new ids get the next ones."""
         return np.array([self.setdefault(plain(i), len(self)) for i in ids], dtype=np.int64)
+
+    def in_order(self, chosen: NDArray[np.bool_]) -> Index:
+        """Return the numbers that are chosen, sorted by their ids."""
+        if len(self._order) != len(self):
+            self._order = id_order(id_array([*self]))
+        return self._order[chosen[self._order]]
 
 
 class Ledger:
@@ -248,18 +258,27 @@ class Ledger:
             gold=numbered.gold,
         )
 
+    def answered(self) -> Index:
+        """Return the tasks that have answers, sorted by their ids."""
+        return self.tasks.in_order(self.of_task.size > 0)
+
     def by_task(self, tasks: Index | None = None) -> tuple[Answers, Index]:
         """Return the answers to some tasks, and the edge that each is; ids are the numbers here.
 
-        By default all answers are returned, sorted as :class:`Answers` are, so that rounding errors
-        are the same as in a fit; those of some tasks are in their order of arrival.
+        By default all answers are returned, with tasks and workers sorted by their ids, so that
+        rounding errors do not depend on the order of arrival; those of some tasks are in that.
         """
         if tasks is None:
-            tasks = np.flatnonzero(self.of_task.size > 0)
-            edge, _ = edge_order(self.task.rows, self.worker.rows, id_array([*self.workers]))
+            tasks = self.answered()
+            workers = self.workers.in_order(self.of_worker.size > 0)
+            place, rank = (np.zeros(len(ids), dtype=np.int64) for ids in (self.tasks, self.workers))
+            place[tasks], rank[workers] = np.arange(len(tasks)), np.arange(len(workers))
+            worker = rank[self.worker.rows]
+            edge = np.argsort(place[self.task.rows] * max(1, len(workers)) + worker, kind="stable")
+            worker = worker[edge]
         else:
             edge, _ = self.of_task.gather(tasks)
-        workers, worker = np.unique(self.worker[edge], return_inverse=True)
+            workers, worker = np.unique(self.worker[edge], return_inverse=True)
         gold = self.gold[tasks]
         answers = Answers(
             task_ids=tasks,

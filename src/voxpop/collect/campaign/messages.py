@@ -104,8 +104,11 @@ class Messages:
         own = self._message.rows[edge].sum(axis=1)
         return self._belief(self._sums.rows[self._ledger.worker[edge]] - own)
 
-    def moments(self, tasks: Index, probabilities: Floats) -> Posterior:
-        """Return what is known of the truths of some tasks that have answers."""
+    def moments(self, tasks: Index | None, probabilities: Floats) -> Posterior:
+        """Return what is known of the truths of some tasks that have answers, or of all of them.
+
+        All are in the order of their ids (:meth:`Ledger.answered`), and rounded as in a fit.
+        """
         return self._open(tasks)[0].posterior(probabilities)
 
     def settle(self, tol: float) -> Index:

@@ -73,9 +73,8 @@ class CampaignPosterior:
         """Return what a fit of all answers so far by BI finds."""
         self.messages.start_over()
         self.update(self.tol)
-        tasks = np.flatnonzero(self.ledger.of_task.size > 0)
-        found = self.messages.moments(tasks, PROBABILITIES)
-        there = self.ledger.of_worker.size > 0
+        found = self.messages.moments(None, PROBABILITIES)
+        there = self.ledger.workers.in_order(self.ledger.of_worker.size > 0)
         workers = worker_noise(self.messages.belief()[there], self.model)
         settings = {
             "method": "bi",
@@ -87,7 +86,7 @@ class CampaignPosterior:
     def truths(self) -> tuple[Index, Posterior]:
         """Return the tasks with answers, and what is known of them in the users' units."""
         self.update(SELECTION_TOL)
-        tasks = np.flatnonzero(self.ledger.of_task.size > 0)
+        tasks = self.ledger.answered()
         found = self._moments(tasks, PROBABILITIES)
         return tasks, found if self.noise is None else self.noise.truth(found)
 
@@ -140,8 +139,8 @@ class CampaignPosterior:
         """Anchor the messages to the result of a fit of the same answers, and weigh the workers."""
         assert self.noise is not None
         self.update(SELECTION_TOL)
-        tasks = np.flatnonzero(self.ledger.of_task.size > 0)
-        found = self.messages.moments(tasks, PROBABILITIES)
+        tasks = self.ledger.answered()
+        found = self.messages.moments(None, PROBABILITIES)
         self.noise = self.noise.anchored_by(result, answers, found, tasks, len(self.ledger.tasks))
         numbered, edge = self.ledger.by_task()
         belief = self.messages.belief_without(edge)
