@@ -223,8 +223,11 @@ def test_a_board_orders_tasks_as_next_does_and_takes_offers_into_account() -> No
     # What is beyond the depth is guessed, and falls with every offer.
     shallow = campaign.board(depth=2)
     later = [shallow._later(0, count) for count in range(8)]
-    assert later[:2] == shallow.gain[0].tolist()
+    assert later[:2] == shallow.gain[shallow.order[0]].tolist()
     assert (np.diff(later) < 0).all()
+    gains = [gain for _, gain in board.best(40)]
+    assert gains == sorted(gains, reverse=True)
+    assert [task for task, _ in board.best(7, offered)] == board.pick(7, (), offered)
     best = board.pick(5)
     assert board.pick(3, exclude=set(best[:2])) == best[2:5]
     assert board.pick(100, exclude=list(best)) == board.pick(100)[5:]
@@ -242,6 +245,7 @@ def test_a_board_leaves_out_what_is_done_or_not_worth_it() -> None:
     picked = board.pick(100)
     assert picked[0] == "nobody"
     assert set(picked) == set(board.task[~board.done].tolist())
+    assert set(picked) | set(board.done_tasks()) == set(campaign.task_ids)
     assert campaign.board(Rules(least_gain=1e9)).pick(3) == ["nobody"]
 
 

@@ -101,7 +101,7 @@ class Board:
         """
         barred = exclude if isinstance(exclude, set | frozenset | dict) else set(exclude)
         counts = {} if offered is None else offered
-        tasks, first = self._ranked
+        tasks, first = self._ids, self._column(0)
         picked: list[Any] = []
         # Tasks that were offered wait here; the answer after an offer gains less than the first.
         waiting: list[tuple[float, int]] = []
@@ -114,24 +114,51 @@ class Board:
                 continue
             count = counts.get(task, 0)
             if count:
-                heappush(waiting, (-self._later(int(self.order[place]), count), place))
+                heappush(waiting, (-self._later(place, count), place))
             else:
                 picked.append(task)
         while waiting and len(picked) < n:
             picked.append(tasks[heappop(waiting)[1]])
         return picked
 
-    def _later(self, row: int, count: int) -> float:
+    def best(self, n: int = 1, offered: Mapping[Any, int] | None = None) -> list[tuple[Any, float]]:
+        """Return what :meth:`pick` returns for a worker who has had no task, with the gains."""
+        counts = {} if offered is None else offered
+        tasks = self.pick(n, (), counts)
+        return [(task, self._later(self._place[task], counts.get(task, 0))) for task in tasks]
+
+    def done_tasks(self) -> list[Any]:
+        """Return the tasks that are done."""
+        found: list[Any] = self.task[self.done].tolist()
+        return found
+
+    def _later(self, place: int, count: int) -> float:
         """Gain of the answer after ``count`` others; beyond the last known, as 1 / number²."""
         m = self.gain.shape[1]
         if count < m:
-            return float(self.gain[row, count])
-        return float(self.gain[row, -1]) * (m / (count + 1)) ** 2
+            return self._column(count)[place]
+        return self._column(m - 1)[place] * (m / (count + 1)) ** 2
+
+    def _column(self, number: int) -> list[float]:
+        """Gains by the answer after ``number`` others, in the order of the tasks."""
+        if number not in self._columns:
+            self._columns[number] = self.gain[self.order, number].tolist()
+        return self._columns[number]
 
     @cached_property
-    def _ranked(self) -> tuple[list[Any], list[float]]:
-        """Ids of the tasks in their order, and the gain of a first further answer to each."""
-        return self.task[self.order].tolist(), self.gain[self.order, 0].tolist()
+    def _columns(self) -> dict[int, list[float]]:
+        return {}
+
+    @cached_property
+    def _ids(self) -> list[Any]:
+        """Ids of the tasks in their order."""
+        found: list[Any] = self.task[self.order].tolist()
+        return found
+
+    @cached_property
+    def _place(self) -> dict[Any, int]:
+        """Place of each id in the order."""
+        return {task: place for place, task in enumerate(self._ids)}
 
     def __len__(self) -> int:
         return len(self.task)
