@@ -106,22 +106,29 @@ class Site:
         flags: Mapping[str, list[dict[str, str]]],
     ) -> None:
         """Stand in for inference: publish means as estimates, with what stands out."""
+        from sqlalchemy import select
+
+        from voxpop.service.schema import campaign, task
+
         service = self.app.state.service
-        campaign = self.ask("GET", f"/campaigns/{slug}")
-        tasks = self.ask("GET", f"/campaigns/{slug}/tasks?limit=2000")["rows"]
+        with service.database.connect() as connection:
+            found = select(campaign.c.id).where(campaign.c.slug == slug)
+            number = int(connection.execute(found).scalar_one())
+            query = select(task.c.id, task.c.name).where(task.c.campaign == number)
+            tasks = list(connection.execute(query).mappings())
         given: dict[str, list[list[float]]] = {}
         for answer in self.answers(slug):
             given.setdefault(answer["task"], []).append(answer["value"])
-        known = [task for task in tasks if task["name"] in given]
-        mean = np.array([np.mean(given[task["name"]], axis=0) for task in known])
-        sd = np.array([3.0 + 9.0 * (task["name"] in look) for task in known])[:, None]
+        known = [row for row in tasks if row["name"] in given]
+        mean = np.array([np.mean(given[row["name"]], axis=0) for row in known])
+        sd = np.array([3.0 + 9.0 * (row["name"] in look) for row in known])[:, None]
         sd = np.broadcast_to(sd, mean.shape)
         arrays = {
-            "task": np.array([task["id"] for task in known], np.int64),
+            "task": np.array([row["id"] for row in known], np.int64),
             "estimate": mean, "sd": sd, "lower_95": mean - 2 * sd, "upper_95": mean + 2 * sd,
-            "n": np.array([len(given[task["name"]]) for task in known], np.int64),
-            "needs_a_look": np.array([task["name"] in look for task in known]),
-            "reason": np.array([look.get(task["name"], "") for task in known]),
+            "n": np.array([len(given[row["name"]]) for row in known], np.int64),
+            "needs_a_look": np.array([row["name"] in look for row in known]),
+            "reason": np.array([look.get(row["name"], "") for row in known]),
         }  # fmt: skip
         block = io.BytesIO()
         np.savez(block, allow_pickle=False, **arrays)
@@ -132,7 +139,6 @@ class Site:
         }
         seq = self.ask("GET", f"/campaigns/{slug}/summary")["seq"]
         told = {"seq": seq, "at": time.time(), **summary}
-        number = campaign["id"]
         service.published.write(number, "estimates", seq, block.getvalue())
         service.published.write(number, "workers", seq, json.dumps(workers).encode())
         service.published.write(number, "summary", seq, json.dumps(told).encode())

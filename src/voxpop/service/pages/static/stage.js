@@ -134,7 +134,7 @@ export class Stage {
 
   down(event) {
     if (event.button > 1 || !this.width) return;
-    if (this.marks) this.view.focus({ preventScroll: true });
+    if (this.marks) this.view.focus({ preventScroll: true, focusVisible: false });
     event.preventDefault();
     this.view.setPointerCapture(event.pointerId);
     this.pointers.set(event.pointerId, [event.clientX, event.clientY]);

@@ -83,7 +83,7 @@ export class Labels extends Live {
       one
         ? { title: "95 % interval", minor: true, value: width, csv: interval, cell: interval }
         : { title: "Widest interval", hint: "Width of the widest 95 % interval of the coordinates", value: width, cell: (i) => (row(i).upper_95 ? brief(width(i)) : "–") },
-      ...(one ? [{ title: "", minor: true, cell: (i) => this.band(row(i)) }] : []),
+      ...(one ? [{ title: "On the scale", minor: true, cell: (i) => this.band(row(i)) }] : []),
       { title: "Answers", minor: true, value: (i) => row(i).n_answers, cell: (i) => String(row(i).n_answers) },
       { title: "State", text: true, minor: true, value: (i) => row(i).state, cell: (i) => el("span", { class: `small-state ${row(i).state}` }, row(i).state) },
       { title: "Why look", text: true, value: (i) => (row(i).needs_a_look ? row(i).reason || "needs a look" : "\uffff"), csv: (i) => row(i).reason || "", cell: (i) => (row(i).needs_a_look ? reasons(row(i)) : "") },

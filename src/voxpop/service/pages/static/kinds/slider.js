@@ -52,7 +52,7 @@ export function slider(question, content, changed, submit) {
   track.addEventListener("pointerdown", (event) => {
     if (locked || event.button > 0) return;
     track.setPointerCapture(event.pointerId);
-    track.focus({ preventScroll: true });
+    track.focus({ preventScroll: true, focusVisible: false });
     at(event);
   });
   track.addEventListener("pointermove", (event) => { if (!locked && track.hasPointerCapture(event.pointerId)) at(event); });
