@@ -33,11 +33,18 @@ class Estimates:
         Tasks with answers, and how many.
     posterior
         Estimate, variance (n, d) and quantiles of the truths at 2.5, 5, 95 and 97.5 %.
+    agreement_variance
+        Variance of what the crowd would agree on (n, d); an error that all share is not part of it.
+    even_ratio
+        What that would be on average with as many answers bought evenly, over what it is; NaN
+        before there are as many answers as tasks.
     """
 
     task_ids: Ids
     task_answers: Index
     posterior: Posterior
+    agreement_variance: Floats
+    even_ratio: float
 
     @property
     def estimate(self) -> Floats:
@@ -48,6 +55,15 @@ class Estimates:
     def sd(self) -> Floats:
         """Their standard deviations (n, d)."""
         return np.sqrt(self.posterior.variance)
+
+    def rmse(self) -> tuple[float, float]:
+        """Expected RMSE of a coordinate of the tasks that are not gold, and that of even buying."""
+        unknown = self.posterior.variance.max(axis=1) > 0
+        if not unknown.any():
+            return np.nan, np.nan
+        now = float(self.posterior.variance[unknown].mean())
+        agreed = float(self.agreement_variance[unknown].mean())
+        return np.sqrt(now), np.sqrt(max(now + (self.even_ratio - 1.0) * agreed, 0.0))
 
     def interval(self) -> tuple[Floats, Floats]:
         """Bounds of the 95 % intervals, each (n, d)."""
@@ -136,8 +152,8 @@ class Board:
         """Gain of the answer after ``count`` others; beyond the last known, as 1 / number²."""
         m = self.gain.shape[1]
         if count < m:
-            return self._column(count)[place]
-        return self._column(m - 1)[place] * (m / (count + 1)) ** 2
+            return float(self._column(count)[place])
+        return float(self._column(m - 1)[place] * (m / (count + 1)) ** 2)
 
     def _column(self, number: int) -> list[float]:
         """Gains by the answer after ``number`` others, in the order of the tasks."""
@@ -210,6 +226,14 @@ class Board:
             raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
+
+
+def current_estimates(posterior: CampaignPosterior) -> Estimates:
+    """Put together what is known of the tasks; see :meth:`voxpop.Campaign.estimates`."""
+    tasks, truth, agreed = posterior.truths()
+    ids, size = list(posterior.ledger.tasks), posterior.ledger.of_task.size[tasks]
+    known = id_array([ids[i] for i in tasks.tolist()])
+    return Estimates(known, size, truth, agreed.variance, posterior.even_ratio())
 
 
 def make_board(posterior: CampaignPosterior, rules: Rules, depth: int, as_of: int) -> Board:

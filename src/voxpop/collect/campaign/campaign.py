@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from voxpop.collect.campaign.board import Board, Estimates, make_board
+from voxpop.collect.campaign.board import Board, Estimates, current_estimates, make_board
 from voxpop.collect.campaign.journal import (
     Journal,
     Record,
@@ -175,6 +175,17 @@ class Campaign:
             self._posterior, self._result = posterior, result
         return LearnedCrowd(model, result.worker_posterior.sum(axis=0), trust)
 
+    @one_at_a_time
+    def adopt(self, noise: LearnedNoise, trust: float) -> None:
+        """Take over what a campaign in another process learned of (about) the same answers.
+
+        That one's tasks were added in the same order; this one may have more of them by now.
+        """
+        crowd = LearnedCrowd(noise.model, np.empty(0), trust)
+        with self._journal.recording(model_record(noise.model, trust, noise)):
+            self._posterior = CampaignPosterior(self._ledger, crowd, self._posterior.tol, noise)
+            self._result = None
+
     @contextmanager
     def _changing(self, record: Record) -> Iterator[None]:
         """Change the answers or truths, once the record is on the disk."""
@@ -217,6 +228,11 @@ class Campaign:
         return self._ledger.answers()
 
     @property
+    def noise(self) -> LearnedNoise | None:
+        """What was learned of the noise beside the levels; None with a model that was given."""
+        return self._posterior.noise
+
+    @property
     def estimator(self) -> Auto:
         """The default as :meth:`relearn` calls it."""
         noise = self._posterior.noise
@@ -244,9 +260,7 @@ class Campaign:
         :meth:`result` to about three digits of the sds; later answers move them, while what was
         learned of the noise stays.
         """
-        tasks, found = self._posterior.truths()
-        ids, size = list(self._ledger.tasks), self._ledger.of_task.size[tasks]
-        return Estimates(id_array([ids[i] for i in tasks.tolist()]), size, found)
+        return current_estimates(self._posterior)
 
     @one_at_a_time
     def board(self, rules: Rules | None = None, *, depth: int = 8, as_of: int = 0) -> Board:

@@ -25,6 +25,8 @@ from voxpop.results.result import PROBABILITIES, Result
 from voxpop.results.scaled import in_units
 
 _INTERVAL = np.array([0.025, 0.975])
+# Tasks drawn to see what buying evenly would have brought.
+_DRAWN = 2000
 # Tolerance of the beliefs, as probabilities, when selecting answers.
 SELECTION_TOL = 1e-3
 
@@ -83,12 +85,34 @@ class CampaignPosterior:
         }
         return make_result(self.ledger.answers(), settings, found, workers)
 
-    def truths(self) -> tuple[Index, Posterior]:
-        """Return the tasks with answers, and what is known of them in the users' units."""
+    def truths(self) -> tuple[Index, Posterior, Posterior]:
+        """Return the tasks with answers, and the posteriors of their truths and of agreement."""
         self.update(SELECTION_TOL)
         tasks = self.ledger.answered()
         found = self._moments(tasks, PROBABILITIES)
-        return tasks, found if self.noise is None else self.noise.truth(found)
+        if self.noise is None:
+            return tasks, found, found
+        return tasks, self.noise.truth(found), in_units(self.noise.scale, found)
+
+    def even_ratio(self) -> float:
+        """What the mean variance would be with as many answers bought evenly, over what it is.
+
+        An answer counts by its worker's expected precision (N5). Tasks drawn with the mean number
+        of answers, of workers as they came, are compared with the tasks as they are.
+        """
+        ledger = self.ledger
+        edge = np.flatnonzero(~ledger.is_gold[ledger.task.rows])
+        n_tasks = int((~ledger.is_gold).sum())
+        each = len(edge) / max(n_tasks, 1)
+        if each < 1:
+            return np.nan
+        precision = (self.messages.belief() @ (1.0 / self.model.levels))[ledger.worker[edge]]
+        total = np.bincount(ledger.task[edge], precision)
+        rng = np.random.default_rng(0)
+        n_answers = int(each) + (rng.random(_DRAWN) < each % 1)
+        drawn = precision[rng.integers(len(edge), size=(_DRAWN, int(n_answers.max())))]
+        even = np.where(np.arange(drawn.shape[1]) < n_answers[:, None], drawn, 0.0).sum(axis=1)
+        return float((1.0 / even).mean() / (1.0 / total[total > 0]).mean())
 
     def beliefs(self, workers: Iterable[Any]) -> Floats:
         """Probabilities of workers' noise levels, shrunk by the trust; the last row is the crowd's.
