@@ -168,13 +168,13 @@ class Boards:
     def _since(self, number: int, seq: int) -> Counter[int]:
         """Count open offers, and answers that the board does not know yet, by task."""
         held = (
-            select(offer.c.task, func.count())
+            select(offer.c.task, func.count().label("n"))
             .where(offer.c.campaign == number, offer.c.state == "open")
             .group_by(offer.c.task)
         )
         seen = select(event.c.at).where(event.c.campaign == number, event.c.seq == seq)
         with self._database.connect() as connection:
-            found: Counter[int] = Counter(dict(connection.execute(held).tuples().all()))
+            found: Counter[int] = Counter({one.task: one.n for one in connection.execute(held)})
             at = connection.execute(seen).scalar_one_or_none()
             if at is not None:
                 late = select(answer.c.task).where(answer.c.campaign == number, answer.c.at > at)

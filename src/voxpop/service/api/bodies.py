@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
+# Strict: "4" and true are no numbers.
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 # PostgreSQL stores no NUL; other control characters have no place in what is one line.
 _LINE, _TEXT = r"^[^\x00-\x1f\x7f]*$", r"^[^\x00]*$"
 Line = Annotated[str, StringConstraints(pattern=_LINE)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -69,33 +70,31 @@ class Guard:
             return
         began, status = time.perf_counter(), 0
 
+        body = _Capped(receive, self._most(scope))
+
         async def sending(message: Message) -> None:
             nonlocal status
+            if body.is_over and not status:
+                return  # whatever the app makes of half a body: it was too large
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._add_headers(scope, message)
                 self._count(scope, status, time.perf_counter() - began)
             await send(message)
 
-        most = self._most(scope)
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if not declared.isdigit() or int(declared) > most:
-            await self._refuse(most, scope, receive, sending)
-            return
-        try:
-            await self.app(scope, _capped(receive, most), sending)
-        except TooLarge:
-            if status:
-                raise  # the answer has begun: all that is left is to cut it off
-            await self._refuse(most, scope, receive, sending)
+        if declared.isdigit() and int(declared) <= body.most:
+            with suppress(TooLarge):
+                await self.app(scope, body.receive, sending)
+            if status or not body.is_over:
+                return
+        body.is_over = False
+        detail = f"the body is over {body.most} bytes; send it in parts"
+        await problem_response(413, "too_large", detail)(scope, receive, sending)
 
     def _most(self, scope: Scope) -> int:
         is_bulk = scope["path"].endswith(("/tasks", "/answers", "/gold", "/webhook", "/predict"))
         return self.settings.bulk_most if is_bulk else self.settings.body_most
-
-    async def _refuse(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
-        detail = f"the body is over {most} bytes; send it in parts"
-        await problem_response(413, "too_large", detail)(scope, receive, send)
 
     def _add_headers(self, scope: Scope, message: Message) -> None:
         headers = MutableHeaders(scope=message)
@@ -126,16 +125,19 @@ def _method(method: str) -> str:
     return method if method in known else "other"
 
 
-def _capped(receive: Receive, most: int) -> Receive:
-    """Receive a body up to its cap, also where its length was not declared."""
-    taken = 0
+class _Capped:
+    """A body up to its cap, also where its length was not declared."""
 
-    async def receiving() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > most:
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self.most = receive, most
+        self._taken = 0
+        self.is_over = False
+
+    async def receive(self) -> Message:
+        """Receive a part."""
+        message = await self._receive()
+        self._taken += len(message.get("body", b""))
+        if self._taken > self.most:
+            self.is_over = True
             raise TooLarge
         return message
-
-    return receiving

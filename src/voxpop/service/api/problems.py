@@ -70,7 +70,6 @@ def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe problems in the OpenAPI document: what an endpoint may answer beside success."""
     return {
         status: {
-            "model": ProblemBody,
             "description": HTTPStatus(status).phrase,
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
         }
@@ -79,7 +78,16 @@ def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of an app with a problem."""
+    """Answer every error of an app with a problem, and describe what one looks like."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = plain()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas["ProblemBody"] = ProblemBody.model_json_schema()
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)

@@ -7,12 +7,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, func, select, tuple_
+from sqlalchemy import Connection, RowMapping, Select, case, func, select, tuple_
 
 from voxpop.service.api.problems import Problem
 from voxpop.service.schema import answer, campaign, credit, event, offer, task, visit, worker
 
 Row = dict[str, Any]
+# Whoever adds answers by a program names the workers; people who come by a link have pseudonyms.
+_NAME = case(
+    (worker.c.provider == "client", func.coalesce(worker.c.external, worker.c.pseudonym)),
+    else_=worker.c.pseudonym,
+)
 _LISTED = ("slug", "title", "state", "budget", "reserved", "spent", "created", "seq")
 
 
@@ -48,7 +53,7 @@ def campaign_facts(connection: Connection, number: int) -> Row:
     query = select(task.c.state, func.count(), func.sum(task.c.n_answers)).where(
         task.c.campaign == number, task.c.kind != "practice"
     )
-    found = connection.execute(query.group_by(task.c.state)).tuples().all()
+    found = connection.execute(query.group_by(task.c.state)).all()
     n = {state: count for state, count, _ in found}
     busy = select(func.count()).where(worker.c.campaign == number, worker.c.n_answers > 0)
     return {
@@ -103,7 +108,7 @@ def answers_query(number: int) -> Select[Any]:
         select(
             answer.c.offer.label("id"), answer.c.task.label("task_id"),
             answer.c.worker.label("worker_id"), task.c.name.label("task"), task.c.kind,
-            worker.c.pseudonym.label("worker"), answer.c.value, answer.c.counts,
+            _NAME.label("worker"), answer.c.value, answer.c.counts,
             answer.c.lead_ms, answer.c.source, answer.c.version, answer.c.at,
         )
         .join_from(answer, task, task.c.id == answer.c.task)
@@ -192,7 +197,7 @@ def earnings(connection: Connection, workers: Iterable[int]) -> dict[int, int]:
         .where(credit.c.worker.in_(list(workers)), credit.c.state != "rejected")
         .group_by(credit.c.worker)
     )
-    return {number: int(total) for number, total in connection.execute(query).tuples()}
+    return {number: int(total) for number, total in connection.execute(query)}
 
 
 def list_events(

@@ -46,7 +46,7 @@ class Settings:
     address_limit: str = "120/minute"
     enter_limit: str = "600/minute"
     body_most: int = 256 * 1024
-    bulk_most: int = 64 * 1024 * 1024
+    bulk_most: int = 16 * 1024 * 1024
     live_every: float = 1.0
     live_seconds: float = 900.0
     board_every: float = 0.5

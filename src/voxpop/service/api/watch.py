@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from voxpop.service.api import bodies, reads, views
 from voxpop.service.api.export import export_rows
 from voxpop.service.api.owner import CHANGES, PROBLEMS, Cursor, Limit
+from voxpop.service.api.problems import Problem
 from voxpop.service.api.state import Service
 from voxpop.service.api.who import TheCampaign, TheService
 from voxpop.service.commands import Done, Erase, SetCredits, SetWorker
@@ -68,7 +69,7 @@ def _next_rows(service: Service, number: int, k: int) -> list[reads.Row]:
     with service.database.connect() as connection:
         if best:
             query = select(task.c.id, task.c.name).where(task.c.id.in_([t for t, _ in best]))
-            names = dict(connection.execute(query).tuples().all())
+            names = {one.id: one.name for one in connection.execute(query)}
             listed = [(names[t], gain) for t, gain in best if t in names]
         else:
             fewest = (
@@ -150,6 +151,8 @@ async def set_credits(
     body: bodies.CreditsBody, service: TheService, row: TheCampaign
 ) -> JSONResponse:
     """Approve, reject or mark as paid what answers earned. A rejection needs a reason."""
+    if body.state == "rejected" and not body.reason.strip():
+        raise Problem(422, "no_reason", "a rejection needs a reason: the worker reads it")
     command = SetCredits(
         campaign=row["id"], answers=body.answers, state=body.state, reason=body.reason
     )
