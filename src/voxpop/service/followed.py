@@ -47,6 +47,10 @@ class Followed:
         self.n_learned = 0
         self.n_changed = 0
         self.history = History()
+        self._start(connection)
+
+    def _start(self, connection: Connection) -> None:
+        """Read everything anew."""
         self._closed: set[int] = set()
         self._gold: dict[int, list[float]] = {}
         # The answers that count, and how many each task has.
@@ -57,6 +61,8 @@ class Followed:
         self.campaign = Campaign(model, value_names=self.question.value_names)
         self._tasks(connection, 0, None)
         self._sync(connection)
+        if self.learned is not None:
+            self.campaign.adopt(self.learned.noise, self.learned.trust)
 
     def _read(self, connection: Connection) -> None:
         """Read the rules, the question, and the number of the last event."""
@@ -148,6 +154,12 @@ class Followed:
         elif kind == "task_state":
             change = self._closed.discard if body["state"] == "open" else self._closed.add
             change(int(body["task"]))
+        elif kind == "gold" and body["truth"] is None:
+            # A truth that was known is not any more: nothing in a campaign takes it back.
+            seq = self.seq
+            new.clear()
+            self._start(connection)
+            self.seq = seq
         elif kind == "gold":
             self._set_gold({int(body["task"]): body["truth"]})
             self.n_changed += 1

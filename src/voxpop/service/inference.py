@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -190,9 +191,11 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, lambda *_: stop.set())
 
     def watch() -> None:
-        # Standard input ends when the parent does, however it ends.
-        while sys.stdin.buffer.read(4096):
-            pass
+        # Standard input ends when the parent does, however it ends. Not through sys.stdin: its lock
+        # would be held when this process ends.
+        with suppress(OSError):
+            while os.read(0, 4096):
+                pass
         stop.set()
 
     threading.Thread(target=watch, daemon=True).start()
