@@ -134,7 +134,7 @@ def house_on(url: str, **settings: Any) -> Iterator[House]:
         yield House(app, client, token, clock, url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def postgresql() -> Iterator[PostgreSQL]:
     """A server of PostgreSQL."""
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
@@ -156,18 +156,24 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-_made = itertools.count()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def house(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> Iterator[House]:
-    """An app on a new database of either kind."""
-    url = str(shutil.copy(template, tmp_path / "ages.db"))
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared_house(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[House]:
+    """An app on a new database of either kind, for all tests of a module."""
     if request.param == "postgresql":
-        server = request.getfixturevalue("postgresql")
-        url = server.make_database(f"api{next(_made)}")
+        url = request.getfixturevalue("postgresql").make_database("shared")
+    else:
+        url = str(tmp_path_factory.mktemp("shared") / "ages.db")
     with house_on(url) as found:
         yield found
+
+
+@pytest.fixture
+def house(shared_house: House) -> House:
+    """The app that a module shares: every test makes campaigns of its own."""
+    shared_house.clock.ahead = 0.0
+    return shared_house
 
 
 @pytest.fixture

@@ -13,13 +13,16 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from tests.serve_api import House, house, house_on, postgresql, small_house, template
+from sqlalchemy import select
+
+from tests.serve_api import House, house, house_on, postgresql, shared_house, small_house, template
 from tests.test_serve_api import is_problem
 from voxpop import ConfigError
 from voxpop.service.api.logs import start_logging
 from voxpop.service.api.settings import Settings
+from voxpop.service.schema import task
 
-__all__ = ["house", "postgresql", "small_house", "template"]
+__all__ = ["house", "postgresql", "shared_house", "small_house", "template"]
 
 
 def test_every_answer_has_security_headers(small_house: House) -> None:
@@ -134,7 +137,7 @@ def test_estimates_and_workers_as_published(house: House) -> None:
     assert len(tasks) == 3
     token = house.worker(slug)
     house.answer(token, house.next(token)["offer"]["id"], 4)
-    ids = np.array([1, 2, 3]) if number == 1 else np.arange(1, 4)
+    ids = house.service.ask(ids_of, number)
     content = io.BytesIO()
     middle = np.array([[10.0], [20.0], [30.0]])
     half = np.array([[1.0], [3.0], [np.inf]])
@@ -143,7 +146,8 @@ def test_estimates_and_workers_as_published(house: House) -> None:
         upper_95=middle + half, n=np.array([1, 0, 0]), needs_a_look=np.array([True, False, False]),
     )  # fmt: skip
     house.service.published.write(number, "estimates", 3, content.getvalue())
-    told = {"1": {"noise": [2.0, 4.0], "flags": ["bias"]}}
+    (worker,) = house.ask("GET", f"/campaigns/{slug}/workers").json()["rows"]
+    told = {str(worker["id"]): {"noise": [2.0, 4.0], "flags": ["bias"]}}
     house.service.published.write(number, "workers", 3, json.dumps(told).encode())
     path = f"/campaigns/{slug}/estimates"
     page = house.ask("GET", path).json()
@@ -162,6 +166,11 @@ def test_estimates_and_workers_as_published(house: House) -> None:
     assert (answer["value"], answer["noise"], answer["weight"]) == ([4.0], [2.0, 4.0], 1.0)
     text = house.ask("GET", f"/campaigns/{slug}/export?what=estimates").text
     assert text.splitlines()[1].startswith("t0,10.0,0.5,9.0,11.0,1,real,open,true")
+
+
+def ids_of(connection: Any, number: int) -> Any:
+    query = select(task.c.id).where(task.c.campaign == number).order_by(task.c.id)
+    return np.array(connection.execute(query).scalars().all())
 
 
 def test_metrics_and_logs_name_no_person_and_no_value(small_house: House) -> None:
@@ -222,7 +231,7 @@ def test_pictures_are_served_by_signed_addresses_only(tmp_path: Path) -> None:
         tasks = [{"name": n, "content": {"image": n}} for n in names]
         slug = house.campaign(tasks=tasks)
         token = house.worker(slug)
-        seen = {}
+        seen: dict[str, Any] = {}
         found = house.next(token)
         while found["offer"] is not None:
             image = found["offer"]["task"]["content"]["image"]

@@ -12,6 +12,7 @@ pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from schemathesis.core.result import Ok
 
 from tests.serve_api import House, house_on
 
@@ -45,6 +46,7 @@ def test_no_request_is_a_server_error(site: House) -> None:
     schema = schemathesis.openapi.from_dict(site.app.openapi())
     checked = 0
     for result in schema.get_all_operations():
+        assert isinstance(result, Ok), result
         operation = result.ok()
         schemes = [name for one in operation.definition.raw.get("security", []) for name in one]
         token = tokens.get(schemes[0], "") if schemes else ""

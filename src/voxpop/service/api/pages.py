@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hmac
 from typing import Annotated, Any
+from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from voxpop.service.api import pictures
@@ -95,12 +96,13 @@ async def login(
 
 @router.post("/logout")
 async def logout(request: Request, service: TheService) -> Response:
-    """Log out; only the page itself knows the header's token."""
+    """Log out; only the page itself knows the token that it sends in a header or a form."""
     session = service.sessions.read(request.cookies.get(service.sessions.cookie))
-    sent = request.headers.get(HEADER, "")
+    form = parse_qs((await request.body()).decode("utf-8", "replace"))
+    sent = request.headers.get(HEADER) or form.get("csrf", [""])[0]
     if session is None or not hmac.compare_digest(sent.encode(), session.csrf.encode()):
         raise Problem(403, "bad_csrf", "log out from the page itself; reload it first")
-    response = Response(status_code=204)
+    response = RedirectResponse("/", 303)
     service.sessions.end(response)
     return response
 
