@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import shutil
 import sqlite3
 import time
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-
-from tests.postgres import PostgreSQL
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -134,15 +133,6 @@ def house_on(url: str, **settings: Any) -> Iterator[House]:
         yield House(app, client, token, clock, url)
 
 
-@pytest.fixture(scope="module")
-def postgresql() -> Iterator[PostgreSQL]:
-    """A server of PostgreSQL."""
-    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
-    server = PostgreSQL()
-    yield server
-    server.remove()
-
-
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with the tables: a copy of it is made faster than they are."""
@@ -162,7 +152,7 @@ def shared_house(
 ) -> Iterator[House]:
     """An app on a new database of either kind, for all tests of a module."""
     if request.param == "postgresql":
-        url = request.getfixturevalue("postgresql").make_database("shared")
+        url = request.getfixturevalue("postgresql").make_database(f"shared_{secrets.token_hex(6)}")
     else:
         url = str(tmp_path_factory.mktemp("shared") / "ages.db")
     with house_on(url) as found:

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from tests.serve_api import NUMBER, House, house, postgresql, shared_house, small_house, template
+from tests.serve_api import NUMBER, House, house, shared_house, small_house, template
 
-__all__ = ["house", "postgresql", "shared_house", "small_house", "template"]
+__all__ = ["house", "shared_house", "small_house", "template"]
 HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)> {{7*7}} =cmd|calc ‮ ￿'
 
 

@@ -15,14 +15,14 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from sqlalchemy import select
 
-from tests.serve_api import House, house, house_on, postgresql, shared_house, small_house, template
+from tests.serve_api import House, house, house_on, shared_house, small_house, template
 from tests.test_serve_api import is_problem
 from voxpop import ConfigError
 from voxpop.service.api.logs import start_logging
 from voxpop.service.api.settings import Settings
 from voxpop.service.schema import task
 
-__all__ = ["house", "postgresql", "shared_house", "small_house", "template"]
+__all__ = ["house", "shared_house", "small_house", "template"]
 
 
 def test_every_answer_has_security_headers(small_house: House) -> None:
