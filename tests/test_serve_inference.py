@@ -26,6 +26,7 @@ from voxpop.service.followed import Followed
 from voxpop.service.inference import Inference, run_inference
 from voxpop.service.learning import learn
 from voxpop.service.published import Published
+from voxpop.service.publishing import make_board
 from voxpop.service.writer import Writer
 
 pytestmark = pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
@@ -140,14 +141,14 @@ def test_following_events_ends_at_the_answers_that_count(site: Site, seed: int) 
     with site.database.connect() as connection:
         middle.follow(connection)
         late = Followed(connection, site.campaign)
-    boards = [each.board() for each in (early, middle, late)]
+    boards = [make_board(each) for each in (early, middle, late)]
     for each, board in zip((early, middle, late), boards, strict=True):
         assert known(each) == counted(site.database, site.campaign)
         assert each.seq == late.seq == board.as_of
         np.testing.assert_array_equal(board.order, boards[0].order)
         # Gold and withdrawn tasks are not to be picked, and not to be marked as done.
         assert not board.done.any()
-        assert set(board.pick(100)).isdisjoint(each._closed | each._gold.keys())
+        assert set(board.pick(100)).isdisjoint(each.closed | each.gold.keys())
 
 
 @pytest.mark.slow

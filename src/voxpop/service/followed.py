@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, select
 
-from voxpop.collect.campaign import Board, Campaign
-from voxpop.collect.campaign import Rules as BuyingRules
-from voxpop.collect.campaign.board import Estimates
+from voxpop.collect.campaign import Campaign
 from voxpop.estimators.auto.auto import Auto
 from voxpop.models.model import Model
 from voxpop.service.learning import Job, Learned
 from voxpop.service.questions import Question
 from voxpop.service.rules import Rules
 from voxpop.service.schema import answer, campaign, event, task
-from voxpop.service.summary import History, summarise
+from voxpop.service.summary import History
 
 # Nothing is learned before so many tasks, or all of them, have two answers.
 _READY_TASKS, _READY_ANSWERS = 50, 2
@@ -51,11 +46,13 @@ class Followed:
 
     def _start(self, connection: Connection) -> None:
         """Read everything anew."""
-        self._closed: set[int] = set()
-        self._gold: dict[int, list[float]] = {}
+        self.closed: set[int] = set()
+        self.gold: dict[int, list[float]] = {}
         # The answers that count, and how many each task has.
         self._value: dict[tuple[int, int], list[float]] = {}
         self._count: Counter[int] = Counter()
+        self._by_worker: Counter[int] = Counter()
+        self._n_twice = 0
         self._read(connection)
         model = Model(support=(1.0,), dimension=self.question.dimension)
         self.campaign = Campaign(model, value_names=self.question.value_names)
@@ -79,13 +76,13 @@ class Followed:
         rows = [row for row in connection.execute(query.order_by(task.c.id))]
         rows = [row for row in rows if row.kind != "practice"]
         self.campaign.add_tasks(row.id for row in rows)
-        self._closed.update(row.id for row in rows if row.state != "open")
+        self.closed.update(row.id for row in rows if row.state != "open")
         gold = {row.id: row.truth for row in rows if row.kind == "gold" and row.truth is not None}
         self._set_gold(gold)
 
     def _set_gold(self, gold: dict[int, list[float]]) -> None:
         if gold:
-            self._gold |= gold
+            self.gold |= gold
             self.campaign.add_gold(gold)
 
     def _sync(self, connection: Connection) -> None:
@@ -105,13 +102,22 @@ class Followed:
             tasks, workers = ([pair[side] for pair in new] for side in (0, 1))
             self.campaign.add_many(tasks, workers, np.array(list(new.values())))
             self._value |= new
-            self._count.update(tasks)
-            self.n_changed += len(new)
+            for task_number, worker in new:
+                self._tally(task_number, worker, 1)
 
     def _retract(self, pair: tuple[int, int]) -> None:
         self.campaign.retract(*pair)
         del self._value[pair]
-        self._count[pair[0]] -= 1
+        self._tally(*pair, -1)
+
+    def _tally(self, task_number: int, worker: int, change: int) -> None:
+        """Count an answer that came or went."""
+        for counter, owner in ((self._count, task_number), (self._by_worker, worker)):
+            counter[owner] += change
+            if not counter[owner]:
+                del counter[owner]
+        if self._count[task_number] == _READY_ANSWERS - (change < 0):
+            self._n_twice += change
         self.n_changed += 1
 
     # Catching up
@@ -152,7 +158,7 @@ class Followed:
         elif kind == "tasks_added":
             self._tasks(connection, int(body["first_id"]), int(body["n"]))
         elif kind == "task_state":
-            change = self._closed.discard if body["state"] == "open" else self._closed.add
+            change = self.closed.discard if body["state"] == "open" else self.closed.add
             change(int(body["task"]))
         elif kind == "gold" and body["truth"] is None:
             # A truth that was known is not any more: nothing in a campaign takes it back.
@@ -175,30 +181,29 @@ class Followed:
     # Learning
 
     @property
-    def counts(self) -> list[int]:
-        """Numbers of answers of the tasks that have some."""
-        return [n for n in self._count.values() if n]
+    def n_answered(self) -> int:
+        """How many tasks have answers."""
+        return len(self._count)
 
     @property
     def n_workers(self) -> int:
         """How many workers have given answers that count."""
-        return len({worker for _, worker in self._value})
+        return len(self._by_worker)
 
     @property
     def n_real_tasks(self) -> int:
         """How many tasks have a truth to be found."""
-        return len(self.campaign.task_ids) - len(self._gold)
+        return self.campaign.n_tasks - len(self.gold)
 
     @property
     def n_done(self) -> int:
         """How many of them are done or withdrawn."""
-        return len(self._closed - self._gold.keys())
+        return len(self.closed - self.gold.keys())
 
     @property
     def is_ready(self) -> bool:
         """Whether there are answers enough to learn the noise from."""
-        twice = sum(n >= _READY_ANSWERS for n in self._count.values())
-        return twice >= min(_READY_TASKS, max(1, len(self.campaign.task_ids)))
+        return self._n_twice >= min(_READY_TASKS, max(1, self.campaign.n_tasks))
 
     @property
     def wants_to_learn(self) -> bool:
@@ -215,7 +220,7 @@ class Followed:
         bounds = None if low is None or high is None else (low, high)
         return Job(
             tasks=self.campaign.task_ids,
-            gold=dict(self._gold),
+            gold=dict(self.gold),
             task=[i for i, _ in pairs],
             worker=[u for _, u in pairs],
             value=np.array(list(self._value.values())),
@@ -227,59 +232,6 @@ class Followed:
         """Go on with what was learned."""
         self.campaign.adopt(learned.noise, learned.trust)
         self.learned = learned
-
-    # Publishing
-
-    def board(self) -> Board:
-        """The order of the tasks that are open, and which of them meet the stop rule."""
-        half = self.rules.half_width if self.learned is not None else None
-        board = self.campaign.board(BuyingRules(half_width=half), depth=_DEPTH, as_of=self.seq)
-        tasks = board.task.astype(np.int64)
-        closed = np.isin(tasks, np.array([*self._closed, *self._gold], dtype=np.int64))
-        width = board.half_width if self.learned else np.full(len(tasks), np.inf)
-        met = board.done & ~closed
-        return replace(
-            board,
-            task=tasks,
-            half_width=width,
-            done=met,
-            order=board.order[~closed[board.order]],
-        )
-
-    def known(self) -> Estimates | None:
-        """What is known of the tasks with answers."""
-        return self.campaign.estimates() if self.campaign.n_answers else None
-
-    def estimates(self, found: Estimates | None) -> bytes:
-        """Estimates of tasks with answers, as an ``.npz``; no sds before anything is learned."""
-        arrays: dict[str, Any] = {}
-        d = self.question.dimension
-        if found is not None:
-            low, high = found.interval()
-            arrays = {"task": found.task_ids.astype(np.int64), "estimate": found.estimate}
-            arrays |= {"sd": found.sd, "lower_95": low, "upper_95": high, "n": found.task_answers}
-        else:
-            arrays = {"task": np.zeros(0, np.int64), "n": np.zeros(0, np.int64)}
-            names = ("estimate", "sd", "lower_95", "upper_95")
-            arrays |= {name: np.zeros((0, d)) for name in names}
-        if self.learned is None:
-            for name in ("sd", "lower_95", "upper_95"):
-                arrays[name] = np.full_like(arrays[name], np.nan)
-        looks = self.learned.looks if self.learned else {}
-        reason = [looks.get(i, "") for i in arrays["task"].tolist()]
-        arrays["reason"] = np.array(reason, dtype=str)
-        arrays["needs_a_look"] = np.array([bool(one) for one in reason], dtype=bool)
-        file = io.BytesIO()
-        np.savez(file, **arrays)
-        return file.getvalue()
-
-    def workers(self) -> bytes:
-        """Noise and flags by worker, as of the last fit."""
-        return json.dumps({"workers": self.learned.workers if self.learned else {}}).encode()
-
-    def summary(self, board: Board, found: Estimates | None, now: float) -> bytes:
-        """All that the dashboard shows at a glance."""
-        return json.dumps(summarise(self, board, found, now), allow_nan=False).encode()
 
 
 def open_campaigns(connection: Connection) -> dict[int, int]:

@@ -24,6 +24,13 @@ from voxpop.service.database import Database, Lock
 from voxpop.service.followed import Followed, open_campaigns
 from voxpop.service.learning import Learned, Learner
 from voxpop.service.published import Published
+from voxpop.service.publishing import (
+    estimates_bytes,
+    known,
+    make_board,
+    summary_bytes,
+    workers_bytes,
+)
 
 # Seconds between two looks at the database, between two tries to lead, and after an error.
 _LOOK, _STAND_BY, _AFTER_ERROR = 0.1, 1.0, 2.0
@@ -44,6 +51,7 @@ class Inference:
         self._followed: dict[int, Followed] = {}
         self._due: dict[int, float] = {}
         self._n_published: dict[int, int] = {}
+        self._broken: dict[int, int] = {}
         self._learner = Learner()
         self._learning: int | None = None
         self._rest_until = 0.0
@@ -60,10 +68,19 @@ class Inference:
 
     def _catch_up(self, connection: Any, number: int, seq: int) -> bool:
         followed = self._followed.get(number)
-        if followed is None:
-            self._followed[number] = Followed(connection, number)
-            return True
-        return followed.seq < seq and followed.follow(connection)
+        if self._broken.get(number) == seq:
+            return False
+        try:
+            if followed is None:
+                self._followed[number] = Followed(connection, number)
+                return True
+            return followed.seq < seq and followed.follow(connection)
+        except VoxpopError as error:
+            # Its other campaigns go on; this one is read anew when something has changed.
+            _log.error("a campaign cannot be followed", extra=_told(number, error))
+            self._broken[number] = seq
+            self._followed.pop(number, None)
+            return False
 
     def _publish(self, number: int, force: bool = False) -> bool:
         """Publish a campaign if something is new and it is time."""
@@ -76,13 +93,13 @@ class Inference:
         if not force and now < (min(due, self._due.get(-number, 0.0)) if soon else due):
             return False
         start = time.process_time()
-        board = followed.board()
+        board = make_board(followed)
         self._published.write(number, "board", followed.seq, board.to_bytes())
         self._due[-number] = now + _PUBLISH
-        found = followed.known()
-        self._published.write(number, "estimates", followed.seq, followed.estimates(found))
-        self._published.write(number, "workers", followed.seq, followed.workers())
-        summary = followed.summary(board, found, self._clock())
+        found = known(followed)
+        self._published.write(number, "estimates", followed.seq, estimates_bytes(followed, found))
+        self._published.write(number, "workers", followed.seq, workers_bytes(followed))
+        summary = summary_bytes(followed, board, found, self._clock())
         self._published.write(number, "summary", followed.seq, summary)
         cost = time.process_time() - start
         self._due[number] = now + max(_PUBLISH, cost / _SHARE)
@@ -113,8 +130,8 @@ class Inference:
         self._rest_until = time.monotonic() + took * (1.0 - _LEARNING) / _LEARNING
         number = self._learning
         assert number is not None
-        if isinstance(found, str):
-            _log.warning("learning failed", extra={"campaign": number, "reason": found})
+        if isinstance(found, str) or number not in self._followed:
+            _log.warning("learning failed", extra=_told(number, found))
             return
         self._followed[number].take_over(found)
         self._publish(number, force=True)
@@ -123,6 +140,10 @@ class Inference:
     def close(self) -> None:
         """End a fit that is under way."""
         self._learner.stop()
+
+
+def _told(number: int, reason: object) -> dict[str, Any]:
+    return {"campaign": number, "reason": " ".join(str(reason).split())[:300]}
 
 
 def run_inference(
@@ -142,8 +163,7 @@ def run_inference(
             with Database.open(url) as database:
                 _lead(database, stop, orphaned)
         except (SQLAlchemyError, VoxpopError, OSError) as error:
-            told = " ".join(str(error).split())[:300]
-            _log.warning("the database cannot be followed", extra={"reason": told})
+            _log.warning("the database cannot be followed", extra=_told(0, error))
             stop.wait(_AFTER_ERROR)
 
 

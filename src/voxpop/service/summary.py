@@ -117,7 +117,7 @@ def _next(followed: Followed, board: Board, expected: float | None) -> dict[str,
         fall += gain
     if not asked or not np.isfinite(fall):
         return {"n_answers": _MORE, "rmse_after": None, "tasks": len(asked)}
-    n = max(1, len(followed.counts))
+    n = max(1, followed.n_answered)
     after = None if expected is None else float(np.sqrt(max(expected**2 - fall / n, 0.0)))
     return {"n_answers": sum(asked.values()), "rmse_after": after, "tasks": len(asked)}
 

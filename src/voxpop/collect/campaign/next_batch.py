@@ -201,11 +201,11 @@ def next_batch(
     variance = now.copy()
     for i, u in asked:
         variance[i] = expected.after(row.get(u, len(row)), variance[i])
-    unknown, half_width = ~ledger.is_gold, None
-    unfinished = unknown.copy()
-    if rules.half_width is not None:
-        half_width = posterior.half_widths()
-        unfinished &= half_width > rules.half_width
+    unknown = ~ledger.is_gold
+    half_width = None if rules.half_width is None else posterior.half_widths()
+    unfinished = (
+        unknown if half_width is None else unknown & (half_width > (rules.half_width or 0.0))
+    )
     eligible = unfinished.copy()
     eligible[[i for i, _ in _numbered(ledger, ((i, None) for i in skip), "skip")]] = False
     if workers is None:
@@ -219,8 +219,8 @@ def next_batch(
     for c in chosen:
         variance[c.task] = c.after
     ids, tasks = list(ledger.tasks), np.array([c.task for c in chosen], dtype=np.int64)
-    before = posterior.in_units(np.array([c.before for c in chosen]), tasks)
-    after = posterior.in_units(np.array([c.after for c in chosen]), tasks)
+    steps = np.array([(c.before, c.after) for c in chosen]).reshape(-1, 2).T
+    before, after = (posterior.in_units(step, tasks) for step in steps)
     now, variance = posterior.in_units(now), posterior.in_units(variance)
     return Batch(
         task=id_array([ids[c.task] for c in chosen]),
