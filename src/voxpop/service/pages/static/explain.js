@@ -37,7 +37,7 @@ async function fill(room, told, question, row) {
   const onImage = names.length > 1;
   const parts = [];
   const at = (list, j) => (list ? list[j] : null);
-  parts.push(facts(names.map((name, j) => [onImage ? name : "Estimate", estimateText(at(told.estimate, j), at(told.sd, j)), told.lower_95 ? `95 %: ${estimateText(told.lower_95[j], at(told.sd, j))} to ${estimateText(told.upper_95[j], at(told.sd, j))}` : null])));
+  parts.push(facts(names.map((name, j) => [onImage ? name : "Estimate", estimateText(at(told.estimate, j), at(told.sd, j)), Number.isFinite(at(told.lower_95, j)) ? `95 %: ${estimateText(told.lower_95[j], at(told.sd, j))} to ${estimateText(told.upper_95[j], at(told.sd, j))}` : null])));
   if (row?.needs_a_look) parts.push(el("p", { class: "why" }, "Needs a look: ", el("span", { class: "tag" }, [row.reason].flat().join(", ") || "wide interval")));
   if (told.sentence) parts.push(el("p", { class: "why" }, told.sentence));
   parts.push(...shownContent(content, onImage));

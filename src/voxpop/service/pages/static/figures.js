@@ -20,11 +20,13 @@ function tile(kind, figure, unit, text, link = null) {
 export function tiles(summary) {
   const { n_tasks: n = 0, n_answers: answers = 0, workers_to_talk_to: talkTo, need_a_look: look = 0, expected_rmse: rmse, next } = summary;
   const ready = summary.ready ?? summary.n_done ?? 0;
+  const done = summary.n_done ? ` ${count(summary.n_done)} meet the stop rule.` : "";
   const made = [
-    tile("ready", count(ready), ready === 1 ? "label ready" : "labels ready", !n ? "There are no tasks yet." : ready ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.` : `None of ${count(n)} is sure enough yet.`, "#tasks"),
+    tile("ready", count(ready), ready === 1 ? "label ready" : "labels ready", !n ? "There are no tasks yet." : ready ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.${done}` : `None of ${count(n)} is sure enough yet.${done}`, "#tasks"),
     tile("look", count(look), look === 1 ? "needs a look" : "need a look", look ? "Wide intervals, two camps, few answers: open them below." : answers ? "No label stands out." : "Nothing to look at yet.", look ? "#tasks" : null),
   ];
-  if (talkTo === null || talkTo === undefined) made.push(tile("talk", "–", "workers not tested yet", "It takes some answers before anybody can stand out."));
+  // Before the noise is learned, nobody was tested.
+  if (!(rmse > 0) || talkTo === null || talkTo === undefined) made.push(tile("talk", "–", "workers not tested yet", "It takes some answers before anybody can stand out."));
   else made.push(tile("talk", count(talkTo), talkTo === 1 ? "worker to talk to" : "workers to talk to", talkTo ? "Worth a question, not a verdict." : "Nobody stands out.", talkTo ? "#talk" : null));
   if (next?.rmse_after > 0 && rmse > 0) {
     const less = Math.max(0, 100 * (1 - next.rmse_after / rmse));
@@ -59,12 +61,17 @@ export function pictures(summary) {
   if (ours.x.length > 1) {
     const high = Math.max(...ours.y, ...plain.y) * 1.05;
     made.push(picture("Expected error", `Root mean squared error of all estimates.${plain.x.length > 1 ? " Dashed: as many answers, the same number for every task." : ""}`,
-      curves([...(plain.x.length > 1 ? [plain] : []), ours], ["answers bought", "expected error"], "Expected error against answers bought", { xs: [0, most], ys: [0, high] })));
+      curves([...(plain.x.length > 1 ? [plain] : []), ours], ["answers bought", "expected error"], "Expected error against answers bought", { xs: [ours.x[0], most], ys: [0, high] })));
   }
   return made;
 }
 
 // What the model says in words: the stop rule, the coverage, the model.
 export function sentences({ stop, coverage, model }) {
-  return [["Stop rule", stop], ["Coverage", coverage], ["Model", model]].filter(([, text]) => text).map(([name, text]) => el("li", {}, el("b", {}, name), " ", text));
+  return [["Stop rule", stop], ["Coverage", coverage], ["Model", model]].filter(([, text]) => text).map(([name, text]) => el("li", {}, el("b", {}, name), el("span", {}, sentence(text))));
+}
+
+function sentence(text) {
+  const begun = text[0].toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }

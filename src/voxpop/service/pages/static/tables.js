@@ -75,14 +75,16 @@ export class Labels extends Live {
     const row = (i) => this.rows[i];
     const names = { point: ["x", "y"], box: ["x", "y", "width", "height"] }[this.question.kind] || ["Estimate"];
     const one = names.length === 1;
-    const width = (i) => Math.max(...(row(i).upper_95 || []).map((x, j) => x - row(i).lower_95[j]), -1);
-    const interval = (i) => (row(i).lower_95 ? `${estimateText(row(i).lower_95[0], row(i).sd?.[0])} to ${estimateText(row(i).upper_95[0], row(i).sd?.[0])}` : "–");
+    // No interval is known before the noise of the workers is.
+    const sure = (i) => Number.isFinite(row(i).lower_95?.[0]);
+    const width = (i) => (sure(i) ? Math.max(...row(i).upper_95.map((x, j) => x - row(i).lower_95[j])) : null);
+    const interval = (i) => (sure(i) ? `${estimateText(row(i).lower_95[0], row(i).sd?.[0])} to ${estimateText(row(i).upper_95[0], row(i).sd?.[0])}` : "–");
     return [
       { title: "Task", text: true, value: (i) => row(i).name },
       ...names.map((name, j) => ({ title: name, minor: j > 1, value: (i) => row(i).estimate?.[j] ?? null, cell: (i) => estimateText(row(i).estimate?.[j], row(i).sd?.[j]) })),
       one
         ? { title: "95 % interval", minor: true, value: width, csv: interval, cell: interval }
-        : { title: "Widest interval", hint: "Width of the widest 95 % interval of the coordinates", value: width, cell: (i) => (row(i).upper_95 ? brief(width(i)) : "–") },
+        : { title: "Widest interval", hint: "Width of the widest 95 % interval of the coordinates", value: width, cell: (i) => (sure(i) ? brief(width(i)) : "–") },
       ...(one ? [{ title: "On the scale", minor: true, cell: (i) => this.band(row(i)) }] : []),
       { title: "Answers", minor: true, value: (i) => row(i).n_answers, cell: (i) => String(row(i).n_answers) },
       { title: "State", text: true, minor: true, value: (i) => row(i).state, cell: (i) => el("span", { class: `small-state ${row(i).state}` }, row(i).state) },
@@ -92,7 +94,7 @@ export class Labels extends Live {
 
   // The interval on the range of all estimates: wide ones are seen at a glance.
   band(row) {
-    if (!row.lower_95) return "";
+    if (!Number.isFinite(row.lower_95?.[0])) return "";
     const [low, high] = this.range();
     const at = (x) => 2 + (146 * (Math.min(Math.max(x, low), high) - low)) / (high - low || 1);
     return sketchOf(at(row.lower_95[0]), at(row.upper_95[0]), at(row.estimate[0]));
