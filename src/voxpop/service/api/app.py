@@ -13,7 +13,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from voxpop import __version__
-from voxpop.service.api import owner, pages, problems, watch, worker
+from voxpop.service.api import label_studio, owner, pages, problems, watch, worker
 from voxpop.service.api.access import Doors
 from voxpop.service.api.boards import Boards
 from voxpop.service.api.guard import Guard
@@ -84,7 +84,8 @@ def create_app(
     )
     app.state.service = service
     problems.install(app)
-    for router in (worker.router, owner.router, watch.router, pages.router):
+    routers = (worker.router, owner.router, watch.router, label_studio.owner_router)
+    for router in (*routers, label_studio.router, pages.router):
         app.include_router(router)
     _add_probes(app)
     app.add_middleware(Guard, settings=settings, metrics=service.metrics)

@@ -125,6 +125,19 @@ class Boards:
         later = np.minimum(np.array(counts, dtype=np.int64), gain.shape[1] - 1)
         return list(zip(tasks, gain[rows, later].tolist(), strict=True))
 
+    def worth(self, number: int, tasks: Sequence[int]) -> dict[int, float]:
+        """Return what a further answer to tasks is expected to gain; those on the board only."""
+        used = self._boards.get(number)
+        if used is None or used.board is None:
+            return {}
+        board = used.board
+        rows = np.flatnonzero(np.isin(board.task, np.array(tasks, dtype=np.int64)))
+        with self._lock:
+            counts = np.array([used.since[t] for t in board.task[rows].tolist()], dtype=np.int64)
+        later = np.minimum(counts, board.gain.shape[1] - 1)
+        gains = board.gain[rows, later].tolist()
+        return dict(zip(board.task[rows].tolist(), gains, strict=True))
+
     def has_board(self, number: int) -> bool:
         """Tell whether there is a board of a campaign."""
         used = self._boards.get(number)

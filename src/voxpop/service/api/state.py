@@ -18,6 +18,7 @@ from voxpop.service.api.boards import Boards
 from voxpop.service.api.limiter import Limiter
 from voxpop.service.api.metrics import Metrics
 from voxpop.service.api.problems import Problem
+from voxpop.service.api.pulls import Pulls
 from voxpop.service.api.sessions import Sessions
 from voxpop.service.api.settings import Settings
 from voxpop.service.commands import Command, Refused
@@ -46,6 +47,7 @@ class Service:
     clock: Callable[[], float] = time.time
     closing: bool = False
     watched: dict[int, Any] = field(default_factory=dict)
+    pulls: Pulls = field(default_factory=Pulls)
 
     def send(self, command: Command) -> asyncio.Future[Any]:
         """Give the writer a command; commands that one task sends are carried out in order."""
