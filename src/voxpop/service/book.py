@@ -171,9 +171,12 @@ class Book:
     def _answers_came(self, row: AnswerRow, actor: str) -> None:
         """Count an answer; a task with as many as the rules ask for is done."""
         task = self.count(row.task, n_answers=1)
-        cap = self.campaigns[row.campaign].rules.answers_per_task
-        if task.kind == "real" and task.state == "open" and cap and task.n_answers >= cap:
+        if task.state == "open" and self._is_full(task):
             self.set_task_state(row.task, "done", actor)
+
+    def _is_full(self, task: TaskRow) -> bool:
+        cap = self.campaigns[task.campaign].rules.answers_per_task
+        return task.kind == "real" and cap is not None and task.n_answers >= cap
 
     def _tell(self, row: AnswerRow, actor: str) -> int:
         return self.event(
@@ -208,8 +211,8 @@ class Book:
         return changed
 
     def _answer_went(self, task: int, actor: str) -> None:
-        self.count(task, n_answers=-1)
-        if self.tasks[task].state == "done":
+        row = self.count(task, n_answers=-1)
+        if row.state == "done" and not self._is_full(row):
             self.set_task_state(task, "open", actor)
 
     def remove_answer(self, offer: str, actor: str) -> None:
@@ -223,10 +226,11 @@ class Book:
         if row.counts:
             self._answer_went(row.task, actor)
 
-    def removal(self, campaign: int, actor: str, kind: str, **body: Any) -> int:
-        """Write down that answers stopped counting."""
-        seq = self.event(campaign, actor, kind, **body)
-        self.last_removal[campaign] = seq
+    def removal(self, campaign: int, actor: str, kind: str, lost: int, **body: Any) -> int:
+        """Write down by what so many answers stopped counting."""
+        seq = self.event(campaign, actor, kind, lost=lost, **body)
+        if lost:
+            self.last_removal[campaign] = seq
         return seq
 
     def add_credit(self, row: CreditRow) -> None:

@@ -26,6 +26,7 @@ from voxpop.service.rows import (
     WorkerRow,
 )
 from voxpop.service.rules import Rules
+from voxpop.service.schema import FREE
 from voxpop.service.statements import Statements
 
 OfOffer = c.Answer | c.Edit | c.Skip | c.Report | c.Extend | c.Release
@@ -230,6 +231,11 @@ class _Reading:
 
     def _read_sources(self) -> None:
         keys, facts = self.keys, self.facts
+        if keys.whole_workers:
+            for row in self.s.answers_of(self.connection, keys.whole_workers):
+                self._answer(AnswerRow(*row))
+            # Whoever is erased may have answers of another tool, which are then dropped.
+            keys.sources |= facts.sources.keys()
         if keys.sources:
             parts = [set(part) for part in zip(*keys.sources, strict=True)]
             for row in self.s.by_three(self.connection, "answer", *parts):
@@ -238,9 +244,6 @@ class _Reading:
                 self.connection, "dropped", *parts
             ):
                 facts.dropped[campaign, source, source_id] = version
-        if keys.whole_workers:
-            for row in self.s.answers_of(self.connection, keys.whole_workers):
-                self._answer(AnswerRow(*row))
         for campaign, names in keys.names.items():
             for number, name in self.s.tasks_named(self.connection, campaign, names):
                 facts.names[campaign, name] = number
@@ -346,7 +349,7 @@ class _Reading:
             return
         campaigns = {one.campaign for one in asking} & self.facts.campaigns.keys()
         kinds = {tuple(row) for row in self.s.kinds(self.connection, campaigns)}
-        held = {(o.worker, o.task) for o in self.facts.offers.values()}
+        held = {(o.worker, o.task) for o in self.facts.offers.values() if o.state not in FREE}
         n_without = 0
         for command in asking:
             campaign = self.facts.campaigns.get(command.campaign)
@@ -360,6 +363,8 @@ class _Reading:
                 self._choose(campaign, worker.id, "gold", 2)
             if not any(
                 (task := self.facts.tasks.get(number)) is not None
+                and task.campaign == campaign.id
+                and task.kind != "practice"
                 and task.available(rules)
                 and (worker.id, number) not in held
                 for number in command.candidates

@@ -33,7 +33,7 @@ _TASK = (
     task.c.n_open, task.c.n_answers, task.c.state,
 )  # fmt: skip
 
-# Events by which answers stop counting.
+# Events by which answers may stop counting; they say how many did.
 REMOVALS = ("retracted", "erased", "worker_state")
 
 _PAIRS = {
@@ -106,6 +106,7 @@ class Statements:
             event.c.campaign == bindparam("campaign"),
             event.c.seq > bindparam("as_of"),
             event.c.kind.in_(REMOVALS),
+            event.c.body["lost"].as_integer() > 0,
         )
         self._choices = {capped: self._choice(capped) for capped in (False, True)}
         self._wait = select(

@@ -163,7 +163,7 @@ class Writer:
     def _carry_out(self, jobs: list[_Job]) -> None:
         started = time.perf_counter()
         try:
-            replies = self._transact([command for command, _ in jobs])
+            replies = self.transact([command for command, _ in jobs])
         except Exception as error:
             if len(jobs) > 1 and not _is_outage(error):
                 # One command broke the batch: each for itself, the others are not to blame.
@@ -184,7 +184,8 @@ class Writer:
             else:
                 future.set_result(reply)
 
-    def _transact(self, commands: Sequence[c.Command]) -> list[c.Reply | c.Refused]:
+    def transact(self, commands: Sequence[c.Command]) -> list[c.Reply | c.Refused]:
+        """Carry out commands in one transaction of the calling thread, and reply to each."""
         with self.database.begin() as connection:
             facts = read_facts(connection, self._statements, commands, self.clock)
             self._add_leads(connection, facts, facts.now)
@@ -236,7 +237,7 @@ class Writer:
                     .distinct()
                 ).scalars().all()  # fmt: skip
             for number in due:
-                self._transact([c.Expire(campaign=number)])
+                self.transact([c.Expire(campaign=number)])
         except SQLAlchemyError as error:
             _log.warning("offers could not be looked through: %s", _one_line(error))
 

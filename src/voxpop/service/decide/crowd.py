@@ -94,12 +94,12 @@ def set_worker(book: Book, command: c.SetWorker) -> c.Done:
     book.workers[person.id] = person
     if person.state == "banned":
         _take_back(book, person.id)
+    changed = 0
     if person.counts != counted:
-        book.set_counts(_answers_of(book, person.id), person.counts, "owner")
+        changed = book.set_counts(_answers_of(book, person.id), person.counts, "owner")
+    lost = changed if counted else 0
     body = {"worker": person.id, "state": person.state, "counts": person.counts}
-    write = book.removal if counted and not person.counts else book.event
-    seq = write(campaign.id, "owner", "worker_state", **body)
-    return c.Done(seq=seq)
+    return c.Done(seq=book.removal(campaign.id, "owner", "worker_state", lost, **body))
 
 
 def _answers_of(book: Book, worker: int) -> list[str]:
@@ -120,14 +120,18 @@ def erase(book: Book, command: c.Erase) -> c.Done:
         return c.Done(seq=campaign.seq, n=0)
     _take_back(book, person.id)
     mine = _answers_of(book, person.id)
+    lost = 0
     if not command.keep_answers:
         for offer in mine:
             row = book.answers[offer]
             if row.source_id is not None:
                 # The other tool still has it, and would bring it back.
                 book.dropped[campaign.id, row.source, row.source_id] = c.LAST_VERSION
+            lost += row.counts
             book.remove_answer(offer, "owner")
     book.persons.pop((campaign.id, person.provider, person.external_hmac), None)
+    for key in [k for k, n in book.sessions.items() if book.visits[n].worker == person.id]:
+        del book.sessions[key]
     # Answers that do not count because of a quarantine stay out.
     row_now = book.workers[person.id]
     book.workers[person.id] = replace(
@@ -135,7 +139,7 @@ def erase(book: Book, command: c.Erase) -> c.Done:
     )
     book.erased.append(person.id)
     seq = book.removal(
-        campaign.id, "owner", "erased", worker=person.id, kept=bool(command.keep_answers)
+        campaign.id, "owner", "erased", lost, worker=person.id, kept=bool(command.keep_answers)
     )
     return c.Done(seq=seq, n=len(mine))
 

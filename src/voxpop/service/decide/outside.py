@@ -80,7 +80,8 @@ def drop_answers(book: Book, command: c.DropAnswers) -> c.Done:
             actor = f"tool:{command.source}"
             book.remove_answer(known, actor)
             book.removal(
-                campaign.id, actor, "retracted", task=row.task, worker=row.worker, offer=known
-            )
+                campaign.id, actor, "retracted", int(row.counts),
+                task=row.task, worker=row.worker, offer=known,
+            )  # fmt: skip
             n += 1
     return c.Done(seq=book.campaigns[campaign.id].seq, n=n)
