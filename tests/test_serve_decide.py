@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -310,17 +310,22 @@ class Crowd(RuleBasedStateMachine):
 
 def walk(crowd: Crowd, rng: random.Random, steps: int) -> None:
     """Commands by chance, such as a campaign sees them: most are work, few end something."""
-    value = lambda: rng.choice(GOOD * 4 + BAD)  # noqa: E731
-    i = lambda: rng.randrange(10)  # noqa: E731
-    now = lambda: rng.random() < 0.6  # noqa: E731
-    draw = lambda: rng.choice([0.2, 0.8])  # noqa: E731
-    some = lambda: rng.sample("123", rng.randint(1, 3))  # noqa: E731
+
+    def value() -> Any:
+        return rng.choice(GOOD * 4 + BAD)
+
+    def i() -> int:
+        return rng.randrange(10)
+
+    def now() -> bool:
+        return rng.random() < 0.6
+
     open_again = [{"state": "open"}, {"budget": None}, {"budget": 200}]
     changes = [{"budget": 12}, {"state": "paused"}, {"state": "closed"}] + [
         {"rules": {"answers_per_task": cap}} for cap in (1, 2, 3, 5, None)
     ]
-    moves: list[tuple[int, Any]] = [
-        (30, lambda: crowd.asks(i(), [i(), i()], draw(), rng.random() < 0.5, now())),
+    moves: list[tuple[int, Callable[[], None]]] = [
+        (30, lambda: crowd.asks(i(), [i(), i()], rng.choice([0.2, 0.8]), not now(), now())),
         (30, lambda: crowd.answers(rng.randrange(4), value(), rng.random() < 0.1, now())),
         (10, lambda: crowd.everybody_works(i(), i(), rng.choice([1.0, 7]))),
         (8, lambda: crowd.edits(rng.randrange(4), value(), now())),
@@ -347,7 +352,7 @@ def walk(crowd: Crowd, rng: random.Random, steps: int) -> None:
         (10, lambda: crowd.takes(
             i(), rng.choice(PERSONS[1:]), value(), rng.choice("123"), rng.randint(1, 4), now()
         )),
-        (3, lambda: crowd.drops(set(some()), rng.choice([1, 2, 2]), now())),
+        (3, lambda: crowd.drops(set(rng.sample("123", 2)), rng.choice([1, 2, 2]), now())),
     ]  # fmt: skip
     weights = [weight for weight, _ in moves]
     for _, move in rng.choices(moves, weights, k=steps):
