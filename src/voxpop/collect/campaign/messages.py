@@ -63,6 +63,8 @@ class Messages:
         # Answers per worker when all was last worked out: they decide on the kernels.
         self._per_worker = 1.0
         self._started = False
+        # Workers whose answers were taken back: their other tasks may have to speak.
+        self._lost_a_message: set[int] = set()
         # Whether all was worked out from flat messages to the last, and nothing is new since.
         self._from_scratch = False
         self.fresh_below = _FEW
@@ -76,15 +78,16 @@ class Messages:
     def drop(self, edge: int) -> None:
         """Take the message of an answer out, exactly, before the ledger takes out its edge.
 
-        The task has to speak again, and the worker's other tasks if they are told something else.
+        The task has to speak again, and, at the next settling, the worker's other tasks if they are
+        told something else.
         """
         self._grow()
         task, worker = int(self._ledger.task[edge]), int(self._ledger.worker[edge])
         self._put(np.array([edge]), np.zeros_like(self._message.rows[[edge]]))
-        self._wake(np.array([worker]), self._tol)
         for column in (self._message, self._heard):
             column.drop(edge)
         self._dirty.rows[task] = True
+        self._lost_a_message.add(worker)
         self._from_scratch = False
 
     def start_over(self) -> None:
@@ -118,6 +121,9 @@ class Messages:
         ``tol`` than the last time takes a start over.
         """
         self._grow()
+        if self._lost_a_message:
+            self._wake(np.array(sorted(self._lost_a_message)), tol)
+            self._lost_a_message.clear()
         answered = self._ledger.of_task.size > 0
         self._dirty.rows[~answered] = False
         moved = self._dirty.rows.copy() if self._started else answered

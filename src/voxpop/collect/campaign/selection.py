@@ -7,7 +7,7 @@ task of a worker is the one of largest variance among those that the worker may 
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -82,6 +82,8 @@ class Candidate:
     room: int
     excluded: set[int] = field(default_factory=set)
     anonymous: bool = False
+    # All tasks ranked before this are excluded: tasks only move down, so none comes in later.
+    frontier: tuple[float, float, int] = (-np.inf, -1.0, -1)
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,8 @@ def _best_task(
     """Find the best task for a candidate: its priority, and its place in the ranking."""
     if one.room <= 0:
         return None
-    for place, (negative, _, task) in enumerate(ranked):
+    for place in range(bisect_left(ranked, one.frontier), len(ranked)):
+        negative, _, task = one.frontier = ranked[place]
         if task not in one.excluded:
             before, after = -negative, expected.after(one.row, -negative)
             # Every answer reduces an infinite variance without bound: compare what remains.
