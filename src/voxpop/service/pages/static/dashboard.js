@@ -98,7 +98,7 @@ class Dashboard {
     room("degraded").textContent = summary.notice || "";
     room("headline").textContent = headline(summary);
     room("progress-bar").replaceChildren(progressBar(summary));
-    room("tiles").replaceChildren(...tiles(summary));
+    room("tiles").replaceChildren(...tiles(summary, this.labels.reasons()));
     room("pictures").replaceChildren(...pictures(summary));
     room("sentences").replaceChildren(...sentences(summary));
     room("purse").replaceChildren(...purse(this.campaign, summary));
@@ -118,8 +118,13 @@ class Dashboard {
         return;
       }
       this.tables = Date.now();
-      await attempt(() => Promise.all([this.labels.refresh(), this.refreshWorkers()]));
+      await attempt(() => this.fillTables());
     }, pause);
+  }
+
+  async fillTables() {
+    await Promise.all([this.labels.refresh(), this.refreshWorkers()]);
+    if (this.summary) room("tiles").replaceChildren(...tiles(this.summary, this.labels.reasons()));
   }
 
   async refreshWorkers() {
@@ -179,5 +184,5 @@ if (campaign) {
   const first = await attempt(() => owner("GET", `${base}/summary`));
   if (first) dashboard.take(first);
   dashboard.follow();
-  attempt(() => Promise.all([dashboard.labels.refresh(), dashboard.refreshWorkers()]));
+  attempt(() => dashboard.fillTables());
 } else room("headline").textContent = "This campaign cannot be shown.";

@@ -38,8 +38,7 @@ async function fill(room, told, question, row) {
   const parts = [];
   const at = (list, j) => (list ? list[j] : null);
   parts.push(facts(names.map((name, j) => [onImage ? name : "Estimate", estimateText(at(told.estimate, j), at(told.sd, j)), Number.isFinite(at(told.lower_95, j)) ? `95 %: ${estimateText(told.lower_95[j], at(told.sd, j))} to ${estimateText(told.upper_95[j], at(told.sd, j))}` : null])));
-  if (row?.needs_a_look) parts.push(el("p", { class: "why" }, "Needs a look: ", el("span", { class: "tag" }, [row.reason].flat().join(", ") || "wide interval")));
-  if (told.sentence) parts.push(el("p", { class: "why" }, told.sentence));
+  if (row?.needs_a_look) parts.push(el("p", { class: "why" }, "Needs a look: ", el("span", { class: "tag" }, row.reason || "needs a look")));
   parts.push(...shownContent(content, onImage));
   const answers = [...told.answers].sort((a, b) => (b.weight ?? 0) - (a.weight ?? 0));
   const dot = (answer, j) => ({
@@ -47,13 +46,13 @@ async function fill(room, told, question, row) {
     tip: `${answer.worker}: ${answer.value.map((x) => brief(x)).join(", ")}${answer.weight === undefined || answer.weight === null ? "" : `\nweight ${(100 * answer.weight).toFixed(0)} %`}`,
   });
   if (onImage && told.estimate) {
-    parts.push(picture(question.kind === "box" ? "Boxes in the image" : "Points in the image", "Bolder with more weight. Blue: estimate.",
-      plane(answers.map((answer) => dot(answer, 0)).reverse(), corners(question.kind, told.estimate), null, "estimate", await sized(content))));
+    parts.push(picture(question.kind === "box" ? "Boxes in the image" : "Points in the image", `Bolder with more weight. Blue: estimate.${told.truth ? " Orange: the known truth." : ""}`,
+      plane(answers.map((answer) => dot(answer, 0)).reverse(), corners(question.kind, told.estimate), told.truth && corners(question.kind, told.truth), "estimate", await sized(content))));
   }
   if (told.estimate && answers.length) {
     names.forEach((name, j) => {
       const mean = answers.reduce((sum, answer) => sum + answer.value[j], 0) / answers.length;
-      const place = { estimate: told.estimate[j], lower: at(told.lower_95, j) ?? told.estimate[j], upper: at(told.upper_95, j) ?? told.estimate[j], mean, truth: null };
+      const place = { estimate: told.estimate[j], lower: at(told.lower_95, j) ?? told.estimate[j], upper: at(told.upper_95, j) ?? told.estimate[j], mean, truth: at(told.truth, j) };
       const caption = j === 0 ? [el("figcaption", {}, "Dots are answers, larger with more weight. Band: 95 % interval; line: estimate; diamond: mean.")] : [];
       parts.push(el("figure", { class: "picture" }, ...caption, strip(name, place, answers.map((answer) => dot(answer, j)), (x) => estimateText(x, at(told.sd, j)))));
     });

@@ -17,13 +17,14 @@ function tile(kind, figure, unit, text, link = null) {
   return el("li", { class: `tile ${kind}` }, el("p", {}, ...(link ? [el("a", { href: link }, ...inner)] : inner)), el("p", { class: "text" }, text));
 }
 
-export function tiles(summary) {
+// `why` counts the reasons to look, as far as they are known.
+export function tiles(summary, why = []) {
   const { n_tasks: n = 0, n_answers: answers = 0, workers_to_talk_to: talkTo, need_a_look: look = 0, expected_rmse: rmse, next } = summary;
   const ready = summary.ready ?? summary.n_done ?? 0;
   const done = summary.n_done ? ` ${count(summary.n_done)} meet the stop rule.` : "";
   const made = [
     tile("ready", count(ready), ready === 1 ? "label ready" : "labels ready", !n ? "There are no tasks yet." : ready ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.${done}` : `None of ${count(n)} is sure enough yet.${done}`, "#tasks"),
-    tile("look", count(look), look === 1 ? "needs a look" : "need a look", look ? "Wide intervals, two camps, few answers: open them below." : answers ? "No label stands out." : "Nothing to look at yet.", look ? "#tasks" : null),
+    tile("look", count(look), look === 1 ? "needs a look" : "need a look", look ? `${why.map(([reason, n]) => `${reason} ${count(n)}`).join(" · ") || "Open them below"}.` : answers ? "No label stands out." : "Nothing to look at yet.", look ? "#tasks" : null),
   ];
   // Before the noise is learned, nobody was tested.
   if (!(rmse > 0) || talkTo === null || talkTo === undefined) made.push(tile("talk", "–", "workers not tested yet", "It takes some answers before anybody can stand out."));

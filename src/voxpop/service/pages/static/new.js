@@ -118,7 +118,7 @@ function refresh() {
   field("preview").replaceChildren(node);
 }
 
-function fillIn() {
+function fillExample() {
   const { kind: chosen, ...texts } = example();
   form.querySelector(`input[name="kind"][value="${chosen}"]`).checked = true;
   for (const [id, text] of Object.entries(texts)) field(id).value = text;
@@ -150,7 +150,7 @@ field("file").addEventListener("change", async (event) => {
   field("tasks").value = await file.text();
   refresh();
 });
-field("example").addEventListener("click", fillIn);
+field("example").addEventListener("click", fillExample);
 refresh();
-if (location.hash === "#example") fillIn();
+if (location.hash === "#example") fillExample();
 document.documentElement.dataset.ready = "yes";

@@ -69,6 +69,13 @@ export class Labels extends Live {
 
   async refresh() { this.put(await rowsOf(`${this.base}/estimates?order=look`)); }
 
+  // The reasons to look, the most frequent first, with how many labels each.
+  reasons() {
+    const counts = new Map();
+    for (const row of this.rows.filter((one) => one.needs_a_look)) for (const reason of reasonsOf(row)) counts.set(reason, (counts.get(reason) || 0) + 1);
+    return [...counts].sort((a, b) => b[1] - a[1]);
+  }
+
   named(name) { return this.rows.find((row) => row.name === name); }
 
   columns() {
@@ -111,9 +118,10 @@ export class Labels extends Live {
   }
 }
 
+const reasonsOf = (row) => (row.reason || "needs a look").split(/,\s*/);
+
 function reasons(row) {
-  const list = Array.isArray(row.reason) ? row.reason : String(row.reason || "needs a look").split(/,\s*/);
-  return list.flatMap((text) => [el("span", { class: "tag" }, text), " "]);
+  return reasonsOf(row).flatMap((text) => [el("span", { class: "tag" }, text), " "]);
 }
 
 function sketchOf(from, to, at) {

@@ -163,6 +163,7 @@ class Worker {
 
   lock(on) {
     this.sending = on;
+    if (on) main.querySelector(".last")?.remove();
     this.view.control.lock(on);
     this.form.setAttribute("aria-busy", String(on));
     for (const button of this.form.querySelectorAll(".send-bar button")) button.disabled = on;
@@ -196,6 +197,7 @@ class Worker {
       if (!(error instanceof Problem)) throw error;
       if (error.status === 422) {
         this.lock(false);
+        this.lastAnswer();
         this.wrong.textContent = error.detail;
         return;
       }
@@ -265,8 +267,8 @@ class Worker {
     const panel = el("div", { class: "truth-panel", role: "status" },
       el("p", { class: "truth-line" }, t("truth_is", { truth: text(truth) })), el("p", {}, t("you_said", { value: text(value) }), image ? ` ${t("truth_in_image")}` : ""));
     this.form.querySelector(".send-bar").replaceChildren(panel, button);
-    main.querySelector(".last")?.remove();
-    button.focus();
+    button.focus({ preventScroll: true });
+    panel.parentElement.scrollIntoView({ block: "nearest" });
   }
 
   async skip() {
