@@ -84,14 +84,19 @@ def test_a_clients_result_is_a_fit_of_the_answers_in_the_database(link: str) -> 
     assert client.estimates().empty  # nothing was published: no inference runs here
 
 
-def test_next_asks_for_the_fewest_answers_while_nothing_is_known(link: str) -> None:
+def test_next_asks_for_the_fewest_answers_while_nothing_is_known(link: str, tmp_path: Path) -> None:
     client = vp.Client(link).create("Next", NUMBER, rules={"practice": 0})
     client.add_tasks(["a", "b", "c"])
     client.add("a", "ann", 4)
     batch = client.next(2)
     assert batch.pairs == [("b", None), ("c", None)]
     assert batch.n_tasks == 3
-    assert "/c/next?invite=vpl_" in client.invite()
+    assert "/c/next?invite=vpl_" in client.link()
+    assert "/ls/vps_" in client.link("label_studio")
+    text = client.export("answers", tmp_path / "answers.csv").read_text()
+    assert text.splitlines()[1].startswith("a,ann,4.0,true,real")
+    with pytest.raises(vp.DataError, match="what"):
+        client.export("secrets", tmp_path / "x.csv")
 
 
 def test_mistakes_are_one_line(link: str) -> None:

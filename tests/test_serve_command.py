@@ -100,7 +100,7 @@ def test_the_first_minute(tmp_path: Path) -> None:
             "Ages of trees", {"kind": "number", "text": "How old?"}, rules={"practice": 0}
         )
         client.add_tasks([f"tree {k}" for k in range(3)])
-        invite = client.invite().partition("invite=")[2]
+        invite = client.link().partition("invite=")[2]
         before = client.summary()
         entered = service.post("/c/ages-of-trees/enter", {"invite": invite})
         token = entered["worker_token"]
@@ -121,7 +121,9 @@ def test_the_first_minute(tmp_path: Path) -> None:
         assert "everything that was acknowledged is in the database" in service.said
     with serving(tmp_path, "new.db") as service:
         assert "owner link" not in service.said
-        assert vp.Client(service.url, client._token, "ages-of-trees").summary()["n_answers"] == 1
+        assert (
+            vp.Client(service.url, client._wire.token, "ages-of-trees").summary()["n_answers"] == 1
+        )
         assert service.stop(signal.SIGTERM) == 0
 
 

@@ -5,31 +5,26 @@ The standard library alone: whoever talks to a service need not install one.
 
 from __future__ import annotations
 
-import http.client
-import json
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from voxpop.collect.campaign.next_batch import Batch
 from voxpop.data.answers import Answers
+from voxpop.data.output import replacing
 from voxpop.data.tables import frame
 from voxpop.errors import ConfigError, DataError, require
 from voxpop.estimators.aggregate import aggregate
 from voxpop.estimators.base import Estimator
 from voxpop.results.result import Result
+from voxpop.service.wire import Wire
 
 _AT_ONCE = 1000
-_TRIES = 5
-_LONGEST_WAIT = 30.0
-_HERE = ("127.0.0.1", "localhost", "::1")
 
 
 class Client:
@@ -65,13 +60,17 @@ class Client:
             f"expected an address like http://127.0.0.1:8000, got {url!r}",
         )
         found = parse_qs(parts.query).get("token", [None])[0]
-        self._token = token or found
-        require(self._token is not None, "the owner's token is missing; it is in the owner link")
+        token = token or found
+        if not token:
+            raise ConfigError("the owner's token is missing; it is in the owner link")
         path = parts.path.removesuffix("/login").rstrip("/")
-        self.url = f"{parts.scheme}://{parts.netloc}{path}"
-        self._timeout = timeout
-        self._opener = _opener(parts.hostname or "")
+        self._wire = Wire(f"{parts.scheme}://{parts.netloc}{path}", token, timeout)
         self._slug = campaign
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return self._wire.url
 
     def __repr__(self) -> str:
         return f"Client({self.url!r}, campaign={self._slug!r})"
@@ -80,7 +79,7 @@ class Client:
     def campaign(self) -> str:
         """The campaign's slug."""
         if self._slug is None:
-            slugs = [row["slug"] for row in self._rows("campaigns")]
+            slugs = [row["slug"] for row in self._wire.rows("campaigns")]
             if len(slugs) != 1:
                 listed = ", ".join(slugs[:10]) or "none yet"
                 raise ConfigError(f"say which campaign is meant; there are {listed}")
@@ -102,8 +101,8 @@ class Client:
         """
         body = {"title": title, "question": dict(question), "instructions": instructions}
         body |= {"rules": dict(rules or {}), "budget": budget}  # type: ignore[dict-item]
-        made = self._send("POST", "campaigns", body)
-        return Client(self.url, self._token, made["slug"], timeout=self._timeout)
+        made = self._wire.send("POST", "campaigns", body)
+        return Client(self.url, self._wire.token, made["slug"], timeout=self._wire.timeout)
 
     # Answers in
 
@@ -125,7 +124,7 @@ class Client:
         ]
         taken, refused = 0, []
         for start, part in _parts(rows):
-            reply = self._send("POST", self._path("answers"), part)
+            reply = self._wire.send("POST", self._path("answers"), part)
             taken += reply["taken"]
             refused += [(start + one["row"], one["detail"]) for one in reply["refused"]]
         if refused:
@@ -147,7 +146,7 @@ class Client:
         for _, part in _parts(rows):
             # A request that is sent again after a lost connection adds nothing twice.
             key = {"Idempotency-Key": uuid.uuid4().hex}
-            n += self._send("POST", self._path("tasks"), part, key)["n"]
+            n += self._wire.send("POST", self._path("tasks"), part, key)["n"]
         return n
 
     def add_gold(self, gold: Mapping[Any, ArrayLike]) -> None:
@@ -157,7 +156,7 @@ class Client:
             for name, value in gold.items()
         }
         for _, part in _parts(list(truths.items())):
-            self._send("POST", self._path("gold"), {"gold": dict(part)})
+            self._wire.send("POST", self._path("gold"), {"gold": dict(part)})
 
     # Current knowledge
 
@@ -167,7 +166,7 @@ class Client:
         Best first, as the service itself hands tasks out; while it knows nothing of the noise,
         those with the fewest answers.
         """
-        rows = self._send("GET", self._path("next", k=k))["rows"]
+        rows = self._wire.send("GET", self._path("next", k=k))["rows"]
         told = self.summary()
         n = len(rows)
         unknown = np.full(n, np.nan)
@@ -192,17 +191,17 @@ class Client:
         """Download the answers that count, with the truths of gold, for any estimator."""
         rows = [
             row
-            for row in self._rows(self._path("answers"))
+            for row in self._wire.rows(self._path("answers"))
             if row["counts"] and row["kind"] != "practice"
         ]
         if not rows:
             raise DataError(f"campaign {self.campaign!r} has no answers yet")
-        question = self._send("GET", f"campaigns/{quote(self.campaign)}")["question"]
+        question = self._wire.send("GET", f"campaigns/{quote(self.campaign)}")["question"]
         names = {"point": ("x", "y"), "box": ("x", "y", "width", "height")}
         value_names = names.get(question["kind"], ("value",))
         truths = {
             row["name"]: row["truth"]
-            for row in self._rows(self._path("tasks"))
+            for row in self._wire.rows(self._path("tasks"))
             if row["kind"] == "gold"
         }
         tasks = list(dict.fromkeys(row["task"] for row in rows))
@@ -221,86 +220,35 @@ class Client:
 
     def summary(self) -> dict[str, Any]:
         """Return the progress, the expected error, and the money."""
-        found: dict[str, Any] = self._send("GET", self._path("summary"))
+        found: dict[str, Any] = self._wire.send("GET", self._path("summary"))
         return found
 
     def tasks(self) -> Any:
         """Return all tasks as a data frame."""
-        return _table(list(self._rows(self._path("tasks"))))
+        return _table(list(self._wire.rows(self._path("tasks"))))
 
     def estimates(self) -> Any:
         """Return the estimates that the service published last, as a data frame."""
-        return _table(list(self._rows(self._path("estimates", order="name"))))
+        return _table(list(self._wire.rows(self._path("estimates", order="name"))))
 
-    def invite(self) -> str:
-        """Make a link that lets workers in."""
-        return str(self._send("POST", self._path("links"), {"kind": "invite"})["url"])
+    def link(self, kind: str = "invite") -> str:
+        """Make a link, shown once: ``invite`` lets workers in.
 
-    # Talking to the service
+        Also ``prolific`` and ``mturk`` for workers whom these send, ``label_studio`` for its ML
+        backend and webhook, ``owner`` for another owner of this campaign.
+        """
+        return str(self._wire.send("POST", self._path("links"), {"kind": kind})["url"])
 
-    def _path(self, what: str, **query: object) -> str:
+    def export(self, what: str, path: str | Path) -> Path:
+        """Write a table as CSV: ``answers``, ``estimates``, ``credits`` or ``payments``."""
+        content = self._wire.read("GET", self._path("export", what=what))
+        with replacing(Path(path)) as partial:
+            partial.write_bytes(content)
+        return Path(path)
+
+    def _path(self, what: str, /, **query: object) -> str:
         asked = f"?{urlencode(query)}" if query else ""
         return f"campaigns/{quote(self.campaign)}/{what}{asked}"
-
-    def _rows(self, path: str) -> Iterator[Any]:
-        """Read a list page after page."""
-        joint, cursor = "&" if "?" in path else "?", None
-        while True:
-            query = {"limit": _AT_ONCE} | ({"cursor": cursor} if cursor else {})
-            page = self._send("GET", f"{path}{joint}{urlencode(query)}")
-            yield from page["rows"]
-            cursor = page["next"]
-            if cursor is None:
-                return
-
-    def _send(
-        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
-    ) -> Any:
-        """Send a request, again where the service was busy or the connection was lost."""
-        content = None if body is None else json.dumps(body, allow_nan=False).encode()
-        request = Request(f"{self.url}/api/v1/{path}", content, method=method)
-        known = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        for name, value in {**known, **(headers or {})}.items():
-            request.add_unredirected_header(name, value)
-        # What would do something twice is not sent again blindly.
-        is_safe = method == "GET" or "Idempotency-Key" in (headers or {}) or "/answers" in path
-        for left in range(_TRIES - 1, -1, -1):
-            try:
-                with self._opener.open(request, timeout=self._timeout) as reply:
-                    return json.loads(reply.read())
-            except HTTPError as error:
-                with error:
-                    wait = error.headers.get("Retry-After", "")
-                    if error.code not in (429, 503) or not left:
-                        raise DataError(_detail(error, self.url)) from None
-                time.sleep(min(float(wait) if wait.isdigit() else 1.0, _LONGEST_WAIT))
-            except (URLError, http.client.HTTPException, OSError, ValueError) as error:
-                reason = getattr(error, "reason", None) or error
-                if not is_safe or not left or isinstance(error, ValueError):
-                    raise ConfigError(f"{self.url}: cannot be reached: {reason}") from None
-                time.sleep(0.2)
-        raise AssertionError  # the last try returned or raised
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """A token goes to the address that was given, and nowhere else."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-def _opener(host: str) -> OpenerDirector:
-    proxies = [ProxyHandler({})] if host in _HERE else []
-    return build_opener(*proxies, _NoRedirects)
-
-
-def _detail(error: HTTPError, url: str) -> str:
-    """Read the one line that a problem holds."""
-    try:
-        found = str(json.loads(error.read(100_000))["detail"])
-    except (ValueError, KeyError, TypeError, OSError):
-        return f"{url}: answered {error.code} {error.reason}; is this a voxpop service?"
-    return found
 
 
 def _parts(rows: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:

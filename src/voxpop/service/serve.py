@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from voxpop.errors import ConfigError
 from voxpop.service.api.app import create_app, owner_link
@@ -174,32 +175,36 @@ def serve(
             f"--host {host} lets others in; add --public-url, the https address that they use"
         )
     start_logging(requests=log_requests)
-    settings = settings or Settings.from_environment()
     with listen(host, port) as ears:
         taken = ears.getsockname()[1]
         local = f"http://{f'[{host}]' if ':' in host else host}:{taken}"
-        app = create_app(database_url, settings=replace(settings, public_url=public_url or local))
+        given = replace(settings or Settings.from_environment(), public_url=public_url or local)
+        app = create_app(database_url, settings=given)
         if port is None and taken != DEFAULT_PORT:
             say(f"port {DEFAULT_PORT} is taken; this is port {taken}")
         link = owner_link(app, renew=new_link)
-        service = app.state.service
-        _greet(service.settings, link, say)
-        command = [sys.executable, "-m", "voxpop.service.inference", database_url]
-        child = Child(command=command)
-        if inference:
-            child.start()
+        _greet(given, link, say)
         if open_browser:
-            page = link or service.settings.url("/")
+            page = link or given.url("/")
             threading.Timer(0.5, webbrowser.open, (page,)).start()
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False,
-            timeout_graceful_shutdown=5, timeout_keep_alive=30, ws="none",
-        )  # fmt: skip
-        try:
-            _Server(config, service.close_streams).run(sockets=[ears])
-        finally:
-            child.stop()
+        command = [sys.executable, "-m", "voxpop.service.inference", database_url]
+        _run(app, ears, Child(command=command) if inference else None)
     say("stopped; everything that was acknowledged is in the database")
+
+
+def _run(app: FastAPI, ears: socket.socket, child: Child | None) -> None:
+    """Run the web process here, and its child, until a signal ends both."""
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False,
+        timeout_graceful_shutdown=5, timeout_keep_alive=30, ws="none",
+    )  # fmt: skip
+    if child is not None:
+        child.start()
+    try:
+        _Server(config, app.state.service.close_streams).run(sockets=[ears])
+    finally:
+        if child is not None:
+            child.stop()
 
 
 def _greet(settings: Settings, link: str | None, say: Callable[[str], None]) -> None:
