@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -44,8 +44,8 @@ class Site:
     url: str
     token: str
     app: FastAPI
+    folder: Path
     made: int = 0
-    slugs: dict[str, int] = field(default_factory=dict)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """Send a request as the owner."""
@@ -165,7 +165,7 @@ def running(folder: Path) -> Iterator[Site]:
         try:
             while not server.started:
                 time.sleep(0.02)
-            yield Site(url, link.partition("token=")[2], app)
+            yield Site(url, link.partition("token=")[2], app, folder)
         finally:
             server.should_exit = True
             thread.join(20)

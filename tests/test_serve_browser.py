@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from PIL import Image
 
 from tests.conftest import skip_without
 from tests.serve_site import PICTURE, QUESTIONS, Site, running
@@ -79,10 +80,14 @@ def visit(browser: Browser) -> Iterator[Any]:
     """Open a page; whatever happens in the test, it must not have complained."""
     visitors: list[Visitor] = []
 
-    def opened(url: str, *, like: Visitor | None = None, **settings: Any) -> Visitor:
+    def opened(
+        url: str, *, like: Visitor | None = None, clock: bool = False, **settings: Any
+    ) -> Visitor:
         context = like.page.context if like else browser.new_context(**(DESK | settings))
         context.set_default_timeout(8000)
         page = context.new_page()
+        if clock:
+            page.clock.install()
         visitor = Visitor(page)
         visitors.append(visitor)
         told = visitor.complaints
@@ -315,15 +320,21 @@ def test_pictures_zoom_by_wheel_fingers_and_keys(site: Site, visit: Any) -> None
     assert phone.locator(".coordinate input").first.input_value() == "", "a pinch sets no point"
 
 
+ADVICE = "Look *well*.\n\n- Take time.\n\n[More](https://example.org/help)"
+
+
 def test_practice_shows_the_truth_and_does_not_count(site: Site, visit: Any) -> None:
     tasks: list[dict[str, Any]] = [
         {"name": "p", "content": {"text": "Practice."}, "kind": "practice", "truth": [42]},
         {"name": "t", "content": {"text": "Real."}},
     ]
-    slug = site.campaign("number", tasks, instructions="Look *well*.\n\n- Take time.", practice=1)
+    slug = site.campaign("number", tasks, instructions=ADVICE, practice=1)
     visitor = visit(site.invite(slug))
     page = visitor.page
     assert page.locator(".prose li").inner_text() == "Take time."
+    link = page.get_by_role("link", name="More")
+    assert link.get_attribute("href") == "https://example.org/help"
+    assert link.get_attribute("rel") == "noreferrer noopener"
     visitor.start()
     page.locator("input.number").fill("40")
     visitor.send()
@@ -480,6 +491,42 @@ def test_the_last_answer_can_be_changed(site: Site, visit: Any) -> None:
     page.get_by_text("Changed.").wait_for()
     assert [answer["value"] for answer in site.answers(slug)] == [[33]]
     assert page.locator("input.number").input_value() == ""
+
+
+def test_the_next_picture_is_there_before_its_task(site: Site, visit: Any) -> None:
+    """Pictures by relative paths come from the service's folder, the next one ahead of time."""
+    for name in ("first.png", "second.png"):
+        Image.new("RGB", (64, 40), "#c93a2e").save(site.folder / name)
+    tasks: list[dict[str, Any]] = [
+        {"name": "p", "content": {"image": "first.png"}, "kind": "practice", "truth": [5, 5]},
+        {"name": "t", "content": {"image": "second.png"}},
+    ]
+    visitor = visit(site.invite(site.campaign("point", tasks, practice=1)))
+    visitor.start()
+    by_mouse(visitor.page, "point")
+    assert not any("second.png" in sent for sent in visitor.sent)
+    visitor.send()
+    visitor.page.wait_for_selector(".truth-panel")
+    assert any("second.png" in sent for sent in visitor.sent)
+    visitor.page.get_by_role("button", name="Go on").click()
+    visitor.page.wait_for_selector(".stage.ready")
+    assert visitor.page.locator(".view img").evaluate("image => image.naturalWidth") == 64
+
+
+def test_a_lease_is_kept_while_someone_works(site: Site, visit: Any) -> None:
+    visitor = visit(site.invite(site.campaign("number", 3, lease_seconds=300)), clock=True)
+    page = visitor.page
+    page.locator("input.number").fill("3")
+
+    def extended() -> int:
+        return sum(sent.endswith("/extend") for sent in visitor.sent)
+
+    page.keyboard.press("5")
+    with page.expect_response("**/extend"):
+        page.clock.run_for(130_000)
+    before = extended()
+    page.clock.run_for(400_000)  # nobody is there: it may go
+    assert extended() == before
 
 
 def test_prolific_and_mturk_workers_get_back(site: Site, visit: Any) -> None:

@@ -23,6 +23,7 @@ CONTEXTS: dict[str, dict[str, str]] = {
     "dashboard": {"csrf": "c", "slug": "ages"},
     "campaigns": {"csrf": "c"},
     "new": {"csrf": "c"},
+    "login": {},
     "welcome": {},
     "problem": {"title": "Not found", "detail": "There is no campaign."},
 }

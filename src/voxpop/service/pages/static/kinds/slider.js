@@ -8,7 +8,7 @@ import { inside, limits } from "./number.js";
 export function slider(question, content, changed, submit) {
   const [low, high] = [question.min ?? 0, question.max ?? 100];
   const step = question.step || niceStep((high - low) / 200);
-  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) + (String(step).includes(".5") ? 1 : 0);
+  const decimals = decimalsOf(step);
   const [label, hint] = [fresh("label"), fresh("hint")];
   let value = null;
 
@@ -21,7 +21,7 @@ export function slider(question, content, changed, submit) {
   }, el("span", { class: "rail" }, fill), mark, thumb);
   const field = el("input", { type: "text", inputmode: "decimal", autocomplete: "off", class: "small-number", enterkeyhint: "send", "aria-label": t("type_instead") });
   const ends = question.labels || [];
-  const text = (x) => written(x, { decimals: Math.min(decimals, 12) });
+  const text = (x) => written(x, { decimals });
   const end = (x, words) => el("span", {}, el("b", {}, text(x)), words ? ` ${words}` : null);
   const node = el("div", { class: "control" },
     el("p", { class: "label", id: label }, t("your_answer"), question.unit ? ` (${question.unit})` : null),
@@ -38,8 +38,8 @@ export function slider(question, content, changed, submit) {
     track.setAttribute("aria-valuetext", value === null ? t("slider_none") : `${text(value)}${question.unit ? ` ${question.unit}` : ""}`);
   };
   const set = (x, typed = false) => {
-    value = x === null ? null : Number(Math.min(high, Math.max(low, low + Math.round((x - low) / step) * step)).toFixed(Math.min(decimals + 1, 12)));
-    if (!typed) field.value = value === null ? "" : written(value, { grouping: false, decimals: Math.min(decimals, 12) });
+    value = x === null ? null : Number(Math.min(high, Math.max(low, low + Math.round((x - low) / step) * step)).toFixed(decimals));
+    if (!typed) field.value = value === null ? "" : written(value, { grouping: false, decimals });
     field.removeAttribute("aria-invalid");
     show();
     changed();
@@ -105,6 +105,12 @@ export function slider(question, content, changed, submit) {
       mark.style.left = `${(100 * (Math.min(Math.max(truth, low), high) - low)) / (high - low)}%`;
     },
   };
+}
+
+// How many decimals it takes to write the steps.
+function decimalsOf(step) {
+  for (let n = 0; n < 12; n++) if (Math.abs(Number(step.toFixed(n)) - step) < 1e-9 * step) return n;
+  return 12;
 }
 
 // A round step near a small number: 1, 2 or 5 times a power of ten.
