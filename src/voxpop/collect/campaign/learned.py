@@ -51,7 +51,7 @@ class Anchors:
         return cls(np.empty(0, dtype=np.int64), empty, empty, np.empty(0))
 
     def at(self, tasks: Index, n_answers: Index) -> tuple[Floats, Floats, Floats]:
-        """Shift (n, d), factor (n, d) and width (n,) for tasks that have so many answers now (N4).
+        """Shift (n, d), factor (n, d) and width (n,) of anchored tasks with so many answers (N4).
 
         A task that is as it was has its own; the more answers came since, the less they count, and
         a task that had none has no shift, and the factors of the usual task.
@@ -171,7 +171,7 @@ class LearnedNoise:
         return replace(answers, value=inside(answers.value), gold=gold)
 
     def anchored(self, found: Posterior, tasks: Index, n_answers: Index) -> Posterior:
-        """Posterior of agreement on the scale, from that of freed answers (N4)."""
+        """Anchored posterior of agreement on the scale, from that of freed answers (N4)."""
         unit = self.unit[:, None]
         there = Posterior(
             found.estimate * self.unit, found.variance * self.unit**2, found.quantile * unit
