@@ -4,9 +4,10 @@
 
 The same workers come in the same order, ten at a time, to three buyers. One goes through the
 service: commands to the writer on SQLite, candidates from a board that is refreshed after every
-n/10 answers, the noise learned as inference does. One asks ``Campaign.next`` before every ten
-answers, with the noise learned at the same times. One gives every worker a task with the fewest
-answers. Errors are those of ``aggregate`` of what each has bought.
+n/10 answers, the noise learned as inference does. One asks ``Campaign.next`` for each worker, with
+all answers but those of the same ten, which are pending, and the noise learned at the same times.
+One gives every worker a task with the fewest answers. Errors are those of ``aggregate`` of what
+each has bought, or of ``BI`` where the levels are known.
 
 The second table is about tasks that the service has stopped at a half-width: how many truths were
 inside the interval at that time (what the board knew), and inside the final intervals of
@@ -18,7 +19,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,7 +106,8 @@ class Served:
                 pass
         if self.followed.wants_to_learn and not self.known:
             self.followed.take_over(learn(self.followed.job()))
-        self.board, self.offered = make_board(self.followed), Counter[int]()
+        self.board, self.offered = make_board(self.followed), defaultdict[int, float](float)
+        self.n_offered = 0
         done = self.board.done_tasks()
         if done:
             self._note(done)
@@ -125,7 +127,9 @@ class Served:
         asks = []
         for u in there:
             tasks = self.board.pick(_CANDIDATES, self.had[u], self.offered)
-            self.offered.update(tasks[:1])
+            for i in tasks[:1]:
+                self.offered[i] += self.board.worth_of(self.worker[u])
+            self.n_offered += 1
             asks.append(
                 c.Next(campaign=self.number, worker=self.worker[u], candidates=tasks, draw=0.99)
             )
@@ -146,7 +150,7 @@ class Served:
                 )
             )  # fmt: skip
         self._do(*answers)
-        if sum(self.offered.values()) >= self.n / 10:
+        if self.n_offered >= self.n / 10:
             self.refresh()
         return bool(answers)
 
@@ -168,8 +172,10 @@ class Exact:
         """Let each of these workers answer one task."""
         if self.adaptive:
             self._learn()
-            rules = vp.Rules(per_worker=1)
-            pairs = self.campaign.next(len(there), there, rules=rules, rng=self._ties).pairs
+            # One by one, as they come: the answers of those before are still to come.
+            pairs = []
+            for u in there:
+                pairs += self.campaign.next(1, [u], pending=pairs, rng=self._ties).pairs
         else:
             pairs = []
             for u in there:
@@ -285,9 +291,11 @@ def main() -> None:
     start = time.process_time()
     with warnings.catch_warnings(), TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
-        compare(given.tasks, given.known, Path(folder), known=True)
-        compare(given.tasks, given.seeds, Path(folder), known=False)
-        cover(given.tasks, given.seeds, Path(folder))
+        if given.known:
+            compare(given.tasks, given.known, Path(folder), known=True)
+        if given.seeds:
+            compare(given.tasks, given.seeds, Path(folder), known=False)
+            cover(given.tasks, given.seeds, Path(folder))
     print(f"\n{time.process_time() - start:.0f} s of CPU")
 
 

@@ -224,6 +224,7 @@ def test_a_board_orders_tasks_as_next_does_and_takes_offers_into_account() -> No
     shallow = campaign.board(depth=2)
     later = [shallow._later(0, count) for count in range(8)]
     assert later[:2] == shallow.gain[shallow.order[0]].tolist()
+    assert later[0] > shallow._later(0, 0.3) > shallow._later(0, 0.7) > later[1]
     assert (np.diff(later) < 0).all()
     gains = [gain for _, gain in board.best(40)]
     assert gains == sorted(gains, reverse=True)
@@ -232,6 +233,24 @@ def test_a_board_orders_tasks_as_next_does_and_takes_offers_into_account() -> No
     assert board.pick(3, exclude=set(best[:2])) == best[2:5]
     assert board.pick(100, exclude=list(best)) == board.pick(100)[5:]
     assert len(board.pick(1000)) == 40
+
+
+def test_an_offer_to_a_worker_counts_as_much_as_the_answer_is_worth() -> None:
+    rng = np.random.default_rng(0)
+    model = Model(support=(10.0, 5000.0))
+    crowd = simulate(model, assign_regular(100, 5, 25, rng), rng)
+    campaign = Campaign(model)
+    campaign.add_table(crowd.answers)
+    board = campaign.board()
+    worth = np.array([board.worth_of(u) for u in crowd.answers.worker_ids.tolist()])
+    good = crowd.worker_variance == 10.0
+    assert worth[~good].max() < 0.1
+    assert worth[good].min() > 1.0
+    assert board.worth_of("somebody new") == 1.0
+    # An answer that is nothing but noise leaves the task where it was.
+    noisy, best = crowd.answers.worker_ids[~good].tolist()[0], board.pick(2)
+    assert board.pick(1, offered={best[0]: board.worth_of(noisy)}) == best[:1]
+    assert board.pick(1, offered={best[0]: 50.0}) == best[1:]
 
 
 def test_a_board_leaves_out_what_is_done_or_not_worth_it() -> None:

@@ -30,6 +30,7 @@ def make_board(followed: Followed) -> Board:
     return replace(
         board,
         task=tasks,
+        worker=board.worker.astype(np.int64),
         half_width=width,
         done=met,
         order=board.order[~closed[board.order]],

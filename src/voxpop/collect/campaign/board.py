@@ -21,6 +21,10 @@ from voxpop.data.ids import id_array
 from voxpop.data.output import replacing
 from voxpop.errors import DataError, require, shorten
 from voxpop.inference.kernels.posterior import Posterior
+from voxpop.results.value_of_answer import value_of_answer
+
+# An answer is worth at most so many of a usual worker.
+_MOST_WORTH = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +92,8 @@ class Board:
         Tasks that need no more answers (n,): the target is reached, or the truth is known.
     order
         Rows of the tasks worth asking for, the largest gain per cost first.
+    worker, worth
+        Workers who have answered, and how many answers of a usual worker one of theirs is worth.
     as_of
         The number that it was made with.
     """
@@ -97,13 +103,15 @@ class Board:
     half_width: Floats
     done: NDArray[np.bool_]
     order: Index
+    worker: Ids
+    worth: Floats
     as_of: int = 0
 
     def pick(
         self,
         n: int = 1,
         exclude: Collection[Any] = (),
-        offered: Mapping[Any, int] | None = None,
+        offered: Mapping[Any, float] | None = None,
     ) -> list[Any]:
         """Return up to n different tasks, best first.
 
@@ -114,6 +122,7 @@ class Board:
         offered
             How many answers of a task were asked for since the board was made and are still to
             come, or came since: it is taken at what the answer after these is expected to gain.
+            An answer of a worker who is known counts as :meth:`worth_of` says.
         """
         barred = exclude if isinstance(exclude, set | frozenset | dict) else set(exclude)
         counts = {} if offered is None else offered
@@ -137,7 +146,17 @@ class Board:
             picked.append(tasks[heappop(waiting)[1]])
         return picked
 
-    def best(self, n: int = 1, offered: Mapping[Any, int] | None = None) -> list[tuple[Any, float]]:
+    def worth_of(self, worker: object) -> float:
+        """How many answers of a usual worker one of this worker is worth; 1 for a new one."""
+        return self._worths.get(worker, 1.0)
+
+    @cached_property
+    def _worths(self) -> dict[Any, float]:
+        return dict(zip(self.worker.tolist(), self.worth.tolist(), strict=True))
+
+    def best(
+        self, n: int = 1, offered: Mapping[Any, float] | None = None
+    ) -> list[tuple[Any, float]]:
         """Return what :meth:`pick` returns for a worker who has had no task, with the gains."""
         counts = {} if offered is None else offered
         tasks = self.pick(n, (), counts)
@@ -148,12 +167,18 @@ class Board:
         found: list[Any] = self.task[self.done].tolist()
         return found
 
-    def _later(self, place: int, count: int) -> float:
+    def _later(self, place: int, count: float) -> float:
         """Gain of the answer after ``count`` others; beyond the last known, as 1 / number²."""
-        m = self.gain.shape[1]
-        if count < m:
-            return float(self._column(count)[place])
-        return float(self._column(m - 1)[place] * (m / (count + 1)) ** 2)
+        last = self.gain.shape[1] - 1
+        if count >= last:
+            return float(self._column(last)[place] * ((last + 1) / (count + 1)) ** 2)
+        below = int(count)
+        part, low = count - below, self._column(below)[place]
+        high = self._column(below + 1)[place]
+        # The first gain may be infinite; then only what is left after an answer can be compared.
+        return (
+            float(low + part * (high - low)) if np.isfinite(low) else float(high if part else low)
+        )
 
     def _column(self, number: int) -> list[float]:
         """Gains by the answer after ``number`` others, in the order of the tasks."""
@@ -185,14 +210,7 @@ class Board:
     def to_bytes(self) -> bytes:
         """Return the board as the content of an ``.npz`` file; ids are all numbers or all text."""
         parts: dict[str, Any] = {part.name: getattr(self, part.name) for part in fields(self)}
-        if self.task.dtype == object:
-            strange = [i for i in self.task.tolist() if not isinstance(i, str)]
-            if strange:
-                raise DataError(
-                    "ids of a board that is kept in a file must be all numbers or all text, "
-                    f"got {shorten(strange)}"
-                )
-            parts["task"] = self.task.astype(str)
+        parts |= {name: _plain(getattr(self, name)) for name in ("task", "worker")}
         file = io.BytesIO()
         np.savez(file, **parts)
         return file.getvalue()
@@ -205,8 +223,9 @@ class Board:
                 parts: dict[str, Any] = {part.name: found[part.name] for part in fields(cls)}
         except (ValueError, KeyError, OSError, EOFError) as error:
             raise DataError(f"is no board of this version of voxpop: {error}") from None
-        if parts["task"].dtype.kind == "U":
-            parts["task"] = id_array(parts["task"].tolist())
+        for name in ("task", "worker"):
+            if parts[name].dtype.kind == "U":
+                parts[name] = id_array(parts[name].tolist())
         return cls(**{**parts, "as_of": int(parts["as_of"])})
 
     def save(self, path: str | Path) -> Path:
@@ -226,6 +245,19 @@ class Board:
             raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
+
+
+def _plain(ids: Ids) -> Ids:
+    """Ids as a file holds them."""
+    if ids.dtype != object:
+        return ids
+    strange = [i for i in ids.tolist() if not isinstance(i, str)]
+    if strange:
+        raise DataError(
+            "ids of a board that is kept in a file must be all numbers or all text, "
+            f"got {shorten(strange)}"
+        )
+    return ids.astype(str)
 
 
 def current_estimates(posterior: CampaignPosterior) -> Estimates:
@@ -257,9 +289,28 @@ def make_board(posterior: CampaignPosterior, rules: Rules, depth: int, as_of: in
     order = open_rows[np.argsort(-gain[open_rows, 0], kind="stable")]
     return Board(
         task=id_array(list(ledger.tasks)),
+        worker=id_array(list(ledger.workers)),
+        worth=_worths(posterior, expected, path[open_rows, 0]),
         gain=gain.astype(np.float32),
         half_width=half_width,
         done=done,
         order=order,
         as_of=as_of,
     )
+
+
+def _worths(posterior: CampaignPosterior, expected: ExpectedVariance, variance: Floats) -> Floats:
+    """How many usual answers to the middle one of some tasks leave what one of each worker leaves.
+
+    For a worker who is all noise it is next to none: his answer leaves the task where it was.
+    """
+    model, known = posterior.model, variance[np.isfinite(variance)]
+    workers = list(posterior.ledger.workers)
+    if not len(known) or len(model.support) == 1 or not workers:
+        return np.ones(len(workers))
+    path = [np.median(known, keepdims=True)]
+    for _ in range(_MOST_WORTH):
+        path.append(expected.after_all(0, path[-1]))
+    left = value_of_answer(path[0], posterior.beliefs(workers)[:-1], model.levels, model.dimension)
+    number = np.arange(_MOST_WORTH + 1.0)
+    return np.asarray(np.interp(-left[1][0], -np.concatenate(path), number))
