@@ -82,8 +82,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(str(tmp_path / "ages.db"))
+def site(serve_url: str) -> Iterator[Site]:
+    made = Site(serve_url)
     with made.database:
         yield made
 
@@ -125,7 +125,7 @@ def some_trouble(site: Site, rng: np.random.Generator) -> None:
         site.do(*every[turn])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_following_events_ends_at_the_answers_that_count(site: Site, seed: int) -> None:
     rng = np.random.default_rng(seed)
     with site.database.connect() as connection:
@@ -237,9 +237,8 @@ def test_boards_estimates_and_summary_are_published_and_learning_goes_on_beside(
 
 
 @pytest.mark.slow
-def test_another_leads_when_the_first_is_killed(tmp_path: Path) -> None:
-    url = str(tmp_path / "ages.db")
-    site = Site(url)
+def test_another_leads_when_the_first_is_killed(serve_url: str) -> None:
+    url, site = serve_url, Site(serve_url)
     with site.database:
         published = Published.of(site.database)
         command = [sys.executable, "-m", "voxpop.service.inference", url]
