@@ -29,8 +29,11 @@ def ids_of(house: House, slug: str) -> list[int]:
     return found
 
 
-def publish(house: House, slug: str, gain: Any, done: Any = (), seq: int | None = None) -> None:
+def publish(
+    house: House, slug: str, gain: Any, done: Any = (), seq: int | None = None, **more: Any
+) -> None:
     """Publish a board whose first gains are these; each further answer gains half."""
+    worth: dict[int, float] = more.get("worth", {})
     ids = np.array(ids_of(house, slug))
     first = np.array(gain, dtype=np.float32)
     is_done = np.isin(np.arange(ids.size), list(done))
@@ -38,6 +41,7 @@ def publish(house: House, slug: str, gain: Any, done: Any = (), seq: int | None 
     board = Board(
         task=ids, gain=first[:, None] * np.array([1, 0.5, 0.25], np.float32),
         half_width=np.ones(ids.size), done=is_done, order=order.astype(np.intp),
+        worker=np.array(list(worth), dtype=np.int64), worth=np.array(list(worth.values())),
     )  # fmt: skip
     number = house.number(slug)
     seq = seq or house.ask("GET", f"/campaigns/{slug}").json()["seq"]
@@ -59,6 +63,19 @@ def test_offers_follow_the_board_and_what_is_left_to_gain(house: House) -> None:
     # Left: a third of the first task (2), the second of the last (1.5), a third of the second.
     assert [row["task"] for row in rows] == ["t1", "t3", "t2"]
     assert rows[0]["gain"] == pytest.approx(2.0)
+
+
+def test_offers_to_a_worker_who_is_worth_little_leave_much_to_gain(house: House) -> None:
+    slug = house.campaign(2)
+    spammer = house.worker(slug)
+    (row,) = house.ask("GET", f"/campaigns/{slug}/workers").json()["rows"]
+    publish(house, slug, [8, 5], worth={row["id"]: 0.1})
+    assert text_of(house.next(spammer)) == "tree 0"
+    # 8 - 0.1 (8 - 4) = 7.6 is left of the first task: still more than 5.
+    assert text_of(house.next(house.worker(slug))) == "tree 0"
+    seq = house.ask("GET", f"/campaigns/{slug}").json()["seq"]
+    publish(house, slug, [8, 4.5], worth={row["id"]: 0.1}, seq=seq + 1)  # both are open offers
+    assert text_of(house.next(house.worker(slug))) == "tree 1"
 
 
 def test_a_worker_gets_no_task_twice_and_all_in_the_end(house: House) -> None:

@@ -147,7 +147,7 @@ def test_estimates_and_workers_as_published(house: House) -> None:
     )  # fmt: skip
     house.service.published.write(number, "estimates", 3, content.getvalue())
     (worker,) = house.ask("GET", f"/campaigns/{slug}/workers").json()["rows"]
-    told = {str(worker["id"]): {"noise": [2.0, 4.0], "flags": ["bias"]}}
+    told = {str(worker["id"]): {"noise": [2.0, 4.0], "noise_sd": 3.0, "flags": ["bias"]}}
     house.service.published.write(number, "workers", 3, json.dumps(told).encode())
     path = f"/campaigns/{slug}/estimates"
     page = house.ask("GET", path).json()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select
+from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
 from voxpop.collect.campaign.board import Board
@@ -42,7 +42,7 @@ class InUse:
     board: Board | None = None
     seq: int = -1
     loaded: float = 0.0
-    since: Counter[int] = field(default_factory=Counter)
+    since: dict[int, float] = field(default_factory=dict)
     marked: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
@@ -104,7 +104,8 @@ class Boards:
             self._had.setdefault((number, person), set()).add(task)
             used = self._boards.get(number)
             if used is not None and not again:
-                used.since[task] += 1
+                worth = used.board.worth_of(person) if used.board else 1.0
+                used.since[task] = used.since.get(task, 0.0) + worth
 
     def forget(self, number: int, person: int) -> None:
         """Forget a worker's past: the database is asked anew."""
@@ -117,13 +118,7 @@ class Boards:
         if used is None or used.board is None:
             return []
         with self._lock:
-            tasks = used.board.pick(n, (), used.since)
-            counts = [used.since[task] for task in tasks]
-        sorter = np.argsort(used.board.task, kind="stable")
-        rows = sorter[np.searchsorted(used.board.task, tasks, sorter=sorter)]
-        gain = used.board.gain
-        later = np.minimum(np.array(counts, dtype=np.int64), gain.shape[1] - 1)
-        return list(zip(tasks, gain[rows, later].tolist(), strict=True))
+            return used.board.best(n, used.since)
 
     def worth(self, number: int, tasks: Sequence[int]) -> dict[int, float]:
         """Return what a further answer to tasks is expected to gain; those on the board only."""
@@ -133,8 +128,8 @@ class Boards:
         board = used.board
         rows = np.flatnonzero(np.isin(board.task, np.array(tasks, dtype=np.int64)))
         with self._lock:
-            counts = np.array([used.since[t] for t in board.task[rows].tolist()], dtype=np.int64)
-        later = np.minimum(counts, board.gain.shape[1] - 1)
+            counts = np.array([used.since.get(t, 0.0) for t in board.task[rows].tolist()])
+        later = np.minimum(counts.astype(np.int64), board.gain.shape[1] - 1)
         gains = board.gain[rows, later].tolist()
         return dict(zip(board.task[rows].tolist(), gains, strict=True))
 
@@ -170,7 +165,7 @@ class Boards:
             seq, content = found
             board = Board.from_bytes(content)
             board.pick(1)  # puts the tasks in order here, not in a request
-            new = InUse(board, seq, self._clock(), self._since(number, seq), used.marked)
+            new = InUse(board, seq, self._clock(), self._since(number, board, seq), used.marked)
             with self._lock:
                 self._boards[number] = new
             self._mark_done(number, new)
@@ -178,20 +173,26 @@ class Boards:
             with self._lock:
                 self._boards.pop(number, None)
 
-    def _since(self, number: int, seq: int) -> Counter[int]:
-        """Count open offers, and answers that the board does not know yet, by task."""
-        held = (
-            select(offer.c.task, func.count().label("n"))
-            .where(offer.c.campaign == number, offer.c.state == "open")
-            .group_by(offer.c.task)
+    def _since(self, number: int, board: Board, seq: int) -> dict[int, float]:
+        """Sum up, by task, what is on its way: open offers, and answers newer than the board.
+
+        Each counts as much as an answer of its worker is worth: a spammer's leaves as much to gain.
+        """
+        held = select(offer.c.task, offer.c.worker).where(
+            offer.c.campaign == number, offer.c.state == "open"
         )
         seen = select(event.c.at).where(event.c.campaign == number, event.c.seq == seq)
         with self._database.connect() as connection:
-            found: Counter[int] = Counter({one.task: one.n for one in connection.execute(held)})
+            rows = list(connection.execute(held))
             at = connection.execute(seen).scalar_one_or_none()
             if at is not None:
-                late = select(answer.c.task).where(answer.c.campaign == number, answer.c.at > at)
-                found.update(connection.execute(late).scalars())
+                late = select(answer.c.task, answer.c.worker).where(
+                    answer.c.campaign == number, answer.c.at > at
+                )
+                rows += connection.execute(late)
+        found: dict[int, float] = {}
+        for row in rows:
+            found[row.task] = found.get(row.task, 0.0) + board.worth_of(row.worker)
         return found
 
     def _mark_done(self, number: int, used: InUse) -> None:

@@ -85,11 +85,7 @@ async def login(
         service.limiter.take("address", address_of(request))
         detail = "This owner link is unknown or its time is up; voxpop serve --new-link makes one."
         return HTMLResponse(page("problem", title="Not logged in", detail=detail), 403)
-    response = HTMLResponse(
-        "<!doctype html><html lang='en'><meta charset='utf-8'><title>voxpop</title>"
-        "<p><a href='/'>Go on to your campaigns</a></p></html>",
-        headers={"Refresh": "0; url=/"},
-    )
+    response = HTMLResponse(page("login"), headers={"Refresh": "0; url=/"})
     service.sessions.start(response, access.hash)
     return response
 

@@ -229,9 +229,8 @@ def workers_of(service: Service, number: int) -> dict[str, Row]:
 
 
 def _precision(worker: Row) -> float:
-    """Weigh a worker by the middle of the interval of the noise; unknown ones like each other."""
-    noise = worker.get("noise") or [1.0, 1.0]
-    middle = float(np.mean([x for x in noise if x is not None] or [1.0]))
+    """Weigh a worker by the noise that the own answers show; unknown ones like each other."""
+    middle = float(worker.get("noise_sd") or 1.0)
     return 1.0 / middle**2 if middle > 0 else 0.0
 
 

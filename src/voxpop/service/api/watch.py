@@ -91,7 +91,11 @@ async def list_workers(
     told = await run_in_threadpool(views.workers_of, service, row["id"])
     for one in rows:
         known = told.get(str(one["id"]), {})
-        one.update(noise=known.get("noise"), flags=known.get("flags", []))
+        one.update(
+            noise=known.get("noise"),
+            noise_sd=known.get("noise_sd"),
+            flags=known.get("flags", []),
+        )
     return JSONResponse({"rows": rows, "next": after})
 
 
