@@ -286,7 +286,12 @@ def known_versions() -> list[str]:
 
 
 def _sqlite(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
+    engine = create_engine(
+        # What people answered, and who they are, is nobody's business who reads a log.
+        f"sqlite:///{path}",
+        connect_args={"timeout": 30},
+        hide_parameters=True,
+    )
 
     def prepare(connection: Any, _: object) -> None:
         # SQLAlchemy's own BEGIN, below, decides what a transaction is, not the driver.
@@ -318,6 +323,7 @@ def _postgresql(url: str) -> Engine:
         return create_engine(
             f"postgresql+psycopg://{rest}",
             pool_pre_ping=True,
+            hide_parameters=True,
             connect_args={"connect_timeout": 10},
         )
     except (SQLAlchemyError, ValueError):

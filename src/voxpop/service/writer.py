@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError, SQLAlchemyError
 
 from voxpop.errors import ConfigError
 from voxpop.service import commands as c
@@ -263,5 +263,10 @@ def _failure(error: Exception) -> c.Refused:
     if _is_outage(error):
         _log.error("the database did not take a batch: %s", _one_line(error))
         return c.Refused(503, "storage", "the database did not take it; try again in a moment")
+    if isinstance(getattr(error, "orig", None) or error, UnicodeError) or isinstance(
+        error, DataError
+    ):
+        line = "a text or a number is not one that the database can store"
+        return c.Refused(422, "bad_value", line)
     _log.error("a command failed: %s", _one_line(error), exc_info=error)
     return c.Refused(500, "internal", "this command failed and changed nothing; see the log")
