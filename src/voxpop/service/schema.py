@@ -172,6 +172,11 @@ offer = Table(
     Index("ix_offer_due", "campaign", "expires", sqlite_where=_OPEN, postgresql_where=_OPEN),
 )
 
+# Conditions on offers as their indexes have them. SQLite takes an index over part of a table only
+# for a condition that it can read; a parameter in its place would mean a search of the whole table.
+IS_OPEN = text("offer.state = 'open'")
+HOLDS_PLACE = text(f"offer.state NOT IN ({_listed(FREE)})")
+
 _OUTSIDE = text("source_id IS NOT NULL")
 
 answer = Table(

@@ -26,7 +26,18 @@ from sqlalchemy import (
 )
 
 from voxpop.service import schema
-from voxpop.service.schema import FREE, answer, campaign, credit, event, offer, task, visit, worker
+from voxpop.service.schema import (
+    HOLDS_PLACE,
+    IS_OPEN,
+    answer,
+    campaign,
+    credit,
+    event,
+    offer,
+    task,
+    visit,
+    worker,
+)
 
 _TASK = (
     task.c.id, task.c.campaign, task.c.name, task.c.kind, task.c.truth,
@@ -70,9 +81,9 @@ class Statements:
             "dropped": self._three(schema.dropped, "source", "source_id"),
         }
         self._offers = select(offer).where(self._among(offer.c.id))
-        self._open = select(offer).where(self._among(offer.c.worker), offer.c.state == "open")
+        self._open = select(offer).where(self._among(offer.c.worker), IS_OPEN)
         self._due = select(offer).where(
-            offer.c.state == "open",
+            IS_OPEN,
             or_(
                 self._among(offer.c.campaign, "closing"),
                 and_(
@@ -145,7 +156,7 @@ class Statements:
         return ~exists().where(
             offer.c.task == task.c.id,
             offer.c.worker == bindparam("worker"),
-            offer.c.state.not_in(FREE),
+            HOLDS_PLACE,
         )
 
     def _choice(self, capped: bool) -> Select[Any]:

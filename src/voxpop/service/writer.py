@@ -21,7 +21,7 @@ from voxpop.service.database import Database
 from voxpop.service.decide import decide
 from voxpop.service.facts import read_facts
 from voxpop.service.rows import Facts
-from voxpop.service.schema import answer, offer
+from voxpop.service.schema import IS_OPEN, answer, offer
 from voxpop.service.statements import Statements
 from voxpop.service.store import write
 
@@ -233,7 +233,7 @@ class Writer:
             with self.database.connect() as connection:
                 due = connection.execute(
                     select(offer.c.campaign)
-                    .where(offer.c.state == "open", offer.c.expires <= self.clock())
+                    .where(IS_OPEN, offer.c.expires <= self.clock())
                     .distinct()
                 ).scalars().all()  # fmt: skip
             for number in due:
