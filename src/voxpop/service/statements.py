@@ -80,6 +80,13 @@ class Statements:
             "answer": self._three(answer, "source", "source_id"),
             "dropped": self._three(schema.dropped, "source", "source_id"),
         }
+        self._build_offers()
+        self._build_tasks()
+        self._build_rest()
+
+    # ------------------------------------------------------------ building
+
+    def _build_offers(self) -> None:
         self._offers = select(offer).where(self._among(offer.c.id))
         self._open = select(offer).where(self._among(offer.c.worker), IS_OPEN)
         self._due = select(offer).where(
@@ -92,7 +99,9 @@ class Statements:
                 ),
             ),
         )
-        self._pairs: TextClause = text(_PAIRS[dialect])
+        self._pairs: TextClause = text(_PAIRS[self.dialect])
+
+    def _build_tasks(self) -> None:
         self._tasks = select(*_TASK).where(self._among(task.c.id))
         self._real = select(*_TASK).where(
             task.c.campaign == bindparam("campaign"), task.c.kind == "real"
@@ -106,6 +115,18 @@ class Statements:
             .where(self._among(task.c.campaign), task.c.kind.in_(("gold", "practice")))
             .distinct()
         )
+        self._choices = {capped: self._choice(capped) for capped in (False, True)}
+        self._wait = select(
+            exists().where(
+                task.c.campaign == bindparam("campaign"),
+                task.c.kind == "real",
+                task.c.state == "open",
+                task.c.n_open > 0,
+                self._new_to_worker(),
+            )
+        )
+
+    def _build_rest(self) -> None:
         self._answers = select(answer).where(self._among(answer.c.offer))
         self._answers_of = select(answer).where(self._among(answer.c.worker))
         self._credits = select(credit).where(self._among(credit.c.answer))
@@ -119,18 +140,6 @@ class Statements:
             event.c.kind.in_(REMOVALS),
             event.c.body["lost"].as_integer() > 0,
         )
-        self._choices = {capped: self._choice(capped) for capped in (False, True)}
-        self._wait = select(
-            exists().where(
-                task.c.campaign == bindparam("campaign"),
-                task.c.kind == "real",
-                task.c.state == "open",
-                task.c.n_open > 0,
-                self._new_to_worker(),
-            )
-        )
-
-    # ------------------------------------------------------------ building
 
     def _among(self, column: ColumnElement[Any], name: str = "keys") -> ColumnElement[bool]:
         """The column is one of the values of one parameter."""
