@@ -67,21 +67,29 @@ def learn(job: Job) -> Learned:
             campaign.add_gold(job.gold)
         campaign.relearn(job.estimator)
         result = campaign.result()
-        review = result.review
     assert campaign.noise is not None
-    rows = review.column(len(result.task_ids))
-    named = zip(result.task_ids.tolist(), rows, strict=True)
+    looks = _looks(result)
     notes = result.interval_notes()
     return Learned(
         noise=campaign.noise,
         trust=campaign.trust,
-        looks={task: look for task, look in named if look},
+        looks=looks,
         workers=_workers(result),
-        n_ready=review.n_ready,
+        n_ready=len(result.task_ids) - len(looks),
         model=str(result.settings.get("reason", "")),
         coverage=notes[0] if notes else "",
         seconds=time.monotonic() - start,
     )
+
+
+def _looks(result: Result) -> dict[int, str]:
+    """Why tasks need a look; few answers are no reason, since easy tasks get few on purpose."""
+    found = {}
+    for i, reasons in zip(result.review.tasks.tolist(), result.review.reasons, strict=True):
+        kept = [reason for reason in reasons if reason != "few answers"]
+        if kept:
+            found[int(result.task_ids[i])] = ", ".join(kept)
+    return found
 
 
 def _workers(result: Result) -> dict[str, dict[str, Any]]:

@@ -17,11 +17,15 @@ from voxpop.service.summary import summarise
 
 # Answers that a board looks ahead at each task.
 _DEPTH = 4
+# A task is stopped when its half-width times this meets the target: of tasks whose half-widths are
+# equal, those come first whose noise is underestimated.
+STOP_MARGIN = 1.15
 
 
 def make_board(followed: Followed) -> Board:
     """The order of the tasks that are open, and which of them meet the stop rule."""
-    half = followed.rules.half_width if followed.learned is not None else None
+    target = followed.rules.half_width if followed.may_stop else None
+    half = None if target is None else target / STOP_MARGIN
     board = followed.campaign.board(BuyingRules(half_width=half), depth=_DEPTH, as_of=followed.seq)
     tasks = board.task.astype(np.int64)
     closed = np.isin(tasks, np.array([*followed.closed, *followed.gold], dtype=np.int64))

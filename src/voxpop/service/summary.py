@@ -94,8 +94,8 @@ def _stop(followed: Followed, n_done: int) -> str:
         return (
             "no target: the campaign goes on until its budget or its answers per task are reached"
         )
-    if followed.learned is None:
-        return f"a task is done at ± {rules.half_width:g}, once the noise of the workers is learned"
+    if not followed.may_stop:
+        return f"a task is done at ± {rules.half_width:g}, once three answers per task have shown the noise"
     return f"a task is done when what the crowd would agree on is known to ± {rules.half_width:g}"
 
 
