@@ -11,8 +11,8 @@ each has bought, or of ``BI`` where the levels are known.
 
 The last table is about tasks that the service has stopped at a half-width: how many truths were
 inside that half-width of the estimate and inside the published interval of the truth at that time,
-and inside the final intervals of ``aggregate``, of agreement and of the truth (the latter allows for an
-error that all workers may share, which these crowds do not have).
+and inside the final intervals of ``aggregate``, of agreement and of the truth (the latter allows
+for an error that all workers may share, which these crowds do not have).
 """
 
 from __future__ import annotations

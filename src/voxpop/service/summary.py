@@ -95,7 +95,7 @@ def _stop(followed: Followed, n_done: int) -> str:
             "no target: the campaign goes on until its budget or its answers per task are reached"
         )
     if not followed.may_stop:
-        return f"a task is done at ± {rules.half_width:g}, once three answers per task have shown the noise"
+        return f"a task is done at ± {rules.half_width:g}, after three answers per task or more"
     return f"a task is done when what the crowd would agree on is known to ± {rules.half_width:g}"
 
 
