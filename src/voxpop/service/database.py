@@ -50,7 +50,8 @@ class Lock:
             self._file = None
         if self._connection is not None:
             with suppress(SQLAlchemyError):
-                # The connection's end is what gives the lock up.
+                # A connection's end gives its locks up too, but a moment later.
+                self._connection.exec_driver_sql("SELECT pg_advisory_unlock_all()")
                 self._connection.invalidate()
                 self._connection.close()
             self._connection = None

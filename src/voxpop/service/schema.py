@@ -56,10 +56,9 @@ def _id() -> Column[int]:
     return Column("id", Number, primary_key=True, autoincrement=False)
 
 
-def _to(table: str, name: str | None = None, **options: bool) -> Column[int]:
+def _to(table: str, nullable: bool = False, index: bool = False) -> Column[int]:
     """A reference to a row of another table."""
-    options = {"nullable": False, **options}
-    return Column(name or table, Number, ForeignKey(f"{table}.id"), **options)
+    return Column(table, Number, ForeignKey(f"{table}.id"), nullable=nullable, index=index or None)
 
 
 def _one_of(column: str, states: tuple[str, ...]) -> CheckConstraint:
