@@ -152,13 +152,22 @@ def test_following_events_ends_at_the_answers_that_count(site: Site, seed: int) 
 
 
 @pytest.mark.slow
-def test_the_result_is_a_fit_of_the_answers_in_the_database(site: Site) -> None:
+def test_the_result_is_a_fit_of_the_answers_in_the_database(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.do(*(site.take(i, (i + k) % 20) for i in range(60) for k in range(4)))
     with site.database.connect() as connection:
         followed = Followed(connection, site.campaign)
     assert followed.wants_to_learn
     followed.take_over(learn(followed.job()))
     assert not followed.wants_to_learn
+    # A few answers are learned from when no more come.
+    site.do(site.take(0, 10))
+    with site.database.connect() as connection:
+        followed.follow(connection)
+    assert not followed.wants_to_learn
+    monkeypatch.setattr("voxpop.service.followed._QUIET", 0.0)
+    assert followed.wants_to_learn
     some_trouble(site, np.random.default_rng(5))
     site.do(c.SetGold(campaign=site.campaign, truths={f"t{i}": None for i in range(5)}))
     with site.database.connect() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -22,8 +23,9 @@ _READY_TASKS, _READY_ANSWERS = 50, 2
 # No task is stopped before the noise was learned from so many answers per task: with two, 69 % of
 # the truths were inside 95 % intervals of stopped tasks, with three 95 % (benchmarks).
 _STOP_ANSWERS = 3.0
-# Learn again when so much of the answers is new.
-_GROWTH = 0.25
+# Learn again when so much of the answers is new, or any and none came for so many seconds: what is
+# at rest is what ``aggregate`` finds.
+_GROWTH, _QUIET = 0.25, 15.0
 # Answers that a board looks ahead at each task.
 _DEPTH = 4
 # Events at once.
@@ -44,6 +46,7 @@ class Followed:
         self.learned: Learned | None = None
         self.n_learned = 0
         self.n_changed = 0
+        self._changed_at = time.monotonic()
         self.history = History()
         self._start(connection)
 
@@ -121,6 +124,7 @@ class Followed:
                 del counter[owner]
         if self._count[task_number] == _READY_ANSWERS - (change < 0):
             self._n_twice += change
+        self._changed_at = time.monotonic()
         self.n_changed += 1
 
     # Catching up
@@ -171,6 +175,7 @@ class Followed:
             self.seq = seq
         elif kind == "gold":
             self._set_gold({int(body["task"]): body["truth"]})
+            self._changed_at = time.monotonic()
             self.n_changed += 1
         elif kind in _SWEEPING:
             self._add(new)
@@ -222,7 +227,9 @@ class Followed:
         """Whether enough is new since the last time."""
         if not self.is_ready:
             return False
-        return self.learned is None or self.n_changed >= _GROWTH * max(1, self.n_learned)
+        if self.learned is None or self.n_changed >= _GROWTH * max(1, self.n_learned):
+            return True
+        return self.n_changed > 0 and time.monotonic() - self._changed_at >= _QUIET
 
     def job(self) -> Job:
         """What a fit needs."""
