@@ -203,9 +203,7 @@ def next_batch(
         variance[i] = expected.after(row.get(u, len(row)), variance[i])
     unknown = ~ledger.is_gold
     half_width = None if rules.half_width is None else posterior.half_widths()
-    unfinished = (
-        unknown if half_width is None else unknown & (half_width > (rules.half_width or 0.0))
-    )
+    unfinished = unknown & _is_wide(half_width, rules)
     eligible = unfinished.copy()
     eligible[[i for i, _ in _numbered(ledger, ((i, None) for i in skip), "skip")]] = False
     if workers is None:
@@ -290,6 +288,13 @@ def _candidates(
         excluded = taken[worker] | barred[worker]
         candidates.append(Candidate(place, float(price[place]), room, excluded))
     return candidates
+
+
+def _is_wide(half_width: Floats | None, rules: Rules) -> NDArray[np.bool_] | bool:
+    """Tell which tasks miss the target; all of them if there is none."""
+    if half_width is None or rules.half_width is None:
+        return True
+    return half_width > rules.half_width
 
 
 def _rmse(variance: Floats) -> float:
