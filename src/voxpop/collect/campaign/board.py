@@ -174,11 +174,11 @@ class Board:
             return float(self._column(last)[place] * ((last + 1) / (count + 1)) ** 2)
         below = int(count)
         part, low = count - below, self._column(below)[place]
+        if not part:
+            return float(low)
         high = self._column(below + 1)[place]
-        # The first gain may be infinite; then only what is left after an answer can be compared.
-        return (
-            float(low + part * (high - low)) if np.isfinite(low) else float(high if part else low)
-        )
+        # A first gain that is infinite leaves what comes after the answer to compare.
+        return float(high if low == np.inf else low + part * (high - low))
 
     def _column(self, number: int) -> list[float]:
         """Gains by the answer after ``number`` others, in the order of the tasks."""
