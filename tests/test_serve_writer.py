@@ -285,3 +285,14 @@ def test_the_log_tells_no_answers(
         enter(writer, number, "hmac-of-ann", session="session-of-ann")
     assert "voxpop.service.writer" in caplog.text
     assert "of-ann" not in caplog.text
+
+
+def test_money_of_a_task_that_ended_pays_for_the_next_one(writer: Writer) -> None:
+    """The budget allows one offer: that of a withdrawn task goes back when its worker asks."""
+    number = make(writer, n_tasks=2, rules={"price": 5}, budget=5)
+    who = enter(writer, number).worker
+    offered = get(writer, number, who)
+    writer.submit(c.WithdrawTasks(campaign=number, names=[offered.name])).result(30)
+    other = get(writer, number, who)
+    assert isinstance(other, c.Offered)
+    assert other.task != offered.task
