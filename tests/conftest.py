@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from typing import NoReturn
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pytest
@@ -11,6 +15,9 @@ from hypothesis import HealthCheck, settings
 
 from voxpop import Answers, Model, Simulation, assign_regular, simulate
 from voxpop.inference.engine import native_is_installed
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgreSQL
 
 # Derandomised: a test that passes here passes there. No deadline: machines differ.
 settings.register_profile(
@@ -34,6 +41,30 @@ def skip_without(program: str, reason: str) -> NoReturn:
     if program in os.environ.get("VOXPOP_REQUIRE", "").split(","):
         pytest.fail(f"VOXPOP_REQUIRE names {program}, but: {reason}")
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A PostgreSQL server of our own, with the driver that the service takes."""
+    from tests.postgres import PostgreSQL
+
+    if importlib.util.find_spec("psycopg") is None:
+        skip_without("postgresql", "psycopg is not installed")
+    server = PostgreSQL()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def serve_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database for the service: a file, then a database of a server."""
+    if request.param == "sqlite":
+        return str(tmp_path / "campaign.db")
+    server = request.getfixturevalue("postgresql")
+    name = f"serve_{secrets.token_hex(6)}"
+    return str(server.make_database(name))
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,6 @@ from voxpop import (
     Result,
     Simulation,
     assign_regular,
-    learn_crowd,
     simulate,
 )
 from voxpop.collect.campaign.ledger import Growing, Lists
@@ -233,19 +232,6 @@ def test_a_prior_counts_as_in_bi() -> None:
     row = campaign.next(1)
     assert row.task.tolist() == ["nobody asked yet"]
     assert row.sd[0] == pytest.approx(20.0)
-
-
-def test_relearning_is_learning_from_all() -> None:
-    answers = make_crowd(4, 1).answers
-    half = answers.part(np.arange(answers.n_tasks) < 30)
-    campaign = Campaign.from_answers(half)
-    assert campaign.model.support == learn_crowd(half).model.support
-    campaign.add_table(answers)
-    campaign.relearn()
-    model = learn_crowd(campaign.answers()).model
-    assert campaign.model.support == model.support
-    fit = BI(support=model.support, weights=model.weights, tol=1e-12, max_iter=2000)
-    assert_same(campaign.result(), fit.fit(answers))
 
 
 def test_an_answer_sent_again_counts_once_and_another_value_is_refused() -> None:

@@ -141,11 +141,12 @@ def test_the_list_of_formats_is_current() -> None:
 
 def test_the_campaigns_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (block,) = FENCE.findall((ROOT / "docs/campaign.md").read_text())
     names: dict[str, Any] = {}
-    exec(compile(block, "campaign.md", "exec"), names)
+    for block in FENCE.findall((ROOT / "docs/campaign.md").read_text()):
+        exec(compile(block, "campaign.md", "exec"), names)
     assert names["batch"].pairs == [("p3", "ann")]
     assert names["again"].n_answers == 3
+    assert names["picked"] == ["p3", "p2"]
 
 
 def test_every_method_has_its_line_on_when_to_use_it() -> None:

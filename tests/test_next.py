@@ -282,9 +282,10 @@ def test_a_batch_is_shared_out_evenly_unless_told_otherwise() -> None:
     free = campaign.next(20, there, rules=Rules(per_worker=20))
     assert free.gain.sum() > even.gain.sum()
     # Of more workers than are needed the best are asked.
+    result = campaign.result()
     belief = {
         u: p @ SUPPORT
-        for u, p in zip(campaign.worker_ids, campaign.result().worker_posterior, strict=True)
+        for u, p in zip(result.worker_ids.tolist(), result.worker_posterior, strict=True)
     }
     best = campaign.next(1, there).worker[0]
     assert belief[best] == min(belief[u] for u in there)

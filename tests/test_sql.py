@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import pwd
-import shutil
-import socket
 import sqlite3
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.conftest import skip_without
+from tests.postgres import PostgreSQL
 from voxpop import ConfigError, DataError, Simulation, aggregate, read_answers, write_result
 from voxpop.cli import main
 from voxpop.data.formats.sql import read_query, safe_url
@@ -29,59 +22,16 @@ from voxpop.data.read import long_columns
 from voxpop.data.tables import frame, matrix
 
 
-def _server_programs() -> Path | None:
-    """Find a PostgreSQL server: where Debian puts it, or on the path."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    on_path = shutil.which("initdb")
-    return found[-1].parent if found else (Path(on_path).parent if on_path else None)
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """Start a server of our own on a free port, in a folder of its own, and stop it again."""
-    programs = _server_programs()
-    if programs is None:
-        skip_without("postgresql", "no PostgreSQL server here (Debian: apt install postgresql)")
     if importlib.util.find_spec("adbc_driver_postgresql") is None:
         skip_without("postgresql", "adbc-driver-postgresql is not installed")
-    who: dict[str, Any] = {}
-    # A server refuses to run as root; /tmp because the other user must reach the folder.
-    folder = Path(tempfile.mkdtemp(prefix="voxpop-postgres-", dir="/tmp"))
-    if os.geteuid() == 0:
-        try:
-            account = pwd.getpwnam("postgres")
-        except KeyError:
-            skip_without(
-                "postgresql", "PostgreSQL does not run as root, and there is no user postgres"
-            )
-        os.chown(folder, account.pw_uid, account.pw_gid)
-        who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run(
-        [programs / "initdb", "-D", folder / "data", "-U", "voxpop", "-A", "trust", "-N"],
-        check=True, cwd=folder, **quiet, **who,
-    )  # fmt: skip
-    server = subprocess.Popen(
-        [programs / "postgres", "-D", folder / "data", "-p", str(port), "-k", folder,
-         "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"],
-        cwd=folder, **quiet, **who,
-    )  # fmt: skip
+    server = PostgreSQL()
     try:
-        deadline = time.monotonic() + 30
-        while subprocess.run(
-            [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)], **quiet
-        ).returncode:
-            assert time.monotonic() < deadline, "the server did not start"
-            assert server.poll() is None, "the server stopped"
-            time.sleep(0.05)
-        yield f"postgresql://voxpop:secret@127.0.0.1:{port}/postgres"
+        yield server.url()
     finally:
-        server.terminate()
-        server.wait(timeout=30)
-        shutil.rmtree(folder, ignore_errors=True)
+        server.remove()
 
 
 @pytest.fixture(params=["duckdb", "sqlite", "postgresql"])

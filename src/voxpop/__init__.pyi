@@ -6,6 +6,7 @@ from .collect.assignment.random_graphs import Assignment as Assignment
 from .collect.assignment.random_graphs import assign_degrees as assign_degrees
 from .collect.assignment.random_graphs import assign_regular as assign_regular
 from .collect.campaign import Batch as Batch
+from .collect.campaign import Board as Board
 from .collect.campaign import Campaign as Campaign
 from .collect.campaign import Rules as Rules
 from .collect.planning.density import PredictedError as PredictedError
@@ -112,6 +113,7 @@ from .results.result import Result as Result
 from .results.result import Trace as Trace
 from .results.review import Review as Review
 from .results.shared_error import SharedError as SharedError
+from .service.client import Client as Client
 
 __version__: str
 __all__: list[str]

@@ -21,6 +21,7 @@ from voxpop.cli.mean import mean
 from voxpop.cli.next import next_command
 from voxpop.cli.plan import plan
 from voxpop.cli.reproduce import reproduce
+from voxpop.cli.serve import serve
 from voxpop.cli.simulate import demo, simulate
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
@@ -40,7 +41,19 @@ def main() -> None:
 
 
 COMMANDS = (
-    *(aggregate, explain, diagnose, mean, plan, assign, next_command, convert, export, formats),
+    *(
+        aggregate,
+        explain,
+        diagnose,
+        mean,
+        plan,
+        assign,
+        next_command,
+        serve,
+        convert,
+        export,
+        formats,
+    ),
     *(simulate, demo, benchmark, reproduce, methods, version),
 )
 for command in COMMANDS:

@@ -341,18 +341,23 @@ def check_gold(gold: Floats, shape: tuple[int, ...], task_ids: Ids, where: str =
 
 def edge_order(task: Codes, worker: Codes, worker_ids: Ids) -> tuple[Index, NDArray[np.bool_]]:
     """Sort rows by task, then by worker id; say which repeat the (task, worker) before them."""
-    if worker_ids.dtype == object:
-        # Ids need not be comparable with each other, but their texts are.
-        by_id = sorted(range(len(worker_ids)), key=lambda u: _sort_key(worker_ids[u]))
-    else:
-        by_id = np.argsort(worker_ids, kind="stable").tolist()
     rank = np.empty(len(worker_ids), dtype=np.int64)
-    rank[by_id] = np.arange(len(worker_ids))
+    rank[id_order(worker_ids)] = np.arange(len(worker_ids))
     key = task.astype(np.int64) * len(worker_ids) + rank[worker]
     order = np.argsort(key, kind="stable")
     repeated = np.zeros(len(order), dtype=bool)
     repeated[1:] = key[order[1:]] == key[order[:-1]]
     return order, repeated
+
+
+def id_order(ids: Ids) -> Index:
+    """Return the positions of ids in their sorted order."""
+    if ids.dtype == object:
+        # Ids need not be comparable with each other, but their texts are.
+        listed = ids.tolist()
+        by_id = sorted(range(len(listed)), key=lambda i: _sort_key(listed[i]))
+        return np.array(by_id, dtype=np.int64)
+    return np.argsort(ids, kind="stable")
 
 
 def _sort_key(identity: object) -> tuple[str, str]:

@@ -165,7 +165,9 @@ def _restored(
     """Make a result of what its files hold."""
     model = by_level or workers
     names, levels = tuple(facts["value_names"]), np.array(facts["levels"])
-    calibration = _calibration(facts)
+    if "calibration" not in facts:
+        _move_settings(facts)
+    calibration = calibration_from(facts["calibration"])
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
     # Where nothing shows how far off answers are, there are no sds and no intervals.
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of], missing_ok=True) ** 2
@@ -237,13 +239,17 @@ def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
     return replace(result, _agreement=in_units(result.scale, agreed))
 
 
-def _calibration(saved: dict[str, Any]) -> Calibration:
-    if "calibration" not in saved:
-        _move_settings(saved)
-    facts = saved["calibration"]
-    gold, shared, mapped = (facts.pop(name, None) for name in ("gold", "shared", "gold_map"))
+def calibration_facts(calibration: Calibration) -> dict[str, Any]:
+    """A calibration as JSON has it."""
+    return asdict(calibration, dict_factory=_plain)
+
+
+def calibration_from(facts: dict[str, Any]) -> Calibration:
+    """Undo :func:`calibration_facts`."""
+    gold, shared, mapped = (facts.get(name) for name in ("gold", "shared", "gold_map"))
+    parts = {name: part for name, part in facts.items() if name in ("stretch", "bounds")}
     return Calibration(
-        **_tuples(facts),
+        **_tuples(parts),
         gold_map=mapped and GoldMap.from_dict(mapped),
         shared=shared and SharedError(**_tuples(shared)),
         gold=gold and GoldCheck(**gold),
@@ -285,7 +291,7 @@ def facts_of(result: Result) -> dict[str, Any]:
         "settings": dict(result.settings),
         "notes": list(result.notes),
         "alike_share": result.alike_share,
-        "calibration": asdict(result.calibration, dict_factory=_plain),
+        "calibration": calibration_facts(result.calibration),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
         **({} if result.calibration.gold_map is None else {"agreement": _agreement(result)}),

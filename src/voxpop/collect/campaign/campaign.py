@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from voxpop.collect.campaign.board import Board, Estimates, current_estimates, make_board
+from voxpop.collect.campaign.changes import ChangingAnswers
 from voxpop.collect.campaign.journal import (
     Journal,
     Record,
@@ -20,30 +21,35 @@ from voxpop.collect.campaign.journal import (
     read_journal,
     write_journal,
 )
-from voxpop.collect.campaign.ledger import Ledger
+from voxpop.collect.campaign.learned import LearnedNoise
 from voxpop.collect.campaign.next_batch import Available, Batch, Rules, next_batch
-from voxpop.collect.campaign.one_at_a_time import Lock, one_at_a_time
-from voxpop.collect.campaign.posterior import CampaignPosterior
-from voxpop.collect.planning.learn_crowd import LearnedCrowd, learn_crowd
+from voxpop.collect.campaign.one_at_a_time import one_at_a_time
+from voxpop.collect.campaign.posterior import CampaignPosterior, learn_noise
+from voxpop.collect.planning.learn_crowd import LearnedCrowd
 from voxpop.collect.tables import read_pairs
 from voxpop.data.answers import Answers
 from voxpop.data.columns import resolve_column
-from voxpop.data.ids import Positions, id_array, plain
+from voxpop.data.ids import Positions, id_array
 from voxpop.data.read import read_answers
 from voxpop.data.tables import open_table
-from voxpop.errors import ConfigError, DataError, shorten
+from voxpop.errors import ConfigError, DataError
+from voxpop.estimators.aggregate import aggregate
+from voxpop.estimators.auto.auto import Auto
 from voxpop.models.model import Model
 from voxpop.results.result import Result
 
 
-class Campaign:
-    """Answers as they arrive, with BI's estimates kept up to date.
+class Campaign(ChangingAnswers):
+    """Answers as they arrive, what is known at any time, and what to ask for next.
 
-    The noise model is given, or learned from the first answers (:meth:`from_answers`), and stays
-    fixed until :meth:`relearn` is called. Estimates equal those of ``BI`` with the model's levels
-    and weights on the answers so far, whatever the order and batches in which they arrived. New
-    answers only trigger updates of the messages that they change, and only on demand. Threads may
-    share a campaign: its methods run one at a time.
+    With a model that is given, :meth:`result` equals that of ``BI`` with the model's levels and
+    weights on the answers so far, whatever the order and batches in which they arrived. Learned
+    from answers (:meth:`from_answers`, :meth:`relearn`), the noise model is that of the default,
+    and :meth:`result` is :func:`voxpop.aggregate` of the answers so far.
+
+    :meth:`next`, :meth:`board` and :meth:`estimates` are fast: what was learned of the noise stays
+    as it is until the next :meth:`relearn`, and new answers only trigger updates of the messages
+    that they change, on demand. Threads may share a campaign: its methods run one at a time.
 
     Parameters
     ----------
@@ -58,130 +64,105 @@ class Campaign:
         Tolerance of the messages, as probabilities.
     """
 
-    def __init__(
-        self,
-        model: Model | LearnedCrowd,
-        tasks: Iterable[Any] = (),
-        *,
-        value_names: Sequence[str] | None = None,
-        tol: float = 1e-8,
-    ) -> None:
-        self._lock = Lock()
-        crowd = LearnedCrowd.of(model)
-        d = crowd.model.dimension
-        names = ("value",) if d == 1 else tuple(f"value_{j + 1}" for j in range(d))
-        self._ledger = Ledger(d, tuple(value_names or names))
-        self._posterior = CampaignPosterior(self._ledger, crowd.model, crowd.trust, tol)
-        self._journal = Journal()
-        self.add_tasks(tasks)
-
     @classmethod
-    def from_answers(cls, answers: object, tasks: Iterable[Any] = ()) -> Campaign:
+    def from_answers(
+        cls, answers: object, tasks: Iterable[Any] = (), *, estimator: Auto | None = None
+    ) -> Campaign:
         """Learn the noise model from answers, and start with them.
 
-        ``answers`` is a table, a path or :class:`Answers`; their gold is kept.
+        ``answers`` is a table, a path or :class:`Answers`; their gold is kept. ``estimator`` is the
+        default with settings of your own, such as ``Auto(bounds=(0, 100))``.
         """
         read = read_answers(answers)
-        campaign = cls(learn_crowd(read), tasks, value_names=read.value_names)
+        unknown = Model(support=(1.0,), dimension=read.dimension)
+        campaign = cls(unknown, tasks, value_names=read.value_names)
         campaign.add_table(read)
+        campaign.relearn(estimator)
         return campaign
 
-    # Answers in
-
-    def add(self, task: object, worker: object, value: ArrayLike) -> None:
-        """Add one answer. Adding it again with the same value has no effect."""
-        self.add_many([task], [worker], np.reshape(np.asarray(value, dtype=np.float64), (1, -1)))
+    # Learning
 
     @one_at_a_time
-    def add_many(self, task: Sequence[Any], worker: Sequence[Any], value: ArrayLike) -> int:
-        """Add answers from three parallel columns, all or none; return how many were new."""
-        tasks, workers, values = self._ledger.new_rows(task, worker, value)
-        if tasks:
-            record = {"answers": {"task": tasks, "worker": workers, "value": values.tolist()}}
-            with self._journal.recording(record):
-                self._posterior.messages.touch(self._ledger.append(tasks, workers, values))
-        return len(tasks)
+    def relearn(self, estimator: Auto | None = None) -> LearnedCrowd:
+        """Fit all answers so far by the default, and take its noise model over.
 
-    @one_at_a_time
-    def add_table(self, source: object) -> int:
-        """Add the answers of a table, a path or :class:`Answers`; return how many were new."""
-        read = read_answers(source)
-        n_new = self.add_many(
-            read.task_ids[read.task].tolist(), read.worker_ids[read.worker].tolist(), read.value
+        A prior that was given with a model is dropped, since the default learns one of its own.
+        ``estimator`` is the default with settings of your own; they are kept for the next time.
+        """
+        posterior, result = learn_noise(
+            self._ledger, estimator or self.estimator, self._posterior.tol
         )
-        if read.gold is not None:
-            known = np.flatnonzero(read.is_gold)
-            self.add_gold(dict(zip(read.task_ids[known].tolist(), read.gold[known], strict=True)))
-        return n_new
+        model, trust = posterior.model, posterior.trust
+        with self._journal.recording(model_record(model, trust, posterior.noise)):
+            self._posterior, self._result = posterior, result
+        return LearnedCrowd(model, result.worker_posterior.sum(axis=0), trust)
 
     @one_at_a_time
-    def add_tasks(self, tasks: Iterable[Any]) -> None:
-        """Add tasks that have no answer yet."""
-        ids = dict.fromkeys(plain(i) for i in tasks)
-        new = [i for i in ids if self._ledger.tasks.find(i) is None]
-        if new:
-            with self._journal.recording({"tasks": new}):
-                self._ledger.add_tasks(new)
+    def adopt(self, noise: LearnedNoise, trust: float) -> None:
+        """Take over what a campaign in another process learned of (about) the same answers.
 
-    @one_at_a_time
-    def add_gold(self, gold: Mapping[Any, ArrayLike]) -> None:
-        """Set the truth of some tasks; their answers then only inform about the workers."""
-        ids = [plain(i) for i in gold]
-        truth = np.array([np.reshape(item, -1) for item in gold.values()], dtype=np.float64)
-        d = self.model.dimension
-        if truth.shape != (len(ids), d) or not np.isfinite(truth).all():
-            raise DataError(f"gold must be {d} finite numbers for each task, got {shorten(ids)}")
-        with self._journal.recording({"gold": {"task": ids, "value": truth.tolist()}}):
-            self._posterior.messages.touch(self._ledger.set_gold(ids, truth))
-
-    @one_at_a_time
-    def relearn(self) -> LearnedCrowd:
-        """Learn the noise model anew from all answers so far, and start over with it."""
-        learned = learn_crowd(self.answers())
-        prior = {name: getattr(self.model, name) for name in ("prior_mean", "prior_variance")}
-        model, tol = replace(learned.model, **prior), self._posterior.tol
-        with self._journal.recording(model_record(model, learned.trust)):
-            self._posterior = CampaignPosterior(self._ledger, model, learned.trust, tol)
-        return learned
+        That one's tasks were added in the same order; this one may have more of them by now.
+        """
+        crowd = LearnedCrowd(noise.model, np.empty(0), trust)
+        with self._journal.recording(model_record(noise.model, trust, noise)):
+            self._posterior = CampaignPosterior(self._ledger, crowd, self._posterior.tol, noise)
+            self._result = None
 
     # Current knowledge
 
     @property
-    def model(self) -> Model:
-        """The noise model."""
-        return self._posterior.model
+    def noise(self) -> LearnedNoise | None:
+        """What was learned of the noise beside the levels; None with a model that was given."""
+        return self._posterior.noise
 
     @property
-    def trust(self) -> float:
-        """How far left-out answers confirm the learned weights, 0 to 1; 1 for a given model."""
-        return self._posterior.trust
-
-    @property
-    def n_answers(self) -> int:
-        """Number of answers so far."""
-        return self._ledger.n_edges
-
-    @property
-    @one_at_a_time
-    def task_ids(self) -> list[Any]:
-        """Ids of all tasks."""
-        return list(self._ledger.tasks)
-
-    @property
-    @one_at_a_time
-    def worker_ids(self) -> list[Any]:
-        """Ids of all workers who have answered."""
-        return list(self._ledger.workers)
-
-    @one_at_a_time
-    def answers(self) -> Answers:
-        """Return all answers so far, for any estimator; tasks without an answer are left out."""
-        return self._ledger.answers()
+    def estimator(self) -> Auto:
+        """The default as :meth:`relearn` calls it."""
+        noise = self._posterior.noise
+        return Auto() if noise is None else noise.auto
 
     @one_at_a_time
     def result(self) -> Result:
-        """Return estimates, intervals and workers: the same as a fit of all answers so far."""
-        return self._posterior.result()
+        """Return estimates, intervals and workers: the same as a fit of all answers so far.
+
+        With a model that was given that is a fit by ``BI``, else by the default. That takes as
+        long as :func:`voxpop.aggregate`, unless nothing has changed since it was last called;
+        :meth:`estimates` are fast.
+        """
+        if self._posterior.noise is None:
+            return self._posterior.result()
+        if self._result is None:
+            self._result = aggregate(self.answers(), self.estimator)
+        return self._result
+
+    @one_at_a_time
+    def estimates(self) -> Estimates:
+        """Return what is known of the tasks with answers, without a fit.
+
+        As far as :meth:`next` knows it: right after :meth:`relearn` these are the numbers of
+        :meth:`result` to about three digits of the sds; later answers move them, while what was
+        learned of the noise stays.
+        """
+        return current_estimates(self._posterior)
+
+    @one_at_a_time
+    def board(self, rules: Rules | None = None, *, depth: int = 8, as_of: int = 0) -> Board:
+        """Return all tasks with what their next answers are expected to gain, to pick from.
+
+        A board is small, can be saved and sent to another process, and picks tasks in
+        microseconds. Answers are expected from workers of whom nothing is known.
+
+        Parameters
+        ----------
+        rules
+            ``half_width`` says which tasks are done, ``price`` and ``least_gain`` which are not
+            worth an answer; the other rules are for whoever picks.
+        depth
+            How many further answers of a task are looked at.
+        as_of
+            A number to know the board by.
+        """
+        return make_board(self._posterior, rules or Rules(), depth, as_of)
 
     @one_at_a_time
     def next(
@@ -260,8 +241,13 @@ class Campaign:
         campaign._journal = journal
         return campaign
 
+    def _take_over(self, crowd: LearnedCrowd, noise: LearnedNoise | None) -> None:
+        """Go on with what was learned before."""
+        if noise is not None:
+            self._posterior = CampaignPosterior(self._ledger, crowd, self._posterior.tol, noise)
+
     def _records(self) -> Iterator[Record]:
-        return campaign_records(self._ledger, self.model, self.trust)
+        return campaign_records(self._ledger, self.model, self.trust, self._posterior.noise)
 
     @one_at_a_time
     def close(self) -> None:
@@ -286,8 +272,8 @@ class Campaign:
 def _replay(records: list[Record], path: Path) -> Campaign:
     """Repeat the changes in the records of a journal."""
     try:
-        crowd, value_names = crowd_in(records)
-        campaign = Campaign(crowd, value_names=value_names)
+        crowd, noise = crowd_in(records)
+        campaign = Campaign(crowd, value_names=records[0]["value_names"])
         for record in records:
             campaign.add_tasks(record.get("tasks", ()))
             if "gold" in record:
@@ -295,6 +281,10 @@ def _replay(records: list[Record], path: Path) -> Campaign:
                 campaign.add_gold(dict(zip(gold["task"], gold["value"], strict=True)))
             if "answers" in record:
                 campaign.add_many(**record["answers"])
+            if "retracted" in record:
+                for pair in zip(*record["retracted"].values(), strict=True):
+                    campaign.retract(*pair)
+        campaign._take_over(crowd, noise)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: is no campaign of this version of voxpop: {error}") from None
     return campaign

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from voxpop.collect.campaign.learned import LearnedNoise
 from voxpop.collect.campaign.ledger import Ledger
 from voxpop.collect.planning.learn_crowd import LearnedCrowd
 from voxpop.data.output import replacing
@@ -154,7 +155,10 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
 
 def _line(record: Record) -> bytes:
     """Encode a record; ids that JSON would turn into something else are refused."""
-    parts = record, record.get("answers", {}), record.get("gold", {})
+    parts = [
+        record,
+        *(record.get(part, {}) for part in ("answers", "gold", "retracted", "learned")),
+    ]
     ids = [i for part in parts for name in ("tasks", "task", "worker") for i in part.get(name, ())]
     strange = [i for i in ids if type(i) is not int and type(i) is not str]
     if strange:
@@ -214,10 +218,12 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def campaign_records(ledger: Ledger, model: Model, trust: float) -> Iterator[Record]:
+def campaign_records(
+    ledger: Ledger, model: Model, trust: float, noise: LearnedNoise | None
+) -> Iterator[Record]:
     """Return the records that recreate a campaign."""
     yield {"campaign": 1, "value_names": list(ledger.value_names)}
-    yield model_record(model, trust)
+    yield model_record(model, trust, noise)
     tasks, workers = list(ledger.tasks), list(ledger.workers)
     yield {"tasks": tasks}
     known = np.flatnonzero(ledger.is_gold)
@@ -235,8 +241,11 @@ def campaign_records(ledger: Ledger, model: Model, trust: float) -> Iterator[Rec
         }
 
 
-def model_record(model: Model, trust: float) -> Record:
-    """Return the record of a noise model; a flat prior has no variance, as JSON has no infinity."""
+def model_record(model: Model, trust: float, noise: LearnedNoise | None = None) -> Record:
+    """Return the record of a noise model; a flat prior has no variance, as JSON has no infinity.
+
+    What else the default has learned is beside it; versions up to 0.1 read the model alone.
+    """
     flat = np.isinf(model.prior_variance)
     return {
         "model": {
@@ -247,13 +256,16 @@ def model_record(model: Model, trust: float) -> Record:
             "dimension": model.dimension,
         },
         "trust": trust,
+        **({} if noise is None else {"learned": noise.to_dict()}),
     }
 
 
-def crowd_in(records: list[Record]) -> tuple[LearnedCrowd, list[str]]:
-    """Return the noise model last learned, with the trust in it, and the names of the values."""
+def crowd_in(records: list[Record]) -> tuple[LearnedCrowd, LearnedNoise | None]:
+    """Return the noise model given or learned last, and the trust in it."""
     (*_, last) = (record for record in records if "model" in record)
     stored = last["model"]
     model = Model(**{**stored, "prior_variance": stored["prior_variance"] or np.inf})
     trust = float(last.get("trust", 1.0))  # absent in files of earlier versions
-    return LearnedCrowd(model, np.empty(0), trust), records[0]["value_names"]
+    learned = last.get("learned")
+    noise = None if learned is None else LearnedNoise.from_dict(model, learned)
+    return LearnedCrowd(model, np.empty(0), trust), noise

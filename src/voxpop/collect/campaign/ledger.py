@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Floats, Index
-from voxpop.data.answers import Answers, as_values, check_lengths, check_values, edge_order
+from voxpop.data.answers import Answers, as_values, check_lengths, check_values, id_order
 from voxpop.data.ids import id_array, plain
 from voxpop.errors import DataError, require, shorten
 
@@ -20,7 +20,7 @@ class Growing:
 
     def __init__(self, dtype: type, shape: tuple[int, ...] = (), fill: float = 0) -> None:
         self._room: NDArray[Any] = np.full((16, *shape), fill, dtype=dtype)
-        self._fill, self.n = fill, 0
+        self.fill, self.n = fill, 0
 
     @property
     def rows(self) -> NDArray[Any]:
@@ -34,7 +34,7 @@ class Growing:
         """Extend to n rows, new ones set to the fill value."""
         if n > len(self._room):
             shape = (max(n, 2 * len(self._room)), *self._room.shape[1:])
-            larger = np.full(shape, self._fill, dtype=self._room.dtype)
+            larger = np.full(shape, self.fill, dtype=self._room.dtype)
             larger[: self.n] = self.rows
             self._room = larger
         self.n = max(self.n, n)
@@ -44,6 +44,12 @@ class Growing:
         start = self.n
         self.grow(start + len(rows))
         self._room[start : self.n] = rows
+
+    def drop(self, row: int) -> None:
+        """Take a row out; the last one moves into its place."""
+        self._room[row] = self._room[self.n - 1]
+        self._room[self.n - 1] = self.fill
+        self.n -= 1
 
 
 class Lists:
@@ -69,6 +75,16 @@ class Lists:
             self._items[i].append(number)
         np.add.at(self.size, owner, 1)
 
+    def remove(self, owner: int, item: int) -> None:
+        """Take an item out of the list of an owner; the others keep their order."""
+        self._items[owner].remove(item)
+        self.size[owner] -= 1
+
+    def rename(self, owner: int, item: int, new: int) -> None:
+        """Put another number in the place of an item."""
+        items = self._items[owner]
+        items[items.index(item)] = new
+
     def gather(self, owner: Index) -> tuple[Index, Index]:
         """Return the concatenated lists of some owners, and their lengths."""
         items = b"".join([self._items[i] for i in owner.tolist()])
@@ -78,6 +94,10 @@ class Lists:
 class Numbering(dict[Any, int]):
     """Ids of tasks or workers, numbered in order of arrival; an id is anything hashable."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: Index = np.empty(0, dtype=np.int64)
+
     def find(self, identity: object) -> int | None:
         """Return the number of an id, or None."""
         return self.get(plain(identity))
@@ -85,6 +105,12 @@ class Numbering(dict[Any, int]):
     def numbers(self, ids: Iterable[Any]) -> Index:
         """Return the numbers of ids; new ids get the next ones."""
         return np.array([self.setdefault(plain(i), len(self)) for i in ids], dtype=np.int64)
+
+    def in_order(self, chosen: NDArray[np.bool_]) -> Index:
+        """Return the numbers that are chosen, sorted by their ids."""
+        if len(self._order) != len(self):
+            self._order = id_order(id_array([*self]))
+        return self._order[chosen[self._order]]
 
 
 class Ledger:
@@ -124,6 +150,12 @@ class Ledger:
         self.gold.grow(len(self.tasks))
         self.of_task.grow(len(self.tasks))
         return task
+
+    def add_workers(self, ids: Iterable[Any]) -> Index:
+        """Add workers, where they are new; return the numbers of all of them."""
+        worker = self.workers.numbers(ids)
+        self.of_worker.grow(len(self.workers))
+        return worker
 
     def set_gold(self, ids: Sequence[Any], gold: Floats) -> Index:
         """Set the truth of some tasks; return their numbers."""
@@ -180,10 +212,31 @@ class Ledger:
         found = np.repeat(rows, size)[same].tolist()
         return dict(zip(found, self.value[edge[same]], strict=True))
 
+    def edge_of(self, task: object, worker: object) -> int:
+        """Return the edge of an answer that is there."""
+        i, u = self.tasks.find(task), self.workers.find(worker)
+        if i is not None and u is not None:
+            edge, _ = self.of_task.gather(np.array([i]))
+            found = edge[self.worker[edge] == u]
+            if len(found):
+                return int(found[0])
+        raise DataError(
+            f"worker {shorten([worker])} has no answer to task {shorten([task])} to take back"
+        )
+
+    def remove(self, edge: int) -> None:
+        """Take an answer out; the last edge gets its number."""
+        last = self.n_edges - 1
+        for lists, owner in ((self.of_task, self.task), (self.of_worker, self.worker)):
+            lists.remove(int(owner[edge]), edge)
+            if edge < last:
+                lists.rename(int(owner[last]), last, edge)
+        for column in (self.task, self.worker, self.value):
+            column.drop(edge)
+
     def append(self, tasks: Sequence[Any], workers: Sequence[Any], value: Floats) -> Index:
         """Append rows that were checked; return the numbers of their tasks."""
-        task, worker = self.add_tasks(tasks), self.workers.numbers(workers)
-        self.of_worker.grow(len(self.workers))
+        task, worker = self.add_tasks(tasks), self.add_workers(workers)
         edge = np.arange(self.n_edges, self.n_edges + len(task))
         self.task.extend(task)
         self.worker.extend(worker)
@@ -205,18 +258,27 @@ class Ledger:
             gold=numbered.gold,
         )
 
+    def answered(self) -> Index:
+        """Return the tasks that have answers, sorted by their ids."""
+        return self.tasks.in_order(self.of_task.size > 0)
+
     def by_task(self, tasks: Index | None = None) -> tuple[Answers, Index]:
         """Return the answers to some tasks, and the edge that each is; ids are the numbers here.
 
-        By default all answers are returned, sorted as :class:`Answers` are, so that rounding errors
-        are the same as in a fit; those of some tasks are in their order of arrival.
+        By default all answers are returned, with tasks and workers sorted by their ids, so that
+        rounding errors do not depend on the order of arrival; those of some tasks are in that.
         """
         if tasks is None:
-            tasks = np.flatnonzero(self.of_task.size > 0)
-            edge, _ = edge_order(self.task.rows, self.worker.rows, id_array([*self.workers]))
+            tasks = self.answered()
+            workers = self.workers.in_order(self.of_worker.size > 0)
+            place, rank = (np.zeros(len(ids), dtype=np.int64) for ids in (self.tasks, self.workers))
+            place[tasks], rank[workers] = np.arange(len(tasks)), np.arange(len(workers))
+            worker = rank[self.worker.rows]
+            edge = np.argsort(place[self.task.rows] * max(1, len(workers)) + worker, kind="stable")
+            worker = worker[edge]
         else:
             edge, _ = self.of_task.gather(tasks)
-        workers, worker = np.unique(self.worker[edge], return_inverse=True)
+            workers, worker = np.unique(self.worker[edge], return_inverse=True)
         gold = self.gold[tasks]
         answers = Answers(
             task_ids=tasks,

@@ -7,10 +7,13 @@ speak, the messages are at a fixed point of BI, the one that a fit of all answer
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.collect.campaign.ledger import Growing, Ledger
+from voxpop.data.answers import Answers
 from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
 from voxpop.inference.groups import fixed_point
@@ -40,8 +43,16 @@ class Messages:
     so: its worker's sum less the edge's own message. Both are whole numbers of ``quantum`` (M16).
     """
 
-    def __init__(self, ledger: Ledger, model: Model, tol: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        model: Model,
+        tol: float,
+        freed: Callable[[Answers], Answers],
+    ) -> None:
+        """Pass messages among answers ``freed`` of what the model leaves out."""
         self._ledger, self._model, self._tol, self._engine = ledger, model, tol, Engine()
+        self._freed = freed
         shape = (ledger.dimension, len(model.support))
         self._message, self._heard = Growing(np.int64, shape), Growing(np.int64, shape)
         self._sums = Growing(np.int64, shape[1:])
@@ -52,6 +63,8 @@ class Messages:
         # Answers per worker when all was last worked out: they decide on the kernels.
         self._per_worker = 1.0
         self._started = False
+        # Workers whose answers were taken back: their other tasks may have to speak.
+        self._lost_a_message: set[int] = set()
         # Whether all was worked out from flat messages to the last, and nothing is new since.
         self._from_scratch = False
         self.fresh_below = _FEW
@@ -60,6 +73,21 @@ class Messages:
         """Note that tasks have new answers."""
         self._grow()
         self._dirty.rows[task] = True
+        self._from_scratch = False
+
+    def drop(self, edge: int) -> None:
+        """Take the message of an answer out, exactly, before the ledger takes out its edge.
+
+        The task has to speak again, and, at the next settling, the worker's other tasks if they are
+        told something else.
+        """
+        self._grow()
+        task, worker = int(self._ledger.task[edge]), int(self._ledger.worker[edge])
+        self._put(np.array([edge]), np.zeros_like(self._message.rows[[edge]]))
+        for column in (self._message, self._heard):
+            column.drop(edge)
+        self._dirty.rows[task] = True
+        self._lost_a_message.add(worker)
         self._from_scratch = False
 
     def start_over(self) -> None:
@@ -74,8 +102,16 @@ class Messages:
         """Return every worker's probabilities of the levels."""
         return self._belief(self._sums.rows)
 
-    def moments(self, tasks: Index, probabilities: Floats) -> Posterior:
-        """Return what is known of the truths of some tasks that have answers."""
+    def belief_without(self, edge: Index) -> Floats:
+        """Return the probabilities of each edge's worker, as all other edges tell them."""
+        own = self._message.rows[edge].sum(axis=1)
+        return self._belief(self._sums.rows[self._ledger.worker[edge]] - own)
+
+    def moments(self, tasks: Index | None, probabilities: Floats) -> Posterior:
+        """Return what is known of the truths of some tasks that have answers, or of all of them.
+
+        All are in the order of their ids (:meth:`Ledger.answered`), and rounded as in a fit.
+        """
         return self._open(tasks)[0].posterior(probabilities)
 
     def settle(self, tol: float) -> Index:
@@ -85,6 +121,9 @@ class Messages:
         ``tol`` than the last time takes a start over.
         """
         self._grow()
+        if self._lost_a_message:
+            self._wake(np.array(sorted(self._lost_a_message)), tol)
+            self._lost_a_message.clear()
         answered = self._ledger.of_task.size > 0
         self._dirty.rows[~answered] = False
         moved = self._dirty.rows.copy() if self._started else answered
@@ -108,6 +147,8 @@ class Messages:
 
     def _fit_all(self, tol: float, resume: bool) -> None:
         """Let all tasks speak, as BI does: from flat messages, or from those that are there."""
+        if not resume:
+            self._flatten()
         messages, edge = self._open(None, resume)
         iterate_until(lambda damping: messages.sweep(damping)[0], tol, _MOST_SWEEPS, _WHAT)
         self._take_over(messages, edge)
@@ -160,7 +201,7 @@ class Messages:
         if tasks is None:
             self._per_worker = float(np.median(answers.worker_degree))
         per_worker = None if tasks is None else self._per_worker
-        messages = self._engine.open(answers, self._model, per_worker)
+        messages = self._engine.open(self._freed(answers), self._model, per_worker)
         # What one coordinate says is not what all say together: where that changes, begin anew.
         changed = messages.slots != self._slots.rows[answers.task_ids]
         if changed.any():
@@ -186,17 +227,31 @@ class Messages:
         np.add.at(self._sums.rows, self._ledger.worker[edge], difference.sum(axis=1))
         return difference
 
+    def _flatten(self) -> None:
+        """Forget all messages, and choose the quantum as if the answers had just come."""
+        for column in (self._message, self._heard, self._sums):
+            column.rows[:] = 0
+        self._n_messages = self._room_for(self._ledger.of_worker.size)
+        self.quantum, self._floor = fixed_point(self._n_messages)
+
+    def _room_for(self, n_answers: Index) -> int:
+        """Round up how many messages a worker with so many answers gets."""
+        most = int(n_answers.max(initial=0)) * self._ledger.dimension
+        return max(_FEWEST_MESSAGES, 1 << int(np.ceil(np.log2(max(most, 1)))))
+
     def _grow(self) -> None:
         """Make room for what is new, and choose the quantum anew where a sum might not fit it."""
-        ledger = self._ledger
+        ledger, n_before = self._ledger, self._message.n
         for column in (self._message, self._heard):
             column.grow(ledger.n_edges)
         for column in (self._dirty, self._slots):
             column.grow(len(ledger.tasks))
         self._sums.grow(len(ledger.workers))
-        n_messages = int(ledger.of_worker.size.max(initial=0)) * ledger.dimension
+        # Only workers of answers that came since may have more than there was room for.
+        some = slice(None) if n_before == 0 else np.unique(ledger.worker[n_before:])
+        n_messages = self._room_for(ledger.of_worker.size[some])
         if n_messages > self._n_messages:
-            self._n_messages = 2 ** int(np.ceil(np.log2(n_messages)))
+            self._n_messages = n_messages
             old, (self.quantum, self._floor) = self.quantum, fixed_point(self._n_messages)
             shift = int(np.log2(self.quantum / old))
             self._heard.rows[:] >>= shift

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Ids
 from voxpop.collect.campaign.ledger import Ledger
-from voxpop.collect.campaign.posterior import CampaignPosterior
+from voxpop.collect.campaign.posterior import SELECTION_TOL, CampaignPosterior
 from voxpop.collect.campaign.selection import Candidate, Choice, ExpectedVariance, select_answers
 from voxpop.collect.tables import read_capacity, read_distinct_ids, require_distinct
 from voxpop.data.answers import Answers
@@ -23,8 +23,6 @@ from voxpop.errors import DataError, require, shorten
 from voxpop.results.shared_error import SharedError
 
 Pairs = Iterable[tuple[Any, Any]]
-# Tolerance of the beliefs, as probabilities, when selecting answers.
-_SELECTION_TOL = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +188,7 @@ def next_batch(
 ) -> Batch:
     """Select the next answers; see :meth:`Campaign.next`."""
     require(k >= 1, f"k must be at least 1, got {k}")
-    posterior.update(_SELECTION_TOL)
+    posterior.update(SELECTION_TOL)
     ledger, model = posterior.ledger, posterior.model
     rules, named = rules or Rules(), Available.read([] if workers is None else workers)
     require_distinct(named.ids, "worker")
@@ -203,11 +201,9 @@ def next_batch(
     variance = now.copy()
     for i, u in asked:
         variance[i] = expected.after(row.get(u, len(row)), variance[i])
-    unknown, half_width = ~ledger.is_gold, None
-    unfinished = unknown.copy()
-    if rules.half_width is not None:
-        half_width = posterior.half_widths()
-        unfinished &= half_width > rules.half_width
+    unknown = ~ledger.is_gold
+    half_width = None if rules.half_width is None else posterior.half_widths()
+    unfinished = unknown & _is_wide(half_width, rules)
     eligible = unfinished.copy()
     eligible[[i for i, _ in _numbered(ledger, ((i, None) for i in skip), "skip")]] = False
     if workers is None:
@@ -220,8 +216,10 @@ def next_batch(
     chosen = select_answers(variance, eligible, expected, candidates, k, rng, budget, least_gain)
     for c in chosen:
         variance[c.task] = c.after
-    ids, before = list(ledger.tasks), np.array([c.before for c in chosen])
-    after = np.array([c.after for c in chosen])
+    ids, tasks = list(ledger.tasks), np.array([c.task for c in chosen], dtype=np.int64)
+    steps = np.array([(c.before, c.after) for c in chosen]).reshape(-1, 2).T
+    before, after = (posterior.in_units(step, tasks) for step in steps)
+    now, variance = posterior.in_units(now), posterior.in_units(variance)
     return Batch(
         task=id_array([ids[c.task] for c in chosen]),
         worker=id_array([named.ids[c.candidate] if named.ids else None for c in chosen]),
@@ -290,6 +288,13 @@ def _candidates(
         excluded = taken[worker] | barred[worker]
         candidates.append(Candidate(place, float(price[place]), room, excluded))
     return candidates
+
+
+def _is_wide(half_width: Floats | None, rules: Rules) -> NDArray[np.bool_] | bool:
+    """Tell which tasks miss the target; all of them if there is none."""
+    if half_width is None or rules.half_width is None:
+        return True
+    return half_width > rules.half_width
 
 
 def _rmse(variance: Floats) -> float:

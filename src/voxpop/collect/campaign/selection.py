@@ -7,7 +7,7 @@ task of a worker is the one of largest variance among those that the worker may 
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -39,13 +39,16 @@ class ExpectedVariance:
 
     def after(self, row: int, variance: float) -> float:
         """Variance expected after an answer by the worker whose belief is in this row."""
-        if np.isinf(variance):
-            return float(self._noise[row])
-        with np.errstate(divide="ignore", over="ignore"):
+        return float(self.after_all(row, np.array([variance]))[0])
+
+    def after_all(self, row: int, variance: Floats) -> Floats:
+        """Variances (n,) expected after one such answer each."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_v = np.log(variance)
             inside = np.clip(log_v, self._log_v[0], self._log_v[-1])
             log_ratio = np.interp(inside, self._log_v, self._log_ratio[row])
-            return float(variance / (1.0 + np.exp(log_ratio + (log_v - inside))))
+            after = variance / (1.0 + np.exp(log_ratio + (log_v - inside)))
+        return np.asarray(np.where(np.isinf(variance), self._noise[row], after))
 
 
 def shrink_variances(variance: Floats, n_answers: Index, trust: float) -> Floats:
@@ -79,6 +82,8 @@ class Candidate:
     room: int
     excluded: set[int] = field(default_factory=set)
     anonymous: bool = False
+    # All tasks ranked before this are excluded: tasks only move down, so none comes in later.
+    frontier: tuple[float, float, int] = (-np.inf, -1.0, -1)
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,8 @@ def _best_task(
     """Find the best task for a candidate: its priority, and its place in the ranking."""
     if one.room <= 0:
         return None
-    for place, (negative, _, task) in enumerate(ranked):
+    for place in range(bisect_left(ranked, one.frontier), len(ranked)):
+        negative, _, task = one.frontier = ranked[place]
         if task not in one.excluded:
             before, after = -negative, expected.after(one.row, -negative)
             # Every answer reduces an infinite variance without bound: compare what remains.

@@ -1,0 +1,1 @@
+"""The HTTP side of the service: endpoints, who may use them, and what guards them."""

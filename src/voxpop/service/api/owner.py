@@ -1,0 +1,264 @@
+"""Endpoints for owners: campaigns, tasks, known truths, answers from elsewhere, and links."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import unicodedata
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Query
+from fastapi.responses import JSONResponse
+
+from voxpop.service.api import bodies, reads
+from voxpop.service.api.problems import Problem, describe
+from voxpop.service.api.providers import link_query
+from voxpop.service.api.state import Service, add_token, as_problem
+from voxpop.service.api.who import TheCampaign, TheOwner, TheOwnerOfAll, TheService, find_campaign
+from voxpop.service.commands import (
+    Added,
+    AddTasks,
+    ChangeCampaign,
+    CreateCampaign,
+    Done,
+    NewTask,
+    Refused,
+    SetGold,
+    TakeAnswer,
+    WithdrawTasks,
+    hidden,
+)
+
+router = APIRouter(prefix="/api/v1/campaigns", tags=["owner"])
+Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=2000, description="Most rows of a page.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        max_length=200,
+        pattern=r"^[\x20-\x7e]+$",
+        description="Any text; the same request with the same key is carried out once.",
+        examples=["upload-2024-05-01-part-3"],
+    ),
+]
+PROBLEMS = describe(401, 403, 404, 422, 429)
+CHANGES = describe(401, 403, 404, 409, 413, 422, 429, 503)
+
+
+@router.get("", response_model=bodies.Page, responses=PROBLEMS, summary="List campaigns")
+async def list_campaigns(
+    service: TheService, owner: TheOwner, cursor: Cursor = None, limit: Limit = 100
+) -> JSONResponse:
+    """List the campaigns that this token opens, the newest first."""
+    rows, after = await service.read(reads.list_campaigns, owner.campaign, cursor, limit)
+    return JSONResponse({"rows": rows, "next": after})
+
+
+@router.post("", status_code=201, responses=CHANGES, summary="Make a campaign")
+async def create_campaign(
+    body: bodies.CampaignBody, service: TheService, _: TheOwnerOfAll
+) -> JSONResponse:
+    """Make a campaign: one question, asked about many tasks."""
+    wished = body.slug or slug_of(body.title)
+    for slug in (wished, *([] if body.slug else [f"{wished[:50]}-{secrets.token_hex(3)}"])):
+        command = CreateCampaign(
+            slug=slug,
+            title=body.title,
+            question=body.question,
+            instructions=body.instructions,
+            rules=body.rules,
+            budget=body.budget,
+            state=body.state,
+        )
+        try:
+            await service.send(command)
+        except Refused as refused:
+            if refused.status == 409 and slug == wished and not body.slug:
+                continue
+            raise as_problem(refused) from None
+        return JSONResponse(await _whole(service, slug), 201)
+    raise AssertionError  # the last try was returned or refused
+
+
+async def _whole(service: Service, slug: str) -> reads.Row:
+    def read(connection: Any) -> reads.Row:
+        row = find_campaign(connection, slug)
+        assert row is not None
+        return reads.campaign_row(connection, row, whole=True)
+
+    return await service.read(read)
+
+
+def slug_of(title: str) -> str:
+    """Make a campaign's place in addresses from its title."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:60].strip("-")
+    return slug or f"campaign-{secrets.token_hex(3)}"
+
+
+@router.get("/{slug}", responses=PROBLEMS, summary="Show a campaign")
+async def show_campaign(service: TheService, row: TheCampaign) -> JSONResponse:
+    """Show a campaign with its question, rules, counts and money."""
+    return JSONResponse(await _whole(service, row["slug"]))
+
+
+@router.patch("/{slug}", responses=CHANGES, summary="Change a campaign")
+async def change_campaign(
+    body: bodies.CampaignChanges, service: TheService, row: TheCampaign
+) -> JSONResponse:
+    """Change title, instructions, budget, state, or single rules. What is left out stays.
+
+    A budget of null takes the cap away.
+    """
+    changes = body.model_dump(exclude_unset=True)
+    for name in changes.keys() - {"budget"}:
+        if changes[name] is None:
+            raise Problem(422, "bad_request", f"{name} must not be null; leave it out to keep it")
+    if not changes:
+        raise Problem(422, "bad_request", "there is nothing to change in the request")
+    await service.submit(ChangeCampaign(campaign=row["id"], changes=changes))
+    return JSONResponse(await _whole(service, row["slug"]))
+
+
+@router.post(
+    "/{slug}/tasks",
+    response_model=bodies.AddedReply,
+    responses=CHANGES,
+    summary="Add tasks",
+)
+async def add_tasks(
+    service: TheService,
+    row: TheCampaign,
+    tasks: Annotated[list[bodies.TaskBody], Body(min_length=1, max_length=5_000)],
+    idempotency_key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Add tasks, all or none, up to 5,000 at once. Names are unique in a campaign.
+
+    With an `Idempotency-Key`, a request that is sent again, as after a lost connection, adds
+    nothing twice.
+    """
+    new = [
+        NewTask(name=one.name, content=one.content, kind=one.kind, truth=one.truth) for one in tasks
+    ]
+    command = AddTasks(campaign=row["id"], tasks=new, idempotency_key=idempotency_key)
+    added: Added = await service.submit(command)
+    return JSONResponse({"n": added.n, "again": added.again, "seq": added.seq})
+
+
+@router.get("/{slug}/tasks", response_model=bodies.Page, responses=PROBLEMS, summary="List tasks")
+async def list_tasks(
+    service: TheService,
+    row: TheCampaign,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    state: Annotated[str | None, Query(pattern="^(open|done|withdrawn)$")] = None,
+) -> JSONResponse:
+    """List tasks in the order in which they were added."""
+    rows, after = await service.read(reads.list_tasks, row["id"], cursor, limit, state)
+    return JSONResponse({"rows": rows, "next": after})
+
+
+@router.post(
+    "/{slug}/tasks/withdraw",
+    response_model=bodies.ChangedReply,
+    responses=CHANGES,
+    summary="Withdraw tasks",
+)
+async def withdraw_tasks(
+    body: bodies.WithdrawBody, service: TheService, row: TheCampaign
+) -> JSONResponse:
+    """Offer tasks to nobody any more. Answers that they have stay."""
+    done: Done = await service.submit(WithdrawTasks(campaign=row["id"], names=body.names))
+    return JSONResponse({"n": done.n, "seq": done.seq})
+
+
+@router.post(
+    "/{slug}/gold", response_model=bodies.ChangedReply, responses=CHANGES, summary="Set truths"
+)
+async def set_gold(body: bodies.GoldBody, service: TheService, row: TheCampaign) -> JSONResponse:
+    """Set the truth of tasks: they become gold, and only inform about the workers."""
+    done: Done = await service.submit(SetGold(campaign=row["id"], truths=body.gold))
+    return JSONResponse({"n": done.n, "seq": done.seq})
+
+
+@router.get(
+    "/{slug}/answers", response_model=bodies.Page, responses=PROBLEMS, summary="List answers"
+)
+async def list_answers(
+    service: TheService, row: TheCampaign, cursor: Cursor = None, limit: Limit = 100
+) -> JSONResponse:
+    """List answers by task and worker."""
+    rows, after = await service.read(reads.list_answers, row["id"], cursor, limit)
+    return JSONResponse({"rows": rows, "next": after})
+
+
+@router.post(
+    "/{slug}/answers",
+    response_model=bodies.TakenReply,
+    responses=CHANGES,
+    summary="Take answers given elsewhere",
+)
+async def take_answers(
+    service: TheService,
+    row: TheCampaign,
+    answers: Annotated[list[bodies.GivenAnswer], Body(min_length=1, max_length=1_000)],
+) -> JSONResponse:
+    """Take answers that were given elsewhere, by the names of tasks and workers there.
+
+    The same answer again changes nothing; another value of the same worker replaces the first.
+    """
+    number, secret = row["id"], service.database.secret
+    version = int(1000 * service.clock())
+    sent = [
+        service.send(
+            TakeAnswer(
+                campaign=number,
+                source="client",
+                source_id=hidden(secret, number, "client", f"{one.worker}\0{one.task}"),
+                task=one.task,
+                external_hmac=hidden(secret, number, "client", one.worker),
+                external=one.worker,
+                value=one.value,
+                version=version,
+            )
+        )
+        for one in answers
+    ]
+    replies = await asyncio.gather(*sent, return_exceptions=True)
+    refused = []
+    for place, reply in enumerate(replies):
+        if isinstance(reply, Refused):
+            refused.append({"row": place, "reason": reply.reason, "detail": reply.detail})
+        elif isinstance(reply, BaseException):
+            raise reply
+    return JSONResponse({"taken": len(replies) - len(refused), "refused": refused})
+
+
+@router.post(
+    "/{slug}/links",
+    status_code=201,
+    response_model=bodies.LinkReply,
+    responses=CHANGES,
+    summary="Make a link",
+)
+async def make_link(body: bodies.LinkBody, service: TheService, row: TheCampaign) -> JSONResponse:
+    """Make a link, shown once. Anyone who has it may use it until it expires.
+
+    `invite`, `prolific` and `mturk` let workers in; `owner` opens this campaign alone to another
+    owner; `label_studio` is the address of an ML backend and webhook.
+    """
+    scope = body.kind if body.kind in ("owner", "label_studio") else "campaign_link"
+    expires = None if body.days is None else service.clock() + 86_400 * body.days
+
+    def make(_: Any) -> str:
+        number = row["id"]
+        return add_token(service.database, scope, campaign=number, expires=expires, note=body.note)
+
+    token = await asyncio.to_thread(make, None)
+    path = {
+        "owner": f"/login?token={token}",
+        "label_studio": f"/ls/{token}",
+    }.get(body.kind, f"/c/{row['slug']}{link_query(body.kind, token)}")
+    url = service.settings.url(path)
+    return JSONResponse({"url": url, "token": token, "kind": body.kind}, 201)

@@ -1,0 +1,135 @@
+"""Problems: every error over HTTP is problem+json (RFC 9457), one clear line of detail in each."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from voxpop.errors import VoxpopError
+
+MEDIA_TYPE = "application/problem+json"
+_LONGEST = 500
+_WORDS = {401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
+
+
+class ProblemBody(BaseModel):
+    """What went wrong, in one line for people and one word for programs."""
+
+    type: str = Field(examples=["urn:voxpop:bad_value"])
+    title: str = Field(examples=["Unprocessable Content"])
+    status: int = Field(examples=[422])
+    detail: str = Field(examples=["value must be from 0 to 120, got 400"])
+    reason: str = Field(examples=["bad_value"])
+
+
+class Problem(Exception):
+    """A request that is refused; the handler answers it as problem+json."""
+
+    def __init__(
+        self, status: int, reason: str, detail: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.reason, self.detail = status, reason, detail
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        """Make the response."""
+        return problem_response(self.status, self.reason, self.detail, self.headers)
+
+
+def problem_response(
+    status: int, reason: str, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Answer with a problem."""
+    body = {
+        "type": f"urn:voxpop:{reason}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": one_line(detail),
+        "reason": reason,
+    }
+    return Response(json.dumps(body), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def one_line(text: str) -> str:
+    """Put a text on one line that a log and a page have room for."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+
+
+def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe problems in the OpenAPI document: what an endpoint may answer beside success."""
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
+        }
+        for status in statuses
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of an app with a problem, and describe what one looks like."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = plain()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas["ProblemBody"] = ProblemBody.model_json_schema()
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(VoxpopError, _on_refusal)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def _on_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problem_response(422, "bad_request", _first(error.errors()))
+
+
+def _first(errors: Sequence[Any]) -> str:
+    """Say where the first mistake is and what was expected; what came is not repeated."""
+    first = errors[0]
+    where = ".".join(str(part) for part in first["loc"])
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{where}: {first['msg']}{more}"
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = {
+        404: f"there is nothing at {request.url.path[:100]}; see /api/v1/openapi.json",
+        405: f"{request.method} is not possible here; see /api/v1/openapi.json",
+    }.get(error.status_code, str(error.detail))
+    reason = _WORDS.get(error.status_code, "bad_request")
+    return problem_response(error.status_code, reason, detail, error.headers)
+
+
+async def _on_refusal(_: Request, error: Exception) -> Response:
+    return problem_response(422, "bad_request", str(error))
+
+
+async def _on_bug(_: Request, error: Exception) -> Response:
+    logging.getLogger("voxpop.serve").error(
+        "request failed", exc_info=error, extra={"fields": {"error": type(error).__name__}}
+    )
+    detail = "the server failed on this request; nothing was stored; its log says more"
+    return problem_response(500, "server_error", detail)

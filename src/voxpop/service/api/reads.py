@@ -1,0 +1,215 @@
+"""Reads: the tables that owners see, page by page, in orders that a cursor can go on from."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, case, func, select, tuple_
+
+from voxpop.service.api.problems import Problem
+from voxpop.service.schema import answer, campaign, credit, event, offer, task, visit, worker
+
+Row = dict[str, Any]
+# Whoever adds answers by a program names the workers; people who come by a link have pseudonyms.
+_NAME = case(
+    (worker.c.provider == "client", func.coalesce(worker.c.external, worker.c.pseudonym)),
+    else_=worker.c.pseudonym,
+)
+_LISTED = ("slug", "title", "state", "budget", "reserved", "spent", "created", "seq")
+
+
+def encode_cursor(*parts: object) -> str:
+    """Make a cursor: where a page ended."""
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+
+
+def decode_cursor(text: str | None, *kinds: type) -> list[Any] | None:
+    """Read a cursor; what is none is refused."""
+    if text is None:
+        return None
+    try:
+        parts = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, RecursionError):
+        parts = None
+    if not isinstance(parts, list) or [type(part) for part in parts] != list(kinds):
+        raise Problem(422, "bad_cursor", "the cursor must be `next` of the page before")
+    if any(isinstance(part, int) and abs(part) >= 2**63 for part in parts):
+        raise Problem(422, "bad_cursor", "the cursor must be `next` of the page before")
+    return parts
+
+
+def page_of(rows: Sequence[Any], limit: int, *keys: str) -> tuple[Sequence[Any], str | None]:
+    """Cut one row more than asked for down to a page, with the cursor of the next."""
+    if len(rows) <= limit:
+        return rows, None
+    return rows[:limit], encode_cursor(*(rows[limit - 1][key] for key in keys))
+
+
+def campaign_facts(connection: Connection, number: int) -> Row:
+    """Count a campaign's tasks, answers that count, and workers who have answered."""
+    query = select(task.c.state, func.count(), func.sum(task.c.n_answers)).where(
+        task.c.campaign == number, task.c.kind != "practice"
+    )
+    found = connection.execute(query.group_by(task.c.state)).all()
+    n = {state: count for state, count, _ in found}
+    busy = select(func.count()).where(worker.c.campaign == number, worker.c.n_answers > 0)
+    return {
+        "n_tasks": n.get("open", 0) + n.get("done", 0),
+        "n_done": n.get("done", 0),
+        "n_answers": int(sum(total or 0 for _, __, total in found)),
+        "n_workers": connection.execute(busy).scalar_one(),
+    }
+
+
+def list_campaigns(
+    connection: Connection, only: int | None, after: str | None, limit: int
+) -> tuple[list[Row], str | None]:
+    """List campaigns, the newest first."""
+    start = decode_cursor(after, int)
+    query = select(campaign).order_by(campaign.c.id.desc()).limit(limit + 1)
+    if only is not None:
+        query = query.where(campaign.c.id == only)
+    if start is not None:
+        query = query.where(campaign.c.id < start[0])
+    rows, cursor = page_of(connection.execute(query).mappings().all(), limit, "id")
+    return [campaign_row(connection, row) for row in rows], cursor
+
+
+def campaign_row(connection: Connection, row: RowMapping, *, whole: bool = False) -> Row:
+    """Return a campaign with its counts; the whole of it also with its question and rules."""
+    found = {name: row[name] for name in _LISTED}
+    if whole:
+        found |= {name: row[name] for name in ("instructions", "question", "rules")}
+    currency = row["rules"].get("currency", "EUR")
+    return found | {"currency": currency} | campaign_facts(connection, row["id"])
+
+
+def list_tasks(
+    connection: Connection, number: int, after: str | None, limit: int, state: str | None = None
+) -> tuple[list[Row], str | None]:
+    """List tasks in the order in which they came."""
+    start = decode_cursor(after, int)
+    query = select(task).where(task.c.campaign == number).order_by(task.c.id).limit(limit + 1)
+    if state is not None:
+        query = query.where(task.c.state == state)
+    if start is not None:
+        query = query.where(task.c.id > start[0])
+    rows, cursor = page_of(connection.execute(query).mappings().all(), limit, "id")
+    names = ("name", "content", "kind", "truth", "state", "n_open", "n_answers")
+    return [{name: row[name] for name in names} for row in rows], cursor
+
+
+def answers_query(number: int) -> Select[Any]:
+    """Select all answers of a campaign, with names of tasks and pseudonyms of workers."""
+    return (
+        select(
+            answer.c.offer.label("id"), answer.c.task.label("task_id"),
+            answer.c.worker.label("worker_id"), task.c.name.label("task"), task.c.kind,
+            _NAME.label("worker"), answer.c.value, answer.c.counts,
+            answer.c.lead_ms, answer.c.source, answer.c.version, answer.c.at,
+        )
+        .join_from(answer, task, task.c.id == answer.c.task)
+        .join(worker, worker.c.id == answer.c.worker)
+        .where(answer.c.campaign == number)
+        .order_by(answer.c.task, answer.c.worker)
+    )  # fmt: skip
+
+
+def list_answers(
+    connection: Connection, number: int, after: str | None, limit: int
+) -> tuple[list[Row], str | None]:
+    """List answers by task and worker."""
+    start = decode_cursor(after, int, int)
+    query = answers_query(number).limit(limit + 1)
+    if start is not None:
+        query = query.where(tuple_(answer.c.task, answer.c.worker) > tuple_(*start))
+    rows, cursor = page_of(
+        connection.execute(query).mappings().all(), limit, "task_id", "worker_id"
+    )
+    return [plain_answer(row) for row in rows], cursor
+
+
+def plain_answer(row: Mapping[Any, Any]) -> Row:
+    """Return an answer without the numbers of rows."""
+    return {name: item for name, item in row.items() if name not in ("task_id", "worker_id")}
+
+
+def credits_query(number: int) -> Select[Any]:
+    """Select what workers earned, with what a payment needs: the person and session outside."""
+    return (
+        select(
+            credit.c.answer, worker.c.pseudonym.label("worker"), task.c.name.label("task"),
+            worker.c.provider, worker.c.external, visit.c.external_session.label("session"),
+            credit.c.amount, credit.c.state, credit.c.reason, offer.c.visit,
+        )
+        .join_from(credit, worker, worker.c.id == credit.c.worker)
+        .join(offer, offer.c.id == credit.c.answer)
+        .join(task, task.c.id == offer.c.task)
+        .outerjoin(visit, visit.c.id == offer.c.visit)
+        .where(credit.c.campaign == number)
+        .order_by(credit.c.answer)
+    )  # fmt: skip
+
+
+def list_credits(
+    connection: Connection, number: int, after: str | None, limit: int, state: str | None
+) -> tuple[list[Row], str | None]:
+    """List credits by the ids of their answers."""
+    start = decode_cursor(after, str)
+    query = credits_query(number).limit(limit + 1)
+    if state is not None:
+        query = query.where(credit.c.state == state)
+    if start is not None:
+        query = query.where(credit.c.answer > start[0])
+    rows, cursor = page_of(connection.execute(query).mappings().all(), limit, "answer")
+    return [plain_credit(row) for row in rows], cursor
+
+
+def plain_credit(row: Mapping[Any, Any]) -> Row:
+    """Return a credit without the number of its visit."""
+    return {name: item for name, item in row.items() if name != "visit"}
+
+
+def list_workers(
+    connection: Connection, number: int, after: str | None, limit: int
+) -> tuple[list[Row], str | None]:
+    """List workers in the order in which they came, with what they earned."""
+    start = decode_cursor(after, int)
+    query = select(worker).where(worker.c.campaign == number).order_by(worker.c.id)
+    if start is not None:
+        query = query.where(worker.c.id > start[0])
+    found = connection.execute(query.limit(limit + 1)).mappings().all()
+    rows, cursor = page_of(found, limit, "id")
+    earned = earnings(connection, [row["id"] for row in rows])
+    names = ("id", "pseudonym", "provider", "state", "n_answers", "n_practice", "created")
+    return [
+        {name: row[name] for name in names} | {"earned": earned.get(row["id"], 0)} for row in rows
+    ], cursor
+
+
+def earnings(connection: Connection, workers: Iterable[int]) -> dict[int, int]:
+    """Sum up what workers earned, but for what was rejected."""
+    query = (
+        select(credit.c.worker, func.sum(credit.c.amount))
+        .where(credit.c.worker.in_(list(workers)), credit.c.state != "rejected")
+        .group_by(credit.c.worker)
+    )
+    return {number: int(total) for number, total in connection.execute(query)}
+
+
+def list_events(
+    connection: Connection, number: int, after: int, limit: int
+) -> tuple[list[Row], int | None]:
+    """List events after a sequence number."""
+    query = (
+        select(event.c.seq, event.c.at, event.c.actor, event.c.kind, event.c.body)
+        .where(event.c.campaign == number, event.c.seq > after)
+        .order_by(event.c.seq)
+        .limit(limit + 1)
+    )
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    more = len(rows) > limit
+    return rows[:limit], rows[limit - 1]["seq"] if more else None

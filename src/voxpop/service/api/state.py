@@ -1,0 +1,110 @@
+"""State: what the endpoints of one app share, and how they wait for the writer and the database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from fastapi import Request
+from sqlalchemy import Connection, delete, insert
+from starlette.concurrency import run_in_threadpool
+
+from voxpop.service.api.access import Access, Doors
+from voxpop.service.api.boards import Boards
+from voxpop.service.api.limiter import Limiter
+from voxpop.service.api.metrics import Metrics
+from voxpop.service.api.problems import Problem
+from voxpop.service.api.pulls import Pulls
+from voxpop.service.api.sessions import Sessions
+from voxpop.service.api.settings import Settings
+from voxpop.service.commands import Command, Refused
+from voxpop.service.database import Database
+from voxpop.service.published import Published
+from voxpop.service.schema import token
+from voxpop.service.tokens import hash_token, new_token
+from voxpop.service.writer import Writer
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True)
+class Service:
+    """The database and all that stands around it in a web process."""
+
+    database: Database
+    writer: Writer
+    published: Published
+    boards: Boards
+    doors: Doors
+    sessions: Sessions
+    limiter: Limiter
+    metrics: Metrics
+    settings: Settings
+    clock: Callable[[], float] = time.time
+    closing: bool = False
+    watched: dict[int, Any] = field(default_factory=dict)
+    pulls: Pulls = field(default_factory=Pulls)
+
+    def send(self, command: Command) -> asyncio.Future[Any]:
+        """Give the writer a command; commands that one task sends are carried out in order."""
+        return asyncio.wrap_future(cast("Future[Any]", self.writer.submit(command)))
+
+    async def submit(self, command: Command) -> Any:
+        """Give the writer a command and wait for its reply; a refusal becomes a problem."""
+        try:
+            return await self.send(command)
+        except Refused as refused:
+            raise as_problem(refused) from None
+
+    async def read(self, question: Callable[..., T], *arguments: Any) -> T:
+        """Ask the database something in a thread, so that other requests go on meanwhile."""
+        return await run_in_threadpool(self.ask, question, *arguments)
+
+    def ask(self, question: Callable[..., T], *arguments: Any) -> T:
+        """Ask the database something here and now."""
+        with self.database.connect() as connection:
+            return question(connection, *arguments)
+
+    async def find(self, digest: str) -> Access | None:
+        """Find what a token opens."""
+        return self.doors.remembered(digest) or await run_in_threadpool(self.doors.look_up, digest)
+
+    def close_streams(self) -> None:
+        """Let live streams end, before the server stops."""
+        self.closing = True
+
+
+def service_of(request: Request) -> Service:
+    """Return the state of the app that a request came to."""
+    return cast(Service, request.app.state.service)
+
+
+def as_problem(refused: Refused) -> Problem:
+    """Say over HTTP why a command was refused; who was too early is told when to come back."""
+    headers = {"Retry-After": "1"} if refused.status == 503 else None
+    return Problem(refused.status, refused.reason, refused.detail, headers)
+
+
+def add_token(
+    database: Database,
+    scope: str,
+    *,
+    campaign: int | None = None,
+    expires: float | None = None,
+    note: str = "",
+) -> str:
+    """Make a token, keep its hash, and return it; nobody can read it again."""
+    made = new_token(scope)
+    row = {"hash": hash_token(made), "scope": scope, "campaign": campaign, "worker": None}
+    with database.begin() as connection:
+        connection.execute(insert(token).values(**row, visit=None, expires=expires, note=note))
+    return made
+
+
+def revoke_token(connection: Connection, digest: str) -> int:
+    """Take a token back; return how many there were."""
+    return connection.execute(delete(token).where(token.c.hash == digest)).rowcount

@@ -1,0 +1,390 @@
+"""Facts: what a batch of commands may depend on, read by a few statements for all of them.
+
+``Reading`` collects the keys that the commands name, locks their campaigns, and reads the rows,
+each table once. Statements are built once and take all keys as one parameter, so that neither
+SQLAlchemy nor the database has to parse them again for every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from voxpop.service import commands as c
+from voxpop.service.decide.owner import stop_rule_changes
+from voxpop.service.questions import Question
+from voxpop.service.rows import (
+    AnswerRow,
+    CampaignRow,
+    CreditRow,
+    Facts,
+    OfferRow,
+    TaskRow,
+    VisitRow,
+    WorkerRow,
+)
+from voxpop.service.rules import Rules
+from voxpop.service.schema import FREE
+from voxpop.service.statements import Statements
+
+OfOffer = c.Answer | c.Edit | c.Skip | c.Report | c.Extend | c.Release
+
+
+@dataclass(slots=True)
+class Keys:
+    """What the commands of a batch name."""
+
+    campaigns: set[int] = field(default_factory=set)
+    slugs: set[str] = field(default_factory=set)
+    offers: set[str] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)
+    workers: set[int] = field(default_factory=set)
+    holders: set[int] = field(default_factory=set)
+    whole_workers: set[int] = field(default_factory=set)
+    tasks: set[int] = field(default_factory=set)
+    pairs: set[tuple[int, int]] = field(default_factory=set)
+    names: dict[int, set[str]] = field(default_factory=dict)
+    visits: set[int] = field(default_factory=set)
+    persons: set[tuple[int, str, str]] = field(default_factory=set)
+    sessions: set[tuple[int, str, str]] = field(default_factory=set)
+    sources: set[tuple[int, str, str]] = field(default_factory=set)
+    keys: set[tuple[int, str]] = field(default_factory=set)
+    credits: set[str] = field(default_factory=set)
+    closing: set[int] = field(default_factory=set)
+    expiring: set[int] = field(default_factory=set)
+    stop_rule: set[int] = field(default_factory=set)
+    as_of: dict[int, int] = field(default_factory=dict)
+    checked: set[int] = field(default_factory=set)
+    new: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, commands: Iterable[c.Command]) -> Keys:
+        """Collect the keys of a batch."""
+        keys = cls()
+        for command in commands:
+            keys._add(command)
+        return keys
+
+    def _count(self, table: str, n: int = 1) -> None:
+        self.new[table] = self.new.get(table, 0) + n
+
+    def _add(self, command: c.Command) -> None:
+        if isinstance(command, c.CreateCampaign):
+            self.slugs.add(command.slug)
+            self._count("campaign")
+            return
+        self.campaigns.add(command.campaign)
+        if isinstance(command, c.Next):
+            self._add_next(command)
+        elif isinstance(command, OfOffer):
+            self.offers.add(command.offer)
+            self.workers.add(command.worker)
+            if isinstance(command, c.Answer | c.Edit):
+                self.answered.add(command.offer)
+        elif isinstance(command, c.Enter):
+            self.persons.add((command.campaign, command.provider, command.external_hmac))
+            if command.session is not None:
+                self.sessions.add((command.campaign, command.provider, command.session))
+            self._count("worker")
+            self._count("visit")
+        elif isinstance(command, c.Complete):
+            self.visits.add(command.visit)
+        elif isinstance(command, c.Expire):
+            self.expiring.add(command.campaign)
+        elif isinstance(command, c.TakeAnswer | c.DropAnswers):
+            self._add_outside(command)
+        else:
+            self._add_owners(command)
+
+    def _add_next(self, command: c.Next) -> None:
+        self.workers.add(command.worker)
+        self.holders.add(command.worker)
+        self.tasks.update(command.candidates)
+        self.pairs.update((command.worker, task) for task in command.candidates)
+        if command.visit is not None:
+            self.visits.add(command.visit)
+
+    def _add_outside(self, command: c.TakeAnswer | c.DropAnswers) -> None:
+        where = (command.campaign, command.source)
+        if isinstance(command, c.TakeAnswer):
+            self.sources.add((*where, command.source_id))
+            self.persons.add((*where, command.external_hmac))
+            self._named(command.campaign, [command.task])
+            self._count("worker")
+        else:
+            self.sources.update((*where, one) for one in command.source_ids)
+
+    def _add_owners(self, command: c.Command) -> None:
+        match command:
+            case c.ChangeCampaign():
+                if command.changes.get("state") == "closed":
+                    self.closing.add(command.campaign)
+                if stop_rule_changes(command.changes):
+                    self.stop_rule.add(command.campaign)
+            case c.AddTasks():
+                self._named(command.campaign, [task.name for task in command.tasks])
+                self._count("task", len(command.tasks))
+                if command.idempotency_key is not None:
+                    self.keys.add((command.campaign, command.idempotency_key))
+            case c.SetGold():
+                self._named(command.campaign, command.truths)
+            case c.WithdrawTasks():
+                self._named(command.campaign, command.names)
+            case c.MarkDone():
+                self.tasks.update(command.tasks)
+                before = self.as_of.get(command.campaign, command.as_of_seq)
+                self.as_of[command.campaign] = min(before, command.as_of_seq)
+            case c.SetWorker() | c.Erase():
+                self.whole_workers.add(command.worker)
+            case c.SetCredits():
+                self.credits.update(command.answers)
+
+    def _named(self, campaign: int, names: Iterable[str]) -> None:
+        self.names.setdefault(campaign, set()).update(n for n in names if isinstance(n, str))
+
+
+def read_facts(
+    connection: Connection,
+    statements: Statements,
+    commands: Sequence[c.Command],
+    clock: Callable[[], float],
+) -> Facts:
+    """Lock the campaigns of a batch, and read all that its commands may depend on."""
+    return _Reading(connection, statements, commands, clock).read()
+
+
+class _Reading:
+    """One batch's reading: the keys named so far, and the facts found so far."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        statements: Statements,
+        commands: Sequence[c.Command],
+        clock: Callable[[], float],
+    ) -> None:
+        self.connection = connection
+        self.s = statements
+        self.commands = commands
+        self.clock = clock
+        self.keys = Keys.of(commands)
+        self.facts = Facts()
+
+    def read(self) -> Facts:
+        self._read_campaigns()
+        self._read_people()
+        self._read_sources()
+        self._read_offers()
+        self._read_tasks()
+        self._read_answers()
+        self._read_rest()
+        self._read_choices()
+        return self.facts
+
+    def _read_campaigns(self) -> None:
+        keys, facts = self.keys, self.facts
+        if keys.campaigns:
+            for row in self.s.campaigns(self.connection, keys.campaigns):
+                data = row._asdict()
+                data["question"] = Question.parse(data["question"])
+                data["rules"] = Rules.parse(data["rules"])
+                facts.campaigns[row.id] = CampaignRow(**data)
+        # Read while the locks are held: the times of a campaign's events never run backwards.
+        facts.now = self.clock()
+        if keys.slugs:
+            facts.slugs = {row[0] for row in self.s.slugs(self.connection, keys.slugs)}
+        facts.free = self.s.reserve_numbers(self.connection, keys.new)
+
+    def _read_people(self) -> None:
+        keys, facts = self.keys, self.facts
+        keys.workers |= keys.whole_workers
+        rows: list[WorkerRow] = []
+        for table, wanted in (("visit", keys.sessions), ("worker", keys.persons)):
+            if not wanted:
+                continue
+            parts = [set(part) for part in zip(*wanted, strict=True)]
+            for row in self.s.by_three(self.connection, table, *parts):
+                if table == "visit":
+                    self._visit(VisitRow(*row))
+                else:
+                    rows.append(WorkerRow(*row))
+        if keys.visits:
+            for row in self.s.rows(self.connection, "visit", keys.visits):
+                self._visit(VisitRow(*row))
+        for visit in facts.visits.values():
+            keys.workers.add(visit.worker)
+            keys.holders.add(visit.worker)
+        keys.holders |= keys.whole_workers
+        if keys.workers:
+            found = self.s.rows(self.connection, "worker", keys.workers)
+            rows += [WorkerRow(*row) for row in found]
+        for worker in rows:
+            facts.workers[worker.id] = worker
+            facts.persons[worker.campaign, worker.provider, worker.external_hmac] = worker.id
+
+    def _visit(self, row: VisitRow) -> None:
+        self.facts.visits[row.id] = row
+        if row.external_session is not None:
+            self.facts.sessions[row.campaign, row.provider, row.external_session] = row.id
+
+    def _read_sources(self) -> None:
+        keys, facts = self.keys, self.facts
+        if keys.whole_workers:
+            for row in self.s.answers_of(self.connection, keys.whole_workers):
+                self._answer(AnswerRow(*row))
+            # Whoever is erased may have answers of another tool, which are then dropped.
+            keys.sources |= facts.sources.keys()
+        if keys.sources:
+            parts = [set(part) for part in zip(*keys.sources, strict=True)]
+            for row in self.s.by_three(self.connection, "answer", *parts):
+                self._answer(AnswerRow(*row))
+            for campaign, source, source_id, version in self.s.by_three(
+                self.connection, "dropped", *parts
+            ):
+                facts.dropped[campaign, source, source_id] = version
+        for campaign, names in keys.names.items():
+            for number, name in self.s.tasks_named(self.connection, campaign, names):
+                facts.names[campaign, name] = number
+                keys.tasks.add(number)
+                keys.checked.add(number)
+        for command in self.commands:
+            if isinstance(command, c.TakeAnswer):
+                person = facts.persons.get(
+                    (command.campaign, command.source, command.external_hmac)
+                )
+                task = facts.names.get((command.campaign, command.task))
+                if person is not None and task is not None:
+                    keys.pairs.add((person, task))
+
+    def _answer(self, row: AnswerRow) -> None:
+        self.facts.answers[row.offer] = row
+        self.keys.offers.add(row.offer)
+        self.keys.tasks.add(row.task)
+        self.keys.workers.add(row.worker)
+        if row.source_id is not None:
+            self.facts.sources[row.campaign, row.source, row.source_id] = row.offer
+        if row.worker not in self.facts.workers:
+            for found in self.s.rows(self.connection, "worker", {row.worker}):
+                self.facts.workers[row.worker] = WorkerRow(*found)
+
+    def _read_offers(self) -> None:
+        keys, facts, offers = self.keys, self.facts, self.facts.offers
+        if keys.offers:
+            for row in self.s.offers(self.connection, keys.offers):
+                offers[row[0]] = OfferRow(*row)
+        # An answer that comes late may find the worker's place at the task taken.
+        keys.pairs.update(
+            (one.worker, one.task)
+            for number in keys.answered
+            if (one := offers.get(number)) is not None and one.state == "expired"
+        )
+        if keys.holders:
+            for row in self.s.open_offers(self.connection, keys.holders):
+                offers[row[0]] = OfferRow(*row)
+        if keys.closing or keys.expiring:
+            for row in self.s.offers_due(self.connection, keys.closing, keys.expiring, facts.now):
+                offers[row[0]] = OfferRow(*row)
+        if keys.pairs:
+            for row in self.s.held_pairs(self.connection, keys.pairs):
+                offers[row[0]] = OfferRow(*row)
+
+    def _read_tasks(self) -> None:
+        keys, facts = self.keys, self.facts
+        for offer in facts.offers.values():
+            keys.tasks.add(offer.task)
+        if keys.tasks:
+            for row in self.s.tasks(self.connection, keys.tasks):
+                facts.tasks[row[0]] = TaskRow(*row)
+        for campaign in keys.stop_rule:
+            for row in self.s.real_tasks(self.connection, campaign):
+                facts.tasks[row[0]] = TaskRow(*row)
+        keys.checked |= {
+            facts.offers[number].task for number in keys.answered if number in facts.offers
+        }
+        # Only points and boxes are checked against what a task shows.
+        checked = {
+            number
+            for number in keys.checked
+            if (row := facts.campaigns.get(facts.tasks[number].campaign)) is not None
+            and row.question.dimension > 1
+        }
+        if checked:
+            for number, content in self.s.contents(self.connection, checked):
+                old = facts.tasks[number]
+                facts.tasks[number] = TaskRow(
+                    old.id, old.campaign, old.name, old.kind, old.truth, old.n_open,
+                    old.n_answers, old.state, content,
+                )  # fmt: skip
+
+    def _read_answers(self) -> None:
+        keys, facts = self.keys, self.facts
+        answered = {
+            number
+            for number in keys.answered
+            if number in facts.offers and facts.offers[number].state == "answered"
+        }
+        if answered:
+            for row in self.s.answers(self.connection, answered):
+                facts.answers[row[0]] = AnswerRow(*row)
+        if answered or keys.credits:
+            for row in self.s.credits(self.connection, answered | keys.credits):
+                facts.credits[row[0]] = CreditRow(*row)
+
+    def _read_rest(self) -> None:
+        keys, facts = self.keys, self.facts
+        for campaign, key in keys.keys:
+            for (body,) in self.s.key(self.connection, campaign, key):
+                facts.keys[campaign, key] = body
+        for campaign, as_of in keys.as_of.items():
+            seq = self.s.last_removal(self.connection, campaign, as_of)
+            if seq is not None:
+                facts.last_removal[campaign] = seq
+
+    def _read_choices(self) -> None:
+        """Tasks for workers who need practice or gold, or for whom no candidate is left."""
+        asking = [one for one in self.commands if isinstance(one, c.Next)]
+        if not asking:
+            return
+        campaigns = {one.campaign for one in asking} & self.facts.campaigns.keys()
+        kinds = {tuple(row) for row in self.s.kinds(self.connection, campaigns)}
+        held = {(o.worker, o.task) for o in self.facts.offers.values() if o.state not in FREE}
+        n_without = 0
+        for command in asking:
+            campaign = self.facts.campaigns.get(command.campaign)
+            worker = self.facts.workers.get(command.worker)
+            if campaign is None or worker is None or worker.campaign != campaign.id:
+                continue
+            rules = campaign.rules
+            if worker.n_practice < rules.practice and (campaign.id, "practice") in kinds:
+                self._choose(campaign, worker.id, "practice", 2)
+            if command.draw < rules.gold_share and (campaign.id, "gold") in kinds:
+                self._choose(campaign, worker.id, "gold", 2)
+            if not any(
+                (task := self.facts.tasks.get(number)) is not None
+                and task.campaign == campaign.id
+                and task.kind != "practice"
+                and task.available(rules)
+                and (worker.id, number) not in held
+                for number in command.candidates
+            ):
+                # Those before in this batch may take the first ones.
+                n_without += 1
+                self._choose(campaign, worker.id, "real", n_without + 1)
+                found = self.facts.choices[worker.id, "real"]
+                wait = found or self.s.may_wait(self.connection, campaign.id, worker.id)
+            else:
+                wait = True
+            if wait:
+                # Should others of this batch take what is there, it may come back.
+                self.facts.waiting.add(worker.id)
+
+    def _choose(self, campaign: CampaignRow, worker: int, kind: str, limit: int) -> None:
+        cap = campaign.rules.answers_per_task if kind == "real" else None
+        found = []
+        for row in self.s.choices(self.connection, campaign.id, worker, kind, cap, limit):
+            task = TaskRow(*row)
+            self.facts.tasks.setdefault(task.id, task)
+            found.append(task.id)
+        self.facts.choices[worker, kind] = found

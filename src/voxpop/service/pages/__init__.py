@@ -1,0 +1,1 @@
+"""The pages: what workers and the owner see in a browser."""

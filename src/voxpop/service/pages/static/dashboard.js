@@ -1,0 +1,188 @@
+// The owner's dashboard: the decision first, then what was bought, money, labels and workers; live.
+/* global startTips, Details */
+
+import { copy, el } from "./dom.js";
+import { explainTask } from "./explain.js";
+import { pictures, progressBar, sentences, tiles } from "./figures.js";
+import { purse } from "./money.js";
+import { attempt, owner, pill, say } from "./owner.js";
+import { Labels, Workers, talk, workerDetails } from "./tables.js";
+
+const room = (id) => document.getElementById(id);
+const main = room("main");
+const { slug } = main.dataset;
+const base = `/campaigns/${encodeURIComponent(slug)}`;
+const count = (n) => n.toLocaleString("en");
+
+class Dashboard {
+  constructor(campaign) {
+    this.campaign = campaign;
+    this.summary = null;
+    this.labels = new Labels(base, campaign.question);
+    this.workers = new Workers(base, () => this.refreshWorkers(), campaign.currency || campaign.rules?.currency || "EUR");
+    room("task-list").append(this.labels.node);
+    room("worker-list").append(this.workers.node);
+    room("title").textContent = campaign.title || slug;
+    document.title = `${campaign.title || slug} · voxpop`;
+    this.buttons();
+    this.exports();
+    this.invitations();
+    startTips(room("tip"), room("details"));
+    new Details(room("details"), {
+      task: (hash) => () => explainTask(base, decodeURIComponent(hash.slice(6)), this.campaign.question, this.labels.named(decodeURIComponent(hash.slice(6)))),
+      worker: (hash) => {
+        const found = this.workers.row(decodeURIComponent(hash.slice(8)));
+        return found ? () => workerDetails(found, this.workers) : null;
+      },
+    });
+  }
+
+  // Pause, open and close the campaign.
+  buttons() {
+    const { state } = this.campaign;
+    const to = (word, next, kind = "") => el("button", { type: "button", class: kind, onclick: () => attempt(() => this.change(next)) }, word);
+    const shown = { draft: [to("Open", "open", "primary")], open: [to("Pause", "paused")], paused: [to("Go on", "open", "primary")], closed: [to("Open again", "open")] }[state] || [];
+    if (state === "open" || state === "paused") shown.push(to("Close", "closed", "quiet"));
+    room("state").replaceChildren(pill(state), ...shown);
+  }
+
+  async change(state) {
+    await owner("PATCH", base, { state });
+    this.campaign.state = state;
+    this.buttons();
+    say({ open: "The campaign is open: workers get tasks.", paused: "Paused: workers wait, nothing is lost.", closed: "Closed: no more answers are taken." }[state]);
+  }
+
+  // A link for each way workers come; none is shown twice, since only its hash is stored.
+  invitations() {
+    const kinds = [["invite", "Make an invite link", "primary"], ["prolific", "for Prolific", ""], ["mturk", "for MTurk", ""]];
+    room("invite").replaceChildren(...kinds.map(([kind, word, look]) => el("button", { type: "button", class: look, onclick: () => attempt(() => this.invite(kind)) }, word)));
+  }
+
+  async invite(kind) {
+    const { url } = await owner("POST", `${base}/links`, { kind });
+    const field = el("input", { type: "text", readonly: true, class: "link-field", "aria-label": "Invite link", onfocus: (event) => event.target.select() });
+    field.value = url;
+    const button = el("button", { type: "button", class: "primary" }, "Copy");
+    button.addEventListener("click", () => copy(url, button, "Copied"));
+    room("invite").replaceChildren(field, button, el("a", { class: "aside", href: url, target: "_blank", rel: "noopener" }, "Try it as a worker"),
+      el("button", { type: "button", class: "quiet", onclick: () => this.invitations() }, "Another link"));
+    button.focus();
+  }
+
+  exports() {
+    const kinds = [["answers", "Answers"], ["estimates", "Estimates"], ["credits", "Payments"]];
+    room("exports").append(...kinds.map(([what, word]) => el("div", { class: "export" }, el("b", {}, word),
+      ...["csv", "json"].map((format) => el("a", { class: "button", href: `/api/v1${base}/export?what=${what}&format=${format}`, download: `${slug}-${what}.${format}` }, format.toUpperCase(), el("span", { class: "offscreen" }, ` of the ${word.toLowerCase()}`))))));
+  }
+
+  // Take in a summary, at most once a second; tables follow more slowly.
+  take(summary) {
+    this.latest = summary;
+    this.seen = Date.now();
+    if (!this.drawing) this.drawing = setTimeout(() => this.draw(), this.summary ? 900 : 0);
+  }
+
+  draw() {
+    this.drawing = null;
+    const summary = this.latest;
+    const moved = summary.seq !== this.summary?.seq || summary.n_answers !== this.summary?.n_answers;
+    this.summary = summary;
+    if (summary.state && summary.state !== this.campaign.state) {
+      this.campaign.state = summary.state;
+      this.buttons();
+    }
+    Object.assign(this.campaign, Object.fromEntries(["budget", "spent", "reserved"].filter((key) => summary[key] !== undefined).map((key) => [key, summary[key]])));
+    room("counts").replaceChildren(...[["answer", summary.n_answers], ["task", summary.n_tasks], ["worker", summary.n_workers]].flatMap(([word, n = 0], k) => [k ? " · " : "", el("b", {}, count(n)), ` ${word}${n === 1 ? "" : "s"}`]));
+    room("degraded").hidden = !summary.notice;
+    room("degraded").textContent = summary.notice || "";
+    room("headline").textContent = headline(summary);
+    room("progress-bar").replaceChildren(progressBar(summary));
+    room("tiles").replaceChildren(...tiles(summary, this.labels.reasons()));
+    room("pictures").replaceChildren(...pictures(summary));
+    room("sentences").replaceChildren(...sentences(summary));
+    room("purse").replaceChildren(...purse(this.campaign, summary));
+    this.age();
+    document.documentElement.dataset.ready = "yes";
+    if (moved) this.refreshTables();
+  }
+
+  // The tables cost more: at most every five seconds, and only while someone looks.
+  refreshTables() {
+    if (this.waiting) return;
+    const pause = Math.max(0, 5000 - (Date.now() - (this.tables || 0)));
+    this.waiting = setTimeout(async () => {
+      this.waiting = null;
+      if (document.hidden) {
+        document.addEventListener("visibilitychange", () => this.refreshTables(), { once: true });
+        return;
+      }
+      this.tables = Date.now();
+      await attempt(() => this.fillTables());
+    }, pause);
+  }
+
+  async fillTables() {
+    await Promise.all([this.labels.refresh(), this.refreshWorkers()]);
+    if (this.summary) room("tiles").replaceChildren(...tiles(this.summary, this.labels.reasons()));
+  }
+
+  async refreshWorkers() {
+    await this.workers.refresh();
+    const flagged = this.workers.flagged();
+    room("talk").hidden = !flagged.length;
+    room("people").replaceChildren(...flagged.map((row) => talk(row, this.workers)));
+  }
+
+  // How old what is shown is, said every few seconds.
+  age() {
+    const { summary } = this;
+    if (!summary) return;
+    const old = (summary.board_age_s ?? 0) + (Date.now() - this.seen) / 1000;
+    const text = this.lost ? "not connected; trying again" : summary.n_answers === 0 ? "live" : `live · estimates ${old < 3 ? "of this moment" : `${ageText(old)} old`}`;
+    room("live").textContent = text;
+    room("live").classList.toggle("on", !this.lost);
+  }
+
+  // Live by server-sent events; the browser connects again by itself.
+  follow() {
+    const source = new EventSource(`/api/v1${base}/live`);
+    const heard = (event) => {
+      this.lost = false;
+      this.take(JSON.parse(event.data));
+    };
+    source.addEventListener("message", heard);
+    source.addEventListener("summary", heard);
+    source.addEventListener("error", () => {
+      this.lost = true;
+      this.age();
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.follow(), 10_000);
+    });
+    window.addEventListener("pagehide", () => source.close(), { once: true });
+    setInterval(() => this.age(), 5000);
+  }
+}
+
+function ageText(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+}
+
+function headline(summary) {
+  if (!summary.n_tasks) return "No tasks yet: add some, then invite workers.";
+  if (!summary.n_answers) return "Ready for the first answer: invite workers.";
+  const n = (k, one, many) => `${count(k)} ${k === 1 ? one : many}`;
+  const parts = [n(summary.ready ?? summary.n_done ?? 0, "label ready", "labels ready")];
+  parts.push(n(summary.need_a_look ?? 0, "needs a look", "need a look"));
+  if (summary.workers_to_talk_to !== null && summary.workers_to_talk_to !== undefined) parts.push(n(summary.workers_to_talk_to, "worker to talk to", "workers to talk to"));
+  return parts.join(", ");
+}
+
+const campaign = await attempt(() => owner("GET", base));
+if (campaign) {
+  const dashboard = new Dashboard(campaign);
+  const first = await attempt(() => owner("GET", `${base}/summary`));
+  if (first) dashboard.take(first);
+  dashboard.follow();
+  attempt(() => dashboard.fillTables());
+} else room("headline").textContent = "This campaign cannot be shown.";

@@ -1,0 +1,11 @@
+// Numbers and addresses of the dashboard.
+/* global address, fixed */
+
+// As many decimals as the uncertainty leaves meaning to.
+export function estimateText(x, sd) {
+  if (x === null || x === undefined) return "–";
+  return fixed(x, sd > 0 ? Math.min(Math.max(1 - Math.floor(Math.log10(sd)), 0), 8) : 2);
+}
+
+export const taskAddress = (name) => address("task", name);
+export const workerAddress = (pseudonym) => address("worker", pseudonym);

@@ -1,0 +1,135 @@
+"""Summary: what the owner sees of a campaign at a glance, and how it came there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxpop.collect.campaign import Board
+from voxpop.collect.campaign.board import Estimates
+
+if TYPE_CHECKING:
+    from voxpop.service.followed import Followed
+
+# Points of the curve that are kept; then every second one goes.
+_MOST_POINTS = 200
+# The forecast of the dashboard: what so many more answers buy.
+_MORE = 100
+_MOST_TO_FINISH = 10**7
+
+
+@dataclass
+class History:
+    """Points (answers, tasks done, expected RMSE, that of even buying), further and further apart.
+
+    It lives as long as the process: it is for looking at, and can be done without.
+    """
+
+    points: list[list[float | None]] = field(default_factory=list)
+    _apart: int = 1
+
+    def add(self, point: list[float | None]) -> None:
+        """Add a point; one of as many answers as the last takes its place."""
+        last = self.points[-1][0] if self.points else None
+        if len(self.points) > 1 and point[0] is not None and self.points[-2][0] is not None:
+            if point[0] - self.points[-2][0] < self._apart:
+                self.points.pop()
+        elif last == point[0]:
+            self.points.pop()
+        self.points.append(point)
+        if len(self.points) > _MOST_POINTS:
+            self.points = self.points[::2]
+            self._apart *= 2
+
+
+def summarise(
+    followed: Followed, board: Board, found: Estimates | None, now: float
+) -> dict[str, Any]:
+    """Put the summary together."""
+    learned, rules = followed.learned, followed.rules
+    n_answers, met = followed.campaign.n_answers, int(board.done.sum())
+    n_done = followed.n_done + met
+    expected, even = (None, None) if learned is None or found is None else _errors(found)
+    followed.history.add([n_answers, n_done, expected, even])
+    workers = learned.workers.values() if learned else ()
+    return {
+        "seq": followed.seq,
+        "at": now,
+        "n_tasks": followed.n_real_tasks,
+        "n_done": n_done,
+        "n_answers": n_answers,
+        "n_workers": followed.n_workers,
+        "expected_rmse": expected,
+        "even_rmse": even,
+        "stop": _stop(followed, n_done),
+        "coverage": learned.coverage if learned else "",
+        "ready": learned.n_ready if learned else 0,
+        "need_a_look": len(learned.looks) if learned else 0,
+        "workers_to_talk_to": sum(bool(one["flags"]) for one in workers),
+        "model": _model(followed),
+        "next": _next(followed, board, expected),
+        "answers_to_finish": _to_finish(followed, board) if learned and rules.half_width else None,
+        "learned_answers": followed.n_learned if learned else 0,
+        "history": followed.history.points,
+    }
+
+
+def _model(followed: Followed) -> str:
+    learned = followed.learned
+    if learned is None:
+        return (
+            "all workers count alike until 50 tasks, or all, have two answers; "
+            "the tasks with the fewest answers come first"
+        )
+    return f"learned from {followed.n_learned} answers: {learned.model}"
+
+
+def _stop(followed: Followed, n_done: int) -> str:
+    rules = followed.rules
+    if followed.n_real_tasks and n_done >= followed.n_real_tasks:
+        return "every task is done"
+    if rules.half_width is None:
+        return (
+            "no target: the campaign goes on until its budget or its answers per task are reached"
+        )
+    if not followed.may_stop:
+        return f"a task is done at ± {rules.half_width:g}, after three answers per task or more"
+    return f"a task is done when what the crowd would agree on is known to ± {rules.half_width:g}"
+
+
+def _errors(found: Estimates) -> tuple[float | None, float | None]:
+    """Expected RMSE of the tasks with answers, and that of as many answers bought evenly."""
+    now, even = (float(x) if np.isfinite(x) else None for x in found.rmse())
+    return now, even
+
+
+def _next(followed: Followed, board: Board, expected: float | None) -> dict[str, Any]:
+    """What the next answers buy: how many tasks they go to, and the RMSE after them."""
+    asked: dict[Any, int] = {}
+    fall = 0.0
+    for _ in range(_MORE if followed.learned is not None and len(board.order) else 0):
+        (task, gain), *_ = board.best(1, asked) or [(None, 0.0)]
+        if task is None:
+            break
+        asked[task] = asked.get(task, 0) + 1
+        fall += gain
+    if not asked or not np.isfinite(fall):
+        return {"n_answers": _MORE, "rmse_after": None, "tasks": len(asked)}
+    n = max(1, followed.n_answered)
+    after = None if expected is None else float(np.sqrt(max(expected**2 - fall / n, 0.0)))
+    return {"n_answers": sum(asked.values()), "rmse_after": after, "tasks": len(asked)}
+
+
+def _to_finish(followed: Followed, board: Board) -> float | None:
+    """Answers until every task meets the target: half-widths fall like the root of the number."""
+    half = board.half_width[board.order]
+    target = followed.rules.half_width
+    assert target is not None
+    model = followed.campaign.model
+    one = 1.96 * float(np.sqrt(1.0 / (np.array(model.weights) @ (1.0 / model.levels))))
+    # Precision lacking, over the precision that a usual answer adds.
+    lacking = 1.0 / target**2 - np.where(np.isfinite(half), 1.0 / half**2, 0.0)
+    total = float(np.ceil(np.maximum(lacking, 0.0) * one**2).sum())
+    return total if np.isfinite(total) and total < _MOST_TO_FINISH else None
