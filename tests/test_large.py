@@ -91,7 +91,9 @@ def test_all_tasks_speaking_one_by_one_say_what_they_say_together() -> None:
     for cuts in (1, 3):
         fit = NoiseFit(data, Noise(), ENGINE, "auto")
         fit._parameters = learned
-        fit._messages = passing = noise_fit.integral_messages(data, Noise(), ENGINE, learned)
+        fit._messages = passing = noise_fit.integral_messages(
+            answers, data.scale, Noise(), ENGINE, learned
+        )
         fit._beliefs()
         changes, sums = [], passing.sums
         for cut in range(cuts):

@@ -75,6 +75,15 @@ def medians(answers: Answers, weight: Floats | None = None) -> Floats:
     return estimate
 
 
+def middle_answers(answers: Answers) -> Floats:
+    """The middle answer of each task, the upper of two, per coordinate (n, d)."""
+    middle = np.empty((answers.n_tasks, answers.dimension))
+    for tasks, edge in by_degree(answers, lambda size: size):
+        place = edge.shape[1] // 2
+        middle[tasks] = np.partition(answers.value[edge], place, axis=1)[:, place]
+    return middle
+
+
 def leave_one_out_medians(answers: Answers) -> Floats:
     """Median of the other answers to the same task, for every answer; its own without any."""
     found = np.empty_like(answers.value)

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.data.answers import Answers
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.inference.cost_model import KernelName
 from voxpop.inference.kernel_set import (
     BiasMessages,
@@ -263,6 +264,15 @@ class RowGroup:
         known = self._known, self._log_class
         rows = RowInputs(self.value, centre, *self._bounds, *known, about)
         return Integrals(parameters.law(j, state.floor), rows, state, self.edges)
+
+
+def bias_sums(answers: Answers, per_edge: Floats) -> Floats:
+    """Sum messages (E, d) about the bias of each worker: the same in any order (m, d)."""
+    found = []
+    for terms in per_edge.T:
+        largest = largest_by_owner(answers.worker, terms, answers.n_workers)
+        found.append(owner_values(owner_sums(answers.worker, terms, largest), largest))
+    return np.stack(found, axis=1)
 
 
 def classes_heard(log_class: Floats, evidence: Floats, slot: int) -> Floats:

@@ -280,8 +280,8 @@ class KernelSet(Arrays, Protocol):
     ) -> tuple[float, Floats, Floats | None]:
         """Replace messages and sites, and add the messages to the sums.
 
-        Returns the root mean square change of the truths' means, in sds, and what
-        ``integrate_sweep`` does.
+        Returns the sum of the squared changes of the truths' means, in sds and in steps (see
+        ``kernels.match``), and what ``integrate_sweep`` does.
         """
 
     def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:

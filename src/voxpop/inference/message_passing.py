@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.data.answers import Answers
-from voxpop.data.sums import sum_by_worker
 from voxpop.inference.cost_model import Inference, KernelName, choose_kernel
 from voxpop.inference.groups import (
     Group,
     RowGroup,
     SweepParameters,
     WorkerBias,
+    bias_sums,
     fixed_point,
     gather_tasks,
     make_groups,
@@ -231,14 +231,19 @@ class MessagePassing(MessageStore, Schedule):
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
+        precision, pull = self.bias_messages()
+        return bias_sums(self._answers, precision), bias_sums(self._answers, pull)
+
+    def bias_messages(self) -> tuple[Floats, ...]:
+        """Messages (E, d) about the biases, precision and pull."""
         found = []
         for name in ("bias_precision", "bias_pull"):
             per_edge = np.zeros(self._answers.value.shape)
             for group in self._groups:
                 there = self._kernels.fetch(getattr(group, name))
                 per_edge[edges_of(self._answers, group), group.slot] = there
-            found.append(sum_by_worker(self._answers, per_edge))
-        return found[0], found[1]
+            found.append(per_edge)
+        return tuple(found)
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""

@@ -7,15 +7,23 @@ posterior, and no bounds of the truths: what is made of the answers is integrate
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.data.answers import Answers
-from voxpop.data.sums import sum_by_worker
-from voxpop.inference.groups import SweepParameters, WorkerBias, classes_heard, fixed_point
+from voxpop.data.sums import middle_answers
+from voxpop.inference.groups import (
+    SweepParameters,
+    WorkerBias,
+    bias_sums,
+    classes_heard,
+    fixed_point,
+)
 from voxpop.inference.kernel_set import (
     BiasMessages,
     Edges,
@@ -28,6 +36,7 @@ from voxpop.inference.kernel_set import (
     add_to_workers,
 )
 from voxpop.inference.message_passing import LEARNED_FLOOR, CountSums
+from voxpop.inference.schedule import Whole
 from voxpop.models.model import Model
 
 
@@ -47,6 +56,7 @@ class MomentMatching:
         kernels: KernelSet,
         n_classes: int = 1,
         has_bias: bool = False,
+        whole: Whole | None = None,
     ) -> None:
         self._answers, self._unit, self._kernels = answers, unit, kernels
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, 1.0)
@@ -61,7 +71,8 @@ class MomentMatching:
         self.bias_pull = np.zeros_like(self.bias_precision)
         self._site = np.zeros((d, n_classes, n_edges))
         self._prior_site = np.zeros((d, n_classes, n))
-        self.quantum, floor = fixed_point(int(answers.worker_degree.max()) * d)
+        most = int(answers.worker_degree.max()) if whole is None else whole.most_answers
+        self.quantum, floor = fixed_point(most * d)
         self._floor = max(floor, LEARNED_FLOOR)
         self.log_weights = model.log_weights
         self.sums: WorkerSums = np.zeros((answers.n_workers, n_levels), dtype=np.int64)
@@ -80,10 +91,23 @@ class MomentMatching:
 
         Returns by how many sds the truths moved, root mean square, and counts to learn from.
         """
+        new_sums, moved, counts = self.send(damping, parameters, bias, tasks, is_counted)
+        self.sums = new_sums
+        return rms_moved(moved, int((~self._answers.is_gold).sum())), counts
+
+    def send(
+        self,
+        damping: float,
+        parameters: SweepParameters | None,
+        bias: WorkerBias | None,
+        tasks: NDArray[np.bool_] | None,
+        is_counted: bool,
+    ) -> tuple[WorkerSums, Floats, ExpectedCounts | None]:
+        """Let tasks send; return the sums, squares (d,) of how far truths moved, and counts."""
         parameters, state = parameters or self._parameters, self._state(damping)
         new_sums = np.zeros_like(self.sums) if tasks is None else self.sums.copy()
         counts = CountSums(parameters, self._answers.dimension) if is_counted else None
-        evidence, moved = self.evidence.copy(), 0.0
+        evidence, moved = self.evidence.copy(), np.zeros(self._answers.dimension)
         for j in range(self._answers.dimension):
             given = self._given(j, parameters, state, bias)
             if tasks is not None:
@@ -92,11 +116,11 @@ class MomentMatching:
                 given = given._replace(rows=replace(given.rows, sending=tasks))
             found, said, sums = self._kernels.match_sweep(given, new_sums, is_counted)
             sending = slice(None) if tasks is None else tasks
-            evidence[sending, j], moved = said[sending], max(moved, found)
+            evidence[sending, j], moved[j] = said[sending], found
             if counts is not None and sums is not None:
                 counts.add(sums, j)
-        self.sums, self.evidence = new_sums, evidence
-        return moved, None if counts is None else counts.result()
+        self.evidence[:] = evidence
+        return new_sums, moved, None if counts is None else counts.result()
 
     def predict(
         self, parameters: SweepParameters, bias: WorkerBias | None, with_pit: bool = True
@@ -116,8 +140,8 @@ class MomentMatching:
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
-        precision, pull = (sum_by_worker(self._answers, part) for part in self.bias_messages())
-        return precision, pull
+        precision, pull = self.bias_messages()
+        return bias_sums(self._answers, precision), bias_sums(self._answers, pull)
 
     def bias_messages(self) -> tuple[Floats, ...]:
         """Messages (E, d) about the biases, precision and pull; nothing without."""
@@ -127,6 +151,18 @@ class MomentMatching:
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
         self.bias_pull -= self.bias_precision * shift[self._answers.worker].T[:, :, None]
+
+    def sent(self) -> WorkerSums:
+        """Sum up the messages to each worker."""
+        sums = np.zeros_like(self.sums)
+        for of_coordinate in self._message:
+            add_to_workers(sums, self._worker, of_coordinate)
+        return sums
+
+    def state(self) -> Iterator[tuple[Any, str]]:
+        """Where all messages are: objects, and the names of arrays in them."""
+        names = ("_message", "bias_precision", "bias_pull", "_site", "_prior_site", "evidence")
+        yield from ((self, name) for name in names)
 
     def messages(self) -> WorkerSums:
         """Return all messages by edge and coordinate, (n_edges, d, n_levels)."""
@@ -158,9 +194,13 @@ class MomentMatching:
         return SweepState(self.sums, weights, self.quantum, self._floor, damping)
 
 
+def rms_moved(squares: Floats, n_open: int) -> float:
+    """Return by how many sds truths moved, from squares (d,) over so many open tasks."""
+    return float(np.sqrt(squares / max(n_open, 1)).max())
+
+
 def _centred(answers: Answers, unit: Floats) -> tuple[Floats, Floats]:
     """The middle answer of every task (d, n), in units, and the answers (d, E) from there."""
-    middle = answers.task_ptr[:-1] + answers.task_degree // 2
-    origin = np.stack([v[np.lexsort((v, answers.task))][middle] for v in answers.value.T])
+    origin = middle_answers(answers).T
     away = (answers.value.T - origin[:, answers.task]) / unit[:, None]
     return origin / unit[:, None], np.ascontiguousarray(away)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.data.sums import medians, weighted_means
+from voxpop.data.sums import medians, middle_answers, weighted_means
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.noise_levels import learn_support, level_bounds
 from voxpop.inference.engine import Engine
@@ -48,7 +48,8 @@ class PreparedAnswers:
 def prepare(answers: Answers, scale: Floats | None = None) -> PreparedAnswers:
     """Work out all that fits of the same answers share; the scale, too, unless it is given."""
     scale = coordinate_scale(answers) if scale is None else scale
-    origin = _origins(answers)
+    # The middle answer: differences from it are exact.
+    origin = middle_answers(answers)
     gold = np.full(origin.shape, np.nan) if answers.gold is None else answers.gold
     scaled = replace(answers, value=answers.value / scale)
     return PreparedAnswers(
@@ -105,13 +106,6 @@ def coordinate_scale(answers: Answers) -> Floats:
     # A coordinate in which all agree has no scale of its own.
     scale = np.where(np.isnan(scale), np.nanmin(scale), scale)
     return np.asarray(scale / np.exp(np.log(scale).mean()))
-
-
-def _origins(answers: Answers) -> Floats:
-    """The middle answer of each task, per coordinate: differences from it are exact."""
-    middle = answers.task_ptr[:-1] + answers.task_degree // 2
-    ordered = [column[np.lexsort((column, answers.task))] for column in answers.value.T]
-    return np.asarray(np.stack(ordered, axis=1)[middle])
 
 
 def connected_parts(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:

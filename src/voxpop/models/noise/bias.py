@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.models.noise.component import Component, StartingPoint, WorkerEvidence
 
 _EXPONENTS = np.linspace(0.0, 1.0, 11)
@@ -126,16 +127,15 @@ class Bias(Component):
         for _ in range(_EM_STEPS):
             wide = spread * wider
             weight = np.where(known, 1.0 / (wide + variance), 0.0)
-            centre = (weight * mean).sum(axis=1, keepdims=True)
-            centre /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+            centre = _in_any_order(weight * mean)
+            centre /= np.maximum(_in_any_order(weight), 1e-300)
             shrunk = wide * weight
             second = np.where(known, (shrunk * (mean - centre)) ** 2 + wide * (1.0 - shrunk), 0.0)
-            spread = (second / wider).sum(axis=1, keepdims=True) / count
+            spread = _in_any_order(second / wider) / count
             spread = np.clip(spread, floor, evidence.levels[-1])
         total = spread * wider + variance
         terms = np.where(known, np.log(total) + (mean - centre) ** 2 / total, 0.0)
-        # Sorted: the same in any order of workers.
-        likelihood = -0.5 * np.sort(terms.reshape(len(_EXPONENTS), -1), axis=1).sum(axis=1)
+        likelihood = -0.5 * _in_any_order(terms.reshape(len(_EXPONENTS), -1))[:, 0]
         share = softmax(likelihood)
         return replace(
             self,
@@ -156,6 +156,13 @@ class Bias(Component):
 
 
 def _sum_by_part(per_worker: Floats, part: Codes) -> Floats:
-    total = np.zeros((int(part.max()) + 1, per_worker.shape[1]))
-    np.add.at(total, part, per_worker)
-    return total
+    found = []
+    for terms in per_worker.T:
+        largest = largest_by_owner(part, terms, int(part.max()) + 1)
+        found.append(owner_values(owner_sums(part, terms, largest), largest))
+    return np.stack(found, axis=1)
+
+
+def _in_any_order(terms: Floats) -> Floats:
+    """Sum over the workers, the second axis, which stays; sorted: the same in any order of them."""
+    return np.asarray(np.sort(terms, axis=1).sum(axis=1, keepdims=True))
