@@ -19,7 +19,7 @@ from voxpop.data.exact import (
 from voxpop.data.sums import residuals
 from voxpop.errors import ConfigError
 from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.bi.bi import BI, Settled
+from voxpop.estimators.bi.bi import BI
 from voxpop.estimators.bi.noise_levels import (
     LEARNING_ACCURACY,
     ChosenModel,
@@ -32,17 +32,14 @@ from voxpop.models.model import Model
 from voxpop.partitions.audit import audit_of_counts
 from voxpop.partitions.finish import (
     FindTasks,
-    SumOwnNoise,
-    WriteTasks,
+    KnownLevels,
+    finish,
     kernels_used,
-    usual_task,
-    whole_result,
+    no_answers,
 )
 from voxpop.partitions.passing import PartitionedMessages
 from voxpop.partitions.steps import Part, Steps, Totals
-from voxpop.results.own_noise import from_own_sums
 from voxpop.results.result import Result
-from voxpop.results.saved import run_id
 
 
 def fit_for_parts(estimator: Estimator) -> BI:
@@ -86,21 +83,10 @@ def fit_parts(estimator: BI, steps: Steps, scratch: Path, on_sweep: OnSweep | No
     totals = steps.total(FindTasks(messages.heard, settled))
     settled.settings["inference_used"] = kernels_used(totals)
     audit = audit_of_counts(totals, exact=False)
-    result = whole_result(parts, parts.worker_ids(scratch), settled, chosen.notes, audit)
-    if estimator.support == "auto":
-        result = _with_own_noise(steps, result, settled, totals["own"])
-        noise = {"variance": result.worker_variance, "interval": result.worker_interval}
-        settled = settled._replace(workers=replace(settled.workers, **noise))
-    run = run_id(result)
-    steps.total(WriteTasks(settled, chosen.notes, run, usual_task(parts)))
-    return FittedParts(result, run)
-
-
-def _with_own_noise(steps: Steps, result: Result, settled: Settled, largest: Floats) -> Result:
-    """Do as :func:`voxpop.results.own_noise.with_own_noise` does."""
-    found = steps.total(SumOwnNoise(settled, largest))["own"]
-    sums = [owner_values(*pair) for pair in zip(found, largest, strict=True)]
-    return from_own_sums(result, np.stack(sums))
+    known = KnownLevels(settled, chosen.notes)
+    told = replace(known, audit=audit, settings=settled.settings)
+    result = told.result(*no_answers(parts, parts.worker_ids(scratch)))
+    return FittedParts(*finish(steps, known, result, estimator.support == "auto"))
 
 
 def _choose_model(estimator: BI, steps: Steps, on_sweep: OnSweep | None) -> ChosenModel:

@@ -141,7 +141,7 @@ class CrowdInParts:
         """Return the task whose workers have the most answers."""
         found = self._steps.total(FindFirst(self.ends))
         key, degree, activity = (
-            _joined(self._measured, name, self._n) for name in ("first", "degree", "activity")
+            _joined(found, name, self._n) for name in ("key", "degree", "activity")
         )
         start = np.lexsort((key, -activity))[:1]
         return Reached(key[start], degree[start])

@@ -147,11 +147,12 @@ def _mixed(number: Keys) -> Keys:
 
 
 def in_order_of_keys(answers: Answers) -> Answers:
-    """Number tasks and workers by the hashes of their ids, whatever the order that they came in.
+    """Number tasks by their keys and workers by a hash of their ids, in whatever order they came.
 
     Sums over them are then the same to the last bit.
     """
-    tasks, workers = (np.argsort(id_keys(ids)) for ids in (answers.task_ids, answers.worker_ids))
+    tasks = np.argsort(task_keys(answers, answers.task_ids, ends_of(answers)))
+    workers = np.argsort(id_keys(answers.worker_ids))
     new_task, new_worker = np.argsort(tasks), np.argsort(workers)
     edges = np.argsort(new_task[answers.task], kind="stable")
     return replace(
