@@ -18,6 +18,7 @@ from voxpop.data.exact import (
 )
 from voxpop.data.sums import residuals
 from voxpop.errors import ConfigError
+from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.bi.bi import BI
 from voxpop.estimators.bi.noise_levels import (
@@ -30,6 +31,7 @@ from voxpop.estimators.bi.noise_levels import (
 )
 from voxpop.models.model import Model
 from voxpop.partitions.audit import audit_of_counts
+from voxpop.partitions.default import fit_default
 from voxpop.partitions.finish import (
     FindTasks,
     KnownLevels,
@@ -42,12 +44,19 @@ from voxpop.partitions.steps import Part, Steps, Totals
 from voxpop.results.result import Result
 
 
-def fit_for_parts(estimator: Estimator) -> BI:
+def fit_for_parts(estimator: Estimator) -> BI | Auto:
     """Return the method; refuse, before any work, one that needs all answers in memory."""
+    if isinstance(estimator, Auto):
+        if estimator.scale in ("auto", "linear") and estimator.bounds is None:
+            return estimator
+        raise ConfigError(
+            "answers in parts can be fitted by auto on the linear scale and without bounds; for "
+            "--scale and --bounds use --engine local"
+        )
     if not isinstance(estimator, BI):
         raise ConfigError(
-            f"answers in parts can be fitted by bi, not by {estimator.name}; "
-            "use --engine local, or --method bi"
+            f"answers in parts can be fitted by auto and bi, not by {estimator.name}; "
+            "use --engine local, or --method auto or bi"
         )
     plain_prior = isinstance(estimator.prior_mean, int | float | tuple)
     if not (
@@ -72,8 +81,12 @@ class FittedParts(NamedTuple):
     run: str
 
 
-def fit_parts(estimator: BI, steps: Steps, scratch: Path, on_sweep: OnSweep | None) -> FittedParts:
-    """Fit BI; the tables of the tasks are in the folder of the run then."""
+def fit_parts(
+    estimator: BI | Auto, steps: Steps, scratch: Path, on_sweep: OnSweep | None
+) -> FittedParts:
+    """Fit BI or the default; the tables of the tasks are in the folder of the run then."""
+    if isinstance(estimator, Auto):
+        return FittedParts(*fit_default(estimator, steps, scratch, on_sweep))
     parts = steps.job.parts
     chosen = _choose_model(estimator, steps, on_sweep)
     messages = PartitionedMessages(steps, estimator.engine(), chosen.model)
