@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -37,9 +38,10 @@ from voxpop.inference.groups import SweepParameters, WorkerBias
 from voxpop.models.noise import Noise, NoiseParameters
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.partitions.audit import audit_counts, audit_of_counts
-from voxpop.partitions.finish import finish, found_of, found_result, keep_found, no_answers
+from voxpop.partitions.finish import finish, found_result, keep_found, no_answers
 from voxpop.partitions.nearby import CrowdInParts
 from voxpop.partitions.noise import PartitionedFit, PartitionedNoise, parts_of_crowd
+from voxpop.partitions.parts import array_bytes
 from voxpop.partitions.passing import Heard
 from voxpop.partitions.select import quantiles
 from voxpop.partitions.steps import Part, Steps, Totals
@@ -187,25 +189,41 @@ class FindNoiseTasks:
     bias: WorkerBias | None
     shift_variance: Floats | None
     difficulty: Difficulty
-    audited: bool
     kind: ClassVar[str] = "reads"
 
     def run(self, part: Part) -> Totals:
-        """Return sums of the tasks' difficulties, and counts for the audit."""
+        """Return sums of the tasks' difficulties."""
         self.heard.put(part)
         answers, messages = part.answers, part.messages
         found, classes = find_posterior(
             messages, answers, self.noise, self.given, self.bias, self.shift_variance
         )
-        totals: Totals = {"multiple": exact_sum(self.difficulty.log_multiple(classes))}
-        distance = np.empty((0, 1))
-        if self.audited:
-            audit = audit_of(answers, messages.predict(self.given, self.bias, True))
-            pit = np.clip(audit.pit[np.isfinite(audit.pit).all(axis=1)], _LEAST, 1.0 - _LEAST)
-            distance = np.abs(ndtri(pit)).reshape(-1, 1)
-            totals |= audit_counts(answers, audit)
-        keep_found(part, (found, classes, distance))
-        return totals
+        keep_found(part, (found, classes))
+        return {"multiple": exact_sum(self.difficulty.log_multiple(classes))}
+
+
+@dataclass(frozen=True, eq=False)
+class AuditNoise:
+    """Hold every answer against its prediction from the others."""
+
+    heard: Heard
+    given: SweepParameters
+    bias: WorkerBias | None
+    kind: ClassVar[str] = "reads"
+
+    def run(self, part: Part) -> Totals:
+        """Return counts for the audit; how far answers are off is kept."""
+        self.heard.put(part)
+        answers = part.answers
+        audit = audit_of(answers, part.messages.predict(self.given, self.bias, True))
+        pit = np.clip(audit.pit[np.isfinite(audit.pit).all(axis=1)], _LEAST, 1.0 - _LEAST)
+        distance = array_bytes(np.abs(ndtri(pit)).reshape(-1, 1))
+        Store(part.job.parts.where).write(_distance_name(part), distance)
+        return audit_counts(answers, audit)
+
+
+def _distance_name(part: Part) -> str:
+    return f"tasks/{part.number:05d}.distance.npy"
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +232,8 @@ class Distances:
 
     def sizes(self, part: Part) -> Floats:
         """Return those of a part."""
-        return np.asarray(found_of(part)[2])
+        kept = Store(part.job.parts.where).read(_distance_name(part))
+        return np.asarray(np.load(BytesIO(kept or b"")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,15 +283,12 @@ def _find_tasks(
     messages.settle_shift()
     parameters = fit._parameters
     difficulty = parameters[Difficulty]
-    audited = parts.n_answers * parts.dimension <= MOST_KEPT
     zero = None if bias is None else bias.shift_variance * scale**2
-    about = given, beliefs.bias(0.0), zero, difficulty, audited
+    about = given, beliefs.bias(0.0), zero, difficulty
     totals = steps.total(FindNoiseTasks(messages.heard, fit._noise, *about))
     audit = contest.audit
-    if audited:
-        audit = audit_of_counts(totals, exact=True)
-        rank = stretch_rank(int(totals["audit"].sum()))
-        audit = replace(audit, stretch=stretch_of(quantiles(steps, Distances(), rank)[0]))
+    if parts.n_answers * parts.dimension <= MOST_KEPT:
+        audit = _audit(fit, messages, steps)
     usual = difficulty.usual_of(totals["multiple"], parts.n_tasks)
     variance = parameters.answer_variance * float((scale**2).mean())
     none, nothing = no_answers(parts, np.empty(0, dtype=object))
@@ -293,6 +309,19 @@ def _find_tasks(
     fitted = replace(fitted, workers=fitted.sum_up_workers())
     told = contest.settings, audit, contest.alike_share, contest.notes
     return KnownNoise(fitted, usual, *told)
+
+
+def _audit(fit: PartitionedFit, messages: PartitionedNoise, steps: Steps) -> Audit:
+    """Do as :meth:`NoiseFit.audit` does: the stretch is exact, other figures are from counts."""
+    given = sweep_parameters(fit._parameters, FINAL_ACCURACY)
+    bias = fit._beliefs()[0].bias(0.0)
+    messages.settle_shift()
+    totals = steps.total(AuditNoise(messages.heard, given, bias))
+    audit = audit_of_counts(totals, exact=True)
+    if not audit.n_answers:
+        return audit
+    rank = stretch_rank(int(totals["audit"].sum()))
+    return replace(audit, stretch=stretch_of(quantiles(steps, Distances(), rank)[0]))
 
 
 @dataclass(frozen=True, eq=False)

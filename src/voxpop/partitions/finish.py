@@ -173,12 +173,8 @@ def keep_found(part: Part, found: object) -> None:
 
 def found_result(part: Part, answers: Answers, known: Known) -> Result:
     """Make the result of a part from what was kept of it."""
-    return known.result(answers, found_of(part))
-
-
-def found_of(part: Part) -> Any:
-    """Return what :func:`keep_found` kept."""
-    return pickle.loads(Store(part.job.parts.where).read(_found_name(part.number)) or b"")
+    kept = Store(part.job.parts.where).read(_found_name(part.number))
+    return known.result(answers, pickle.loads(kept or b""))
 
 
 def usual_task(parts: Parts) -> Usual:
