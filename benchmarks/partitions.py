@@ -100,11 +100,10 @@ def digest(folder: Path) -> str:
     where = f"{tasks}/*.parquet" if tasks.is_dir() else str(tasks)
     found = hashlib.sha256()
     for name, identity in ((where, "task"), (str(folder / "workers.parquet"), "worker")):
-        numbers = "COLUMNS(c -> c NOT IN ('run', 'needs_a_look', 'flags'))"
-        query = f"SELECT {numbers} FROM read_parquet('{name}') ORDER BY {identity}"
-        columns = duckdb.sql(query).fetchnumpy()
-        for column in columns.values():
-            found.update(np.ascontiguousarray(column).tobytes())
+        query = f"SELECT * FROM read_parquet('{name}') ORDER BY {identity}"
+        for column, numbers in duckdb.sql(query).fetchnumpy().items():
+            if column not in ("run", "needs_a_look", "flags"):
+                found.update(np.ascontiguousarray(numbers).tobytes())
     return found.hexdigest()[:12]
 
 

@@ -42,7 +42,7 @@ from voxpop.inference.kernel_set import (
 )
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.message_store import MessageStore, edges_of
-from voxpop.inference.schedule import Mask, Schedule, Whole
+from voxpop.inference.schedule import Asked, Schedule, Sent, Whole
 from voxpop.models.model import Model
 
 # Numbers kept between sweeps: 256 MB.
@@ -129,16 +129,9 @@ class MessagePassing(MessageStore, Schedule):
             used[_name(group)] += len(group.task) * (group.slot == 0)
         return dict(used)
 
-    def send(
-        self,
-        damping: float,
-        moved: Mask | None,
-        parameters: SweepParameters | None,
-        bias: WorkerBias | None,
-        tasks: Mask | None,
-        is_counted: bool,
-    ) -> tuple[WorkerSums, float, ExpectedCounts | None]:
+    def send(self, asked: Asked) -> Sent:
         """Let tasks send their messages, or some (n,); see :meth:`Schedule.send`."""
+        damping, moved, parameters, bias, tasks, is_counted = asked
         parameters = parameters or self._parameters
         # Where only some tasks send, the sums are what they add to those of all.
         state, new_sums = self._state(damping), self._kernels.zeros(self.sums.shape, np.int64)

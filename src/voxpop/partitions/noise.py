@@ -18,7 +18,7 @@ from voxpop.inference.engine import Engine
 from voxpop.inference.groups import SweepParameters, WorkerBias, fixed_point
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.inference.moment_matching import MomentMatching, rms_moved
-from voxpop.inference.schedule import Whole
+from voxpop.inference.schedule import Asked, Whole
 from voxpop.models.noise import Noise, NoiseParameters
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.levels import Levels
@@ -92,8 +92,8 @@ class SendNoise:
         if isinstance(messages, MomentMatching):
             sums, moved, _ = messages.send(self.damping, self.parameters, self.bias, None, False)
             return {"sums": sums, "moved": np.rint(moved / _STEP).astype(np.int64)}
-        given = self.damping, None, self.parameters, self.bias, None, False
-        sums, change, _ = messages.send(*given)
+        given = Asked(self.damping, None, self.parameters, self.bias)
+        sums, change, _ = messages.send(given)
         return {"sums": sums, "change": np.array([change])}
 
 
