@@ -73,8 +73,8 @@ class DaskPool:
             most = max(deaths.values(), default=0)
             if most > _MOST_DEATHS:
                 raise VoxpopError(
-                    f"workers died {most} times over the same part; they may lack memory: give more "
-                    "--partitions, or workers with more memory, and run this again"
+                    f"workers died {most} times over the same part; they may lack memory: give "
+                    "more --partitions, or workers with more memory, and run this again"
                 )
         return merge(found)
 
