@@ -1,29 +1,37 @@
 """How fast one GPU is, beside one thread and beside all cores of its machine.
 
-    python -m benchmarks.gpu [bi] [integrate] [default] [--most ANSWERS] [--default ANSWERS]
+    python -m benchmarks.gpu [default] [bi] [integrate] [files] [--most N] [--default N] [--files N]
 
-``bi``: BI with three levels given, five answers per task and twenty per worker in two coordinates,
-on a random regular graph that is drawn on the GPU, until no message changes by more than 1e-6;
-times with all data on the GPU. ``integrate``: one sweep of integrals over tasks with a hundred
-answers each, under eight levels. ``default``: ``vp.aggregate`` from arrays on the host, on the GPU
-and on all cores. Without a name: all of them. A CPU's sweep is the best of three.
+``default``: ``vp.Auto`` from arrays on the host, on the GPU and on all cores, a tenth of the
+answers first: it compiles the kernels. ``bi``: BI with three levels given, five answers per task
+and twenty per worker in two coordinates, on a random regular graph that is drawn on the GPU, until
+no message changes by more than 1e-6; times with all data on the GPU. ``integrate``: one sweep of
+integrals over tasks with a hundred answers each, under eight levels. ``files``: from a Parquet file
+to those of a result by BI, and where the time goes. Without a name: all of them. A CPU's sweep is
+the best of three. What is printed is also written to ``$OUT/gpu.txt``, if ``OUT`` is set.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import os
+import pstats
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import cupy as cp
+import duckdb
 import numpy as np
 
 import voxpop as vp
 from voxpop.inference.engine import gpu_is_there, native_is_installed
+from voxpop.inference.gpu_arrays import GpuWorkers
 from voxpop.inference.gpu_device import CupyDevice
-from voxpop.inference.gpu_kernels import GpuKernels, GpuWorkers
+from voxpop.inference.gpu_kernels import GpuKernels
 from voxpop.inference.groups import fixed_point
 from voxpop.inference.kernel_set import Edges, Integrals, KernelSet, RowInputs, SweepState
 from voxpop.inference.kernels.integrate import Law, NoiseGrid
@@ -65,6 +73,14 @@ extern "C" __global__ void draw(int* worker, double* value, i64 n, unsigned half
 """
 
 
+def say(text: str) -> None:
+    """Print a line, and keep it."""
+    print(text, flush=True)
+    if "OUT" in os.environ:
+        with (Path(os.environ["OUT"]) / "gpu.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+
+
 def draw(n: int) -> tuple[cp.ndarray, cp.ndarray]:
     """Draw workers (n / 5, 5) and errors of answers (n / 5, 5, 2) on the GPU."""
     defines = {"DEGREE": DEGREE, "PER_WORKER": PER_WORKER, "DIMENSION": DIMENSION}
@@ -81,7 +97,7 @@ def draw(n: int) -> tuple[cp.ndarray, cp.ndarray]:
 def host_kernels() -> KernelSet:
     """The compiled kernels on one thread, or numpy's."""
     if not native_is_installed():
-        print("the compiled kernels are not built here: numpy's stand for the CPU")
+        say("the compiled kernels are not built here: numpy's stand for the CPU")
         return NumpyKernels()
     from voxpop.inference.native_kernels import NativeKernels
 
@@ -101,7 +117,7 @@ def seconds(call: Callable[[], object], times: int = 3) -> float:
 def bi(most: int) -> None:
     """Print a line per size."""
     kernels, model = GpuKernels(NumpyKernels(), CupyDevice()), Model(support=LEVELS, dimension=2)
-    print("answers | layout s | sweeps | all s | ns an answer and sweep | GB | one CPU thread, ns")
+    say("answers | layout s | sweeps | all s | ns an answer and sweep | GB | one CPU thread, ns")
     for n in (10**5, 10**6, 10**7, 10**8, 10**9):
         if n > most:
             break
@@ -133,7 +149,7 @@ def bi(most: int) -> None:
         of_cpu = cpu_sweep(there, value, model) if 10**6 <= n <= 10**7 else np.nan
         each = np.median(took) / n * 1e9
         line = f"{n:.0e} | {layout:.2f} | {len(took)} | {whole:.3f} | {each:.3f}"
-        print(f"{line} | {used / 1e9:.1f} | {of_cpu:.1f}", flush=True)
+        say(f"{line} | {used / 1e9:.1f} | {of_cpu:.1f}")
         del there, value, task, edges, sums, new
         cp.get_default_memory_pool().free_all_blocks()
 
@@ -191,26 +207,36 @@ def integrate(n: int = 20_000, degree: int = 100, n_levels: int = 8) -> None:
         return seconds(sweep) / rows / degree * 1e9
 
     rates = rate(GpuKernels(NumpyKernels(), CupyDevice()), n), rate(host_kernels(), n // 100)
-    print(f"integration, {degree} answers a task, {n_levels} levels: {rates[0]:.2f} ns an answer "
-          f"and sweep on the GPU, {rates[1]:.0f} on one thread: {rates[1] / rates[0]:.0f} times",
-          flush=True)  # fmt: skip
+    say(f"integration, {degree} answers a task, {n_levels} levels: {rates[0]:.2f} ns an answer and "
+        f"sweep on the GPU, {rates[1]:.0f} on one thread: {rates[1] / rates[0]:.0f} times",
+    )  # fmt: skip
+
+
+def drawn_answers(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw tasks, workers and values of answers in two coordinates, with truths from 0 to 100."""
+    worker, value = (cp.asnumpy(array) for array in draw(n))
+    truth = np.random.default_rng(1).uniform(0, 100, size=(n // DEGREE, 1, DIMENSION))
+    value += truth
+    # A random graph gives a few tasks to one worker twice.
+    twice = np.zeros(worker.shape, dtype=bool)
+    for i in range(DEGREE):
+        for j in range(i):
+            twice[:, i] |= worker[:, i] == worker[:, j]
+    kept = ~twice.ravel()
+    task = np.repeat(np.arange(n // DEGREE, dtype=np.int32), DEGREE)
+    return task[kept], worker.ravel()[kept], value.reshape(n, DIMENSION)[kept]
 
 
 def default(n: int) -> None:
     """Print the default method on the GPU beside all cores."""
-    worker, value = (cp.asnumpy(array) for array in draw(n))
-    truth = np.random.default_rng(1).uniform(0, 100, size=(n // DEGREE, 1, DIMENSION))
-    task = np.repeat(np.arange(n // DEGREE), DEGREE)
+    task, worker, value = drawn_answers(n)
     ids = np.arange(n // DEGREE), np.arange(worker.max() + 1)
-    # A random graph gives a few tasks to one worker twice.
-    kept = np.unique(task * len(ids[1]) + worker.ravel(), return_index=True)[1]
     answers = vp.Answers.from_codes(
-        task[kept], ids[0], worker.ravel()[kept], ids[1],
-        (value + truth).reshape(n, DIMENSION)[kept], value_names=("x", "y"),
+        task, ids[0], worker, ids[1], value, value_names=("x", "y")
     )  # fmt: skip
     cores = os.cpu_count() or 1
 
-    def run(backend: str) -> np.ndarray:
+    def run(backend: str) -> tuple[float, np.ndarray]:
         stages: dict[str, float] = {}
         start = last = time.perf_counter()
 
@@ -220,33 +246,75 @@ def default(n: int) -> None:
             stages[what] = stages.get(what, 0.0) + now - last
             last = now
 
-        found = vp.Auto(backend=backend, threads=cores).fit(answers, note).estimate
+        profile = cProfile.Profile()
+        with profile:
+            found = vp.Auto(backend=backend, threads=cores).fit(answers, note).estimate
+        note("the rest")
         parts = ", ".join(f"{what} {took:.1f}" for what, took in stages.items())
         whole = time.perf_counter() - start
-        print(f"default, {n:.0e} answers, {backend}: {whole:.1f} s ({parts})", flush=True)
-        return found
+        say(f"default, {n:.0e} answers, {backend}: {whole:.1f} s ({parts})")
+        if "OUT" in os.environ:
+            path = Path(os.environ["OUT"]) / f"default_{n:d}_{backend}.txt"
+            with path.open("w", encoding="utf-8") as file:
+                stats = pstats.Stats(profile, stream=file)
+                stats.sort_stats("tottime").print_stats(40)
+                stats.sort_stats("cumtime").print_stats(60)
+        return whole, found
 
-    estimates = [run(backend) for backend in ("gpu", "native")]
-    print(f"largest difference of an estimate: {np.abs(estimates[0] - estimates[1]).max():.2g}")
+    (on_gpu, ours), (on_cpu, theirs) = (run(backend) for backend in ("gpu", "native"))
+    say(f"the GPU is {on_cpu / on_gpu:.1f} times as fast as {cores} threads; the largest "
+        f"difference of an estimate is {np.abs(ours - theirs).max():.2g}")  # fmt: skip
+
+
+def files(n: int) -> None:
+    """Print the seconds from a Parquet file to those of a result, step by step."""
+    with TemporaryDirectory() as folder:
+        task, worker, value = drawn_answers(n)
+        table = {"task": task, "worker": worker, "x": value[:, 0].copy(), "y": value[:, 1].copy()}
+        source = Path(folder) / "answers.parquet"
+        with duckdb.connect() as connection:
+            connection.register("drawn", table)
+            connection.execute(f"COPY drawn TO '{source}' (FORMAT parquet)")
+        del task, worker, value, table
+        cp.get_default_memory_pool().free_all_blocks()
+        steps, start = {}, time.perf_counter()
+        answers = vp.read_answers(source)
+        steps["read, number and sort"] = time.perf_counter() - start
+        start = time.perf_counter()
+        result = vp.BI(support=LEVELS, backend="gpu").fit(answers)
+        steps["fit"] = time.perf_counter() - start
+        start = time.perf_counter()
+        result.save(Path(folder) / "result", format="parquet")
+        steps["write"] = time.perf_counter() - start
+        size = source.stat().st_size / 1e9
+        parts = ", ".join(f"{name} {took:.1f}" for name, took in steps.items())
+        say(
+            f"file ({size:.1f} GB) to files, {n:.0e} answers: {sum(steps.values()):.1f} s ({parts})"
+        )
 
 
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["bi", "integrate", "default"])
+    parser.add_argument("what", nargs="*", default=["default", "bi", "integrate", "files"])
     parser.add_argument("--most", type=float, default=1e9, help="most answers of bi")
     parser.add_argument("--default", type=float, default=1e7, help="answers of the default")
+    parser.add_argument("--files", type=float, default=1e8, help="answers from file to files")
     given = parser.parse_args()
     if not gpu_is_there():
         sys.exit("no GPU to measure")
     name = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    print(f"{name}, {os.cpu_count()} cores, CuPy {cp.__version__}", flush=True)
+    say(f"{name}, {os.cpu_count()} cores, CuPy {cp.__version__}")
+    if "default" in given.what:
+        default(int(given.default / 10))
+        default(int(given.default))
     if "bi" in given.what:
         bi(int(given.most))
     if "integrate" in given.what:
         integrate()
-    if "default" in given.what:
-        default(int(given.default))
+    if "files" in given.what:
+        files(int(given.files / 10))
+        files(int(given.files))
 
 
 if __name__ == "__main__":

@@ -174,8 +174,9 @@ def python_rows(name: str, content: bytes) -> list[list[str | None]] | None:
                 if text.lstrip()[:1] == "[" and ".jsonl" not in name
                 else [json.loads(line) for line in io.StringIO(text, newline="") if line.strip()]
             )
-            found = [[_spelled(item.get(k)) for k in _keys(document)] for item in document]
-            return found
+            if not all(isinstance(item, dict) for item in document):
+                return None
+            return [[_spelled(item.get(k)) for k in _keys(document)] for item in document]
         delimiter = "\t" if ".tsv" in name else find_delimiter(text[: 1 << 16])
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
         return [[cell or None for cell in row] for row in rows if any(row)]

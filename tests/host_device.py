@@ -54,13 +54,12 @@ inline double __shfl_xor_sync(unsigned, double x, int other, int) {
     return found;
 }
 inline unsigned long long atomicAdd(unsigned long long* a, unsigned long long x) {
-    const unsigned long long old = *a;
-    *a += x;
-    return old;
+    return __atomic_fetch_add(a, x, __ATOMIC_RELAXED);
 }
 inline void atomicMax(unsigned long long* a, unsigned long long x) { if (x > *a) *a = x; }
 inline long long __double_as_longlong(double x) { long long i; memcpy(&i, &x, 8); return i; }
 inline double __longlong_as_double(long long i) { double x; memcpy(&x, &i, 8); return x; }
+inline double __dmul_rn(double x, double y) { return x * y; }
 inline double normcdf(double x) { return 0.5 * erfc(-x * 0.70710678118654752440); }
 """
 

@@ -8,7 +8,15 @@ from typing import Any
 from voxpop import Model
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.gpu_kernels import GpuKernels
-from voxpop.inference.kernel_set import Edges, Integrals, Predictions, SweepState, TaskKernel
+from voxpop.inference.kernel_set import (
+    BiasMessages,
+    Edges,
+    Integrals,
+    Matching,
+    Predictions,
+    SweepState,
+    TaskKernel,
+)
 from voxpop.inference.kernels.posterior import Posterior
 
 
@@ -24,15 +32,29 @@ class OnDevice:
     def _integrals(self, given: Integrals) -> Integrals:
         bring, rows = self.kernels.bring, given.rows
         arrays = {f.name: bring(getattr(rows, f.name)) for f in fields(rows) if f.name != "bias"}
-        bias = rows.bias
-        if bias is not None:
-            there = bring(bias.edge_precision), bring(bias.edge_pull)
-            bias = replace(bias, edge_precision=there[0], edge_pull=there[1])
-        rows = replace(rows, **arrays, bias=bias)
+        rows = replace(rows, **arrays, bias=self._bias(rows.bias))
         return given._replace(rows=rows, edges=self._edges(given.edges))
+
+    def _matching(self, given: Matching) -> Matching:
+        bring, rows = self.kernels.bring, given.rows
+        names = "ptr", "value", "prior_mean", "known", "log_class", "site", "prior_site"
+        arrays = {name: bring(getattr(rows, name)) for name in names}
+        rows = replace(rows, **arrays, bias=self._bias(rows.bias))
+        return given._replace(rows=rows, edges=self._edges(given.edges))
+
+    def _bias(self, bias: BiasMessages | None) -> BiasMessages | None:
+        if bias is None:
+            return None
+        there = self.kernels.bring(bias.edge_precision), self.kernels.bring(bias.edge_pull)
+        return replace(bias, edge_precision=there[0], edge_pull=there[1])
 
     def _take_over(self, host: Any, there: Any) -> None:
         host[...] = self.kernels.fetch(there)
+
+    def _take_over_messages(self, given: Any, there: Any) -> None:
+        self._take_over(given.edges.message, there.edges.message)
+        for name in ("edge_precision", "edge_pull") if given.rows.bias is not None else ():
+            self._take_over(getattr(given.rows.bias, name), getattr(there.rows.bias, name))
 
     def integrate_sweep(
         self, given: Integrals, new_sums: WorkerSums, is_counted: bool
@@ -40,10 +62,7 @@ class OnDevice:
         there, sums = self._integrals(given), self.kernels.bring(new_sums)
         found = self.kernels.integrate_sweep(there, sums, is_counted)
         self._take_over(new_sums, sums)
-        self._take_over(given.edges.message, there.edges.message)
-        if given.rows.bias is not None and there.rows.bias is not None:
-            for name in ("edge_precision", "edge_pull"):
-                self._take_over(getattr(given.rows.bias, name), getattr(there.rows.bias, name))
+        self._take_over_messages(given, there)
         return found
 
     def integrate_posterior(
@@ -53,6 +72,20 @@ class OnDevice:
 
     def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
         return self.kernels.integrate_predict(self._integrals(given), with_pit)
+
+    def match_sweep(
+        self, given: Matching, new_sums: WorkerSums, is_counted: bool
+    ) -> tuple[float, Floats, Floats | None]:
+        there, sums = self._matching(given), self.kernels.bring(new_sums)
+        found = self.kernels.match_sweep(there, sums, is_counted)
+        self._take_over(new_sums, sums)
+        self._take_over_messages(given, there)
+        for name in ("site", "prior_site"):
+            self._take_over(getattr(given.rows, name), getattr(there.rows, name))
+        return found
+
+    def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
+        return self.kernels.match_predict(self._matching(given), with_pit)
 
     def enumeration(self, value: Floats, prior_mean: Floats, model: Model, room: int) -> TaskKernel:
         return _Tasks(self, self.kernels.enumeration(value, prior_mean, model, room))

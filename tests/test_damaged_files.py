@@ -130,6 +130,28 @@ def test_corrupt_deflate_is_told_in_files_and_on_stdin(tmp_path: Path) -> None:
         assert "stdin" in told(out, bytes(content))
 
 
+# Bits 0 and 5 of a member's flags: encrypted, and patched data, which zipfile does not read.
+@pytest.mark.parametrize(("flag", "why"), [(0x01, "is encrypted"), (0x20, "cannot be unpacked")])
+def test_members_that_cannot_be_unpacked_are_told(tmp_path: Path, flag: int, why: str) -> None:
+    rows: list[list[Any]] = [["task", "worker", "value"], ["a", "u", 1], ["a", "v", 2]]
+    whole = bytearray(exports.xlsx({"s": rows}))
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = whole.find(signature)
+        while place >= 0:
+            whole[place + offset] |= flag
+            place = whole.find(signature, place + 4)
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(whole)
+    assert why in told(["aggregate", str(path)])
+
+
+@pytest.mark.parametrize("mark", ["\x1c", "\x1d", "\x1e", "\x1f", "\x85", "\u2009"])
+def test_separators_around_a_number_are_white_space(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(SMALL.replace("5", f"{mark}5{mark}"))
+    assert read_answers(path).value[:, 0].tolist() == [1, 2, 3, 5]
+
+
 @pytest.mark.parametrize("encoding", ["utf-7", "rot13", "punycode", "idna", "base64", "no-such"])
 def test_odd_encodings_of_xml_are_told(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "a.xml"

@@ -30,6 +30,16 @@ def test_every_estimator_holds_on_some_odd_crowds(first: int, scale: float) -> N
     assert [case for case in found if not is_fine(case[3])] == []
 
 
+@pytest.mark.parametrize("scale", [1e3, 2.0**20])
+def test_a_coordinate_in_which_all_agree_decides_nothing(scale: float) -> None:
+    crowd = crowds()["points on a line"]
+    one, other = (
+        aggregate(Answers.from_arrays(crowd.task, crowd.worker, unit * crowd.value))
+        for unit in (1.0, scale)
+    )
+    np.testing.assert_allclose(other.estimate / scale, one.estimate, atol=1e-3)
+
+
 @pytest.mark.filterwarnings("ignore:all answers are equal")
 def test_values_too_small_to_be_squared_are_refused_and_zeros_are_not() -> None:
     with pytest.raises(

@@ -7,6 +7,7 @@ everywhere; messages agree to 1e-9 as they must on a GPU.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,10 +30,12 @@ from tests.test_integrate import (
     predict,
     sweep,
 )
+from tests.test_match import KINDS_OF_ROWS, assert_twins, rows_of
 from voxpop.inference import gpu_kernels
 from voxpop.inference.engine import Engine, gpu_is_there
 from voxpop.inference.gpu_device import CupyDevice
 from voxpop.inference.gpu_kernels import GpuKernels
+from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.numpy_kernels import NumpyKernels
 
 pytestmark = pytest.mark.slow
@@ -156,6 +159,32 @@ def test_any_integral_is_numpys_on_a_gpu(crowd: Crowd) -> None:
     assert_agrees(OnDevice(GpuKernels(NumpyKernels())), crowd)
 
 
+@pytest.mark.parametrize("what", KINDS_OF_ROWS)
+def test_matched_moments_are_numpys(kernels: OnDevice, what: dict[str, Any]) -> None:
+    # Messages about biases are differences of squares of distances, which are 1e6 sds here.
+    close = 1e-6 if what.get("wild") and what.get("has_bias") else 1e-9
+    assert_twins(kernels, rows_of(3, **what), close, np.arange(40) % 3 == 0)  # type: ignore[arg-type]
+
+
+def test_messages_of_matched_moments_that_underflow_are_numpys(kernels: OnDevice) -> None:
+    """Only a variance that hardly any answer has explains some: all levels underflow."""
+    start = rows_of(3)
+    value, grid = start.rows.value.copy(), start.law.grid
+    value[::20] *= 1e3
+    mixing = grid.mixing.copy()
+    mixing[:, :, -1] = 1e-120 * (1.0 + np.arange(mixing.shape[1]))
+    law = replace(start.law, grid=NoiseGrid(grid.variance, mixing))
+    rows = replace(start.rows, value=value)
+    assert_twins(kernels, start._replace(law=law, rows=rows), 1e-9)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_lanes_share_the_matching() -> None:
+    kernels = OnDevice(GpuKernels(NumpyKernels(), HostDevice(lanes=2)))
+    start = rows_of(5, n_classes=2, n_prior=2, has_bias=True, gold=0.2)
+    assert_twins(kernels, start, 1e-9, np.arange(40) % 2 == 0)  # type: ignore[arg-type]
+
+
 def crowd_of(n_tasks: int, gold: int = 0) -> vp.Answers:
     """Tasks with two to six answers in two coordinates, the first ones gold."""
     rng = np.random.default_rng(5)
@@ -187,10 +216,7 @@ def test_bi_is_the_same_on_a_gpu(backend: str, inference: str) -> None:
 
 
 def test_a_rich_fit_is_the_same_on_a_gpu(backend: str) -> None:
-    """Biases and tails are learned, difficulty with them, and gold tasks speak first.
-
-    Moments are matched by the same kernels of the host: by numpy's, learning stops elsewhere.
-    """
+    """Biases and tails are learned, difficulty with them, and gold tasks speak first."""
     noise = vp.Noise(bias=True, tails=True, difficulty=True, truths="learn", bounds=(-30.0, 30.0))
     bi = vp.BI(noise=noise, max_iter=40)
     theirs = bi.fit(crowd_of(20, gold=3))

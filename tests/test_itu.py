@@ -12,6 +12,7 @@ import pytest
 from tests.oracles import Floats
 from voxpop import P910, P913, Answers, Average, ConfigError, Result, TwoWay
 from voxpop.data.sums import mean_by_worker
+from voxpop.estimators.peers import run_sureal
 
 
 def opinions(
@@ -27,28 +28,11 @@ def opinions(
     return answers, truth[answers.task_ids], bias[answers.worker_ids]
 
 
-def run_sureal(model: str, answers: Answers) -> dict[str, Floats]:
-    sureal = pytest.importorskip("sureal")
-    reader = pytest.importorskip("sureal.dataset_reader")
-
-    class Dataset:
-        ref_videos = ({"content_id": 0, "content_name": "all", "path": "all"},)
-        dis_videos = tuple(
-            {
-                "content_id": 0,
-                "asset_id": i,
-                "path": f"task{i}",
-                "os": {
-                    f"w{answers.worker[e]:06d}": float(answers.value[e, 0])
-                    for e in range(answers.task_ptr[i], answers.task_ptr[i + 1])
-                },
-            }
-            for i in range(answers.n_tasks)
-        )
-
+def by_sureal(model: str, answers: Answers) -> dict[str, Floats]:
+    pytest.importorskip("sureal")
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = getattr(sureal, model)(reader.RawDatasetReader(Dataset)).run_modeling()
+        found = run_sureal(model, answers)
     return {name: np.asarray(item) for name, item in found.items() if name.startswith(("q", "o"))}
 
 
@@ -62,7 +46,7 @@ def biases(answers: Answers, result: Result) -> Floats:
 def test_p910_is_sureals(missing: float) -> None:
     # Enough answers that sureal gives no worker all the weight, as it may: see below.
     answers, _, _ = opinions(1, 80, 24, missing)
-    theirs, ours = run_sureal("P910AnnexEModel", answers), P910().fit(answers)
+    theirs, ours = by_sureal("P910AnnexEModel", answers), P910().fit(answers)
     np.testing.assert_allclose(ours.estimate[:, 0], theirs["quality_scores"], atol=1e-6)
     np.testing.assert_allclose(biases(answers, ours), theirs["observer_bias"], atol=1e-6)
     noise = np.sqrt(ours.worker_variance)
@@ -73,7 +57,7 @@ def test_p910_is_sureals(missing: float) -> None:
 def test_p910_does_not_collapse_where_sureal_does() -> None:
     """There the most consistent worker's variance runs to zero, and its answers are the result."""
     answers, _, _ = opinions(1)
-    theirs, ours = run_sureal("P910AnnexEModel", answers), P910().fit(answers)
+    theirs, ours = by_sureal("P910AnnexEModel", answers), P910().fit(answers)
     assert theirs["observer_inconsistency"].min() < 1e-3
     assert ours.worker_weight.max() / ours.worker_weight.sum() < 0.99
 
@@ -86,7 +70,7 @@ def test_p913_is_sureals(missing: float, erratic: bool) -> None:
         sign = np.random.default_rng(0).choice([-1.0, 1.0], (answers.n_edges, 1))
         wild = np.where((answers.worker == 3)[:, None], 2 * sign, 0.0)
         answers = Answers.from_arrays(answers.task, answers.worker, answers.value + wild)
-    theirs, ours = run_sureal("P913124Model", answers), P913().fit(answers)
+    theirs, ours = by_sureal("P913124Model", answers), P913().fit(answers)
     np.testing.assert_array_equal(ours.worker_weight == 0, theirs["observer_rejected"])
     np.testing.assert_allclose(ours.estimate[:, 0], theirs["quality_scores"], rtol=1e-9)
     np.testing.assert_allclose(ours.sd[:, 0], theirs["quality_scores_std"], rtol=1e-9)

@@ -252,7 +252,8 @@ def test_plans_and_batches_say_what_more_answers_do_not_buy() -> None:
     plan = vp.make_plan(model, rng, n_tasks=50, budget=400.0)
     assert plan.shared is not None
     assert plan.shared.answer_variance[0] == pytest.approx(4.0, rel=0.05)
-    assert plan.notes()[0].startswith("more than about 3 answers per task of the same crowd buy")
+    said = plan.notes()[0]
+    assert said.startswith("beyond about 3 answers per task, more answers of the same crowd buy")
     rows = plan.columns()
     lasting = np.sqrt(np.square(rows["truth_rmse"]) - np.square(rows["rmse"]))
     np.testing.assert_allclose(lasting, plan.shared.lasting_rmse)

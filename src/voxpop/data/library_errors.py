@@ -43,6 +43,9 @@ def reason(error: Exception) -> str | None:
         return "its compressed data are damaged"
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
+    # What zipfile raises on members that are packed in a way it does not know.
+    if isinstance(error, NotImplementedError):
+        return f"its parts cannot be unpacked: {_short(error)}"
     if isinstance(error, MemoryError):
         return "it needs more memory than there is"
     if isinstance(error, UnicodeError):

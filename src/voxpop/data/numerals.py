@@ -140,7 +140,8 @@ class Spelling:
         written = [text for text in dict.fromkeys(texts) if not self.is_missing(text)]
         kept = [text for text in written if text is not None]
         if not self.is_stated and all(_PLAIN.fullmatch(text.strip()) for text in kept):
-            known, note = {text: float(text) for text in kept}, ""
+            # `strip` takes off separators (U+001C to U+001F) that `float` does not.
+            known, note = {text: float(text.strip()) for text in kept}, ""
         else:
             known, note = self._decide(kept, cells)
         value = np.array([known.get(text or "", np.nan) for text in texts], dtype=np.float64)

@@ -76,12 +76,12 @@ def medians(answers: Answers, weight: Floats | None = None) -> Floats:
 
 
 def middle_answers(answers: Answers) -> Floats:
-    """The middle answer of each task, the upper of two, per coordinate (n, d)."""
-    middle = np.empty((answers.n_tasks, answers.dimension))
-    for tasks, edge in by_degree(answers, lambda size: size):
-        place = edge.shape[1] // 2
-        middle[tasks] = np.partition(answers.value[edge], place, axis=1)[:, place]
-    return middle
+    """The middle answer of each task (n, d), coordinate by coordinate, or the higher of two."""
+    found = np.empty((answers.n_tasks, answers.dimension))
+    for tasks, edges in by_degree(answers, lambda size: size):
+        middle = edges.shape[1] // 2
+        found[tasks] = np.partition(answers.value[edges], middle, axis=1)[:, middle]
+    return found
 
 
 def leave_one_out_medians(answers: Answers) -> Floats:

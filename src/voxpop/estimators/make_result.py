@@ -20,6 +20,7 @@ from voxpop.estimators.plug_in import plug_in_audit
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 from voxpop.results.audit import Audit
+from voxpop.results.intervals import quantiles_by_row
 from voxpop.results.result import PROBABILITIES, Result, Trace
 
 # Half the step of a grid of levels, in logarithms, for a level without neighbours.
@@ -256,8 +257,8 @@ def _between(posterior: Floats, levels: Floats) -> Floats:
     """95 % intervals (m, 2); a level covers half the way to its neighbours, in logarithms."""
     edge = _log_edges(levels)
     cumulated = np.insert(np.cumsum(posterior, axis=1), 0, 0.0, axis=1)
-    ends = [np.interp((0.025, 0.975), row / row[-1], edge) for row in cumulated]
-    return np.asarray(np.exp(np.array(ends).reshape(-1, 2)))
+    edges = np.broadcast_to(edge, cumulated.shape)
+    return np.asarray(np.exp(quantiles_by_row((0.025, 0.975), cumulated, edges)))
 
 
 def _log_edges(levels: Floats) -> Floats:

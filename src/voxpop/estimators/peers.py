@@ -61,33 +61,38 @@ class Rasa(Peer):
         return np.stack(found.sort_index().to_list())
 
 
+class _Sureal(Peer):
+    """A model of sureal, by the name that it has there."""
+
+    package: ClassVar[str] = "sureal"
+    model: ClassVar[str]
+
+    def estimate(self, answers: Answers) -> Floats:
+        """Return one estimate per task."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            return np.asarray(run_sureal(self.model, answers)["quality_scores"])
+
+
 @dataclass(frozen=True, kw_only=True)
-class Sureal910(Peer):
+class Sureal910(_Sureal):
     """sureal's P910: bias and inconsistency of every subject."""
 
     name: ClassVar[str] = "sureal P910"
     summary: ClassVar[str] = "sureal: ITU-T P.910, Annex E"
-    package: ClassVar[str] = "sureal"
-
-    def estimate(self, answers: Answers) -> Floats:
-        """Return one estimate per task."""
-        return _run_sureal("P910AnnexEModel", answers)
+    model: ClassVar[str] = "P910AnnexEModel"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sureal913(Peer):
+class Sureal913(_Sureal):
     """sureal's P913: bias of every subject, erratic subjects left out."""
 
     name: ClassVar[str] = "sureal P913"
     summary: ClassVar[str] = "sureal: ITU-T P.913, 12.4"
-    package: ClassVar[str] = "sureal"
-
-    def estimate(self, answers: Answers) -> Floats:
-        """Return one estimate per task."""
-        return _run_sureal("P913124Model", answers)
+    model: ClassVar[str] = "P913124Model"
 
 
-def _run_sureal(model: str, answers: Answers) -> Floats:
+def run_sureal(model: str, answers: Answers) -> dict[str, Any]:
+    """Return all that one of sureal's models finds; it prints what it does."""
     import sureal
     from sureal.dataset_reader import RawDatasetReader
 
@@ -110,9 +115,8 @@ def _run_sureal(model: str, answers: Answers) -> Floats:
             for i in range(answers.n_tasks)
         )
 
-    with contextlib.redirect_stdout(io.StringIO()):
-        found = getattr(sureal, model)(RawDatasetReader(Dataset)).run_modeling()
-    return np.asarray(found["quality_scores"])
+    found: dict[str, Any] = getattr(sureal, model)(RawDatasetReader(Dataset)).run_modeling()
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

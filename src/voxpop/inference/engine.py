@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -93,19 +93,21 @@ class Engine:
 
         unit = noise_unit(model)
         units = np.full(answers.dimension, unit)
-        kernels = self.kernels(answers, matched=True)
+        kernels = self.kernels(answers)
         return MomentMatching(answers, model_in_units(model, unit), units, kernels)
 
-    def kernels(self, answers: Answers, matched: bool = False) -> KernelSet:
-        """Return the kernel set for some answers; moments are matched on the host alone."""
-        if matched:
-            return self._host_kernels()
+    def kernels(self, answers: Answers) -> KernelSet:
+        """Return the kernel set for some answers."""
         is_large = answers.value.size >= GPU_PAYS_FROM
         if self.backend == "gpu" or (self.backend == "auto" and is_large and gpu_is_there()):
             from voxpop.inference.gpu_kernels import GpuKernels
 
             return GpuKernels(self._host_kernels())
         return self._host_kernels()
+
+    def on_host(self) -> Engine:
+        """Return the same engine, and no GPU in the place of "auto"."""
+        return replace(self, backend=host_backend()) if self.backend == "auto" else self
 
     def _host_kernels(self) -> KernelSet:
         if self.backend == "portable" or not native_is_installed():

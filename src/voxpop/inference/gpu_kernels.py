@@ -10,25 +10,16 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.gpu_device import CupyDevice, Device
-from voxpop.inference.kernel_set import (
-    Edges,
-    Integrals,
-    KernelSet,
-    Matching,
-    Predictions,
-    SweepState,
-)
+from voxpop.inference.gpu_match import GpuMatching
+from voxpop.inference.kernel_set import Edges, Integrals, KernelSet, Predictions, SweepState
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
-# Messages that one thread brings to their workers' sums, as in sums.cu.
-_SEGMENT = 32
 # Nodes of a row that there is room for at first, and how much more a second time; a row with more
 # is left for later. The posterior wants nodes closer.
 _ROOM, _MORE_ROOM, _FINER = 512, 8, 3
@@ -36,23 +27,6 @@ _ROOM, _MORE_ROOM, _FINER = 512, 8, 3
 _MOST_SHAPED = 16
 # 2^100 times what underflows is still far below the 1e-200 from which the kernel trusts a sum.
 _LARGEST_OFFSET = 100.0 * np.log(2.0)
-# Teams whose counts one thread adds up.
-_TEAMS_EACH = 64
-
-
-class GpuWorkers:
-    """The workers (n, l) of some tasks, and their answers worker by worker."""
-
-    def __init__(self, device: Device, worker: Any, ordered: bool = True) -> None:
-        self._device, self.there, self.shape = device, worker, worker.shape
-        self._is_ordered, self._order = ordered, None
-
-    @property
-    def order(self) -> Any:
-        """The answers worker by worker, or None where that does not pay: for one sweep only."""
-        if self._is_ordered and self._order is None:
-            self._order = self._device.argsort(self.there)
-        return self._order
 
 
 class Enumeration:
@@ -128,13 +102,12 @@ class OneLevel:
         return enumeration.posterior(sure, value, prior_mean, precision, c, probabilities)
 
 
-class GpuKernels:
+class GpuKernels(GpuMatching):
     """All kernels on a GPU; ``host`` is the set for what is done once, before all sweeps."""
 
     def __init__(self, host: KernelSet, device: Device | None = None) -> None:
+        super().__init__(CupyDevice() if device is None else device)
         self._host = host
-        self.device: Device = CupyDevice() if device is None else device
-        self._small: dict[bytes, Any] = {}
         self.team_sizes: dict[tuple[int, ...], int] = {}
 
     def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
@@ -157,54 +130,6 @@ class GpuKernels:
         del accuracy
         return self.enumeration(value, prior_mean, model, 0)
 
-    def bring(self, array: NDArray[Any]) -> Any:
-        """Bring an array to the GPU; whole numbers of 32 bits are those of workers."""
-        there = self.device.upload(array)
-        return GpuWorkers(self.device, there) if array.dtype == np.int32 else there
-
-    def fetch(self, array: Any) -> NDArray[Any]:
-        """Bring an array back from the GPU."""
-        return self.device.download(array)
-
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return zeros on the GPU."""
-        return self.device.zeros(shape, dtype)
-
-    def take(self, array: Any, rows: NDArray[np.intp]) -> Any:
-        """Copy some rows."""
-        whole = array.there if isinstance(array, GpuWorkers) else array
-        part = self.device.zeros((len(rows), *whole.shape[1:]), whole.dtype)
-        self._copy_rows("take_rows", whole, rows, part)
-        return GpuWorkers(self.device, part, False) if isinstance(array, GpuWorkers) else part
-
-    def put(self, array: Any, rows: NDArray[np.intp], part: Any) -> None:
-        """Overwrite some rows."""
-        self._copy_rows("put_rows", part, rows, array)
-
-    def _copy_rows(self, name: str, given: Any, rows: NDArray[np.intp], out: Any) -> None:
-        width = int(np.prod(given.shape[1:])) * given.dtype.itemsize // 4
-        kernel = self.device.compile(("messages", "sums"), name, LANES=1, LEVELS=1)
-        row = self.device.upload(rows.astype(np.int64))
-        sizes = np.int64(len(rows)), np.int64(width)
-        self.device.launch(kernel, len(rows) * width, given, row, *sizes, out)
-
-    def add_messages(self, sums: Any, edges: Edges, sign: int = 1) -> None:
-        """Add messages to the sums of their workers."""
-        worker: Any = edges.worker
-        n, n_levels = int(np.prod(worker.shape)), edges.message.shape[2]
-        kernel = self.device.compile(("messages", "sums"), "add_messages", LANES=1, LEVELS=n_levels)
-        self.device.launch(
-            kernel, -(-n // _SEGMENT), worker.there, edges.message, worker.order, np.int64(n),
-            np.int64(sign), sums,
-        )  # fmt: skip
-
-    def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
-        """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
-        n = int(np.prod(worker.shape))
-        kernel = self.device.compile(("messages", "sums"), "recentre", LANES=1, LEVELS=1)
-        shift = self.device.upload(shift)
-        self.device.launch(kernel, n, worker.there, precision, shift, np.int64(n), pull)
-
     def integrate_sweep(
         self, given: Integrals, new_sums: WorkerSums, is_counted: bool
     ) -> tuple[float, Floats, Floats | None]:
@@ -222,7 +147,7 @@ class GpuKernels:
             counts = device.zeros((n_teams, n_counts), np.float64) if is_counted else None
             rows.launch(n_teams, (damping, *work), (evidence, counts, change))
             if counts is not None:
-                counted += self._add_up(counts)
+                counted += self.add_up(counts)
         self.add_messages(new_sums, given.edges)
         moved = float(device.download(change)[0])
         return moved, device.download(evidence), counted if is_counted else None
@@ -251,55 +176,6 @@ class GpuKernels:
             n_teams, work = rows.workspace()
             rows.launch(n_teams, work, (np.int64(size), np.int32(with_pit), out))
         return Predictions(*self.device.download(out))
-
-    def match_sweep(
-        self, given: Matching, new_sums: WorkerSums, is_counted: bool
-    ) -> tuple[float, Floats, Floats | None]:
-        """Match moments on the host, where :class:`Engine` leaves all that is matched."""
-        return self._host.match_sweep(given, new_sums, is_counted)
-
-    def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
-        """Predict each answer from the others, likewise."""
-        return self._host.match_predict(given, with_pit)
-
-    def _add_up(self, table: Any) -> Floats:
-        """Add up the rows of a table, in an order that depends on their number only."""
-        n, width = table.shape
-        n_parts = -(-n // _TEAMS_EACH)
-        parts = self.device.empty(n_parts, width)
-        kernel = self.device.compile(("messages", "sums"), "add_up", LANES=1, LEVELS=1)
-        sizes = np.int64(n), np.int64(width), np.int64(_TEAMS_EACH)
-        self.device.launch(kernel, n_parts * width, table, *sizes, parts)
-        return np.asarray(self.device.download(parts).sum(axis=0))
-
-    def there(self, array: Any) -> Any:
-        """Return an array on the GPU, wherever it is; small ones are kept there."""
-        if not isinstance(array, np.ndarray):
-            return array
-        if array.size > 4096:
-            return self.device.upload(array)
-        key = array.tobytes() + str((array.dtype, array.shape)).encode()
-        if key not in self._small:
-            if len(self._small) >= 256:
-                self._small.clear()
-            self._small[key] = self.device.upload(array)
-        return self._small[key]
-
-    def heard(self, state: SweepState, edges: Edges) -> tuple[Any, ...]:
-        """Messages and what workers believe, as all kernels take them."""
-        worker: Any = edges.worker
-        numbers = (np.float64(x) for x in (state.quantum, state.floor, state.damping))
-        return (
-            worker.there, edges.message, self.there(state.sums), self.there(state.log_weights),
-            *numbers,
-        )  # fmt: skip
-
-    def n_teams(self, n: int, lanes: int, size: int) -> int:
-        """How many teams share the work on n tasks, of which each needs so many numbers."""
-        device = self.device
-        most = min(n, device.n_threads // lanes, device.workspace // size)
-        whole = max(device.block // lanes, 1)
-        return max(-(-n // whole) if most == n else most // whole, 1) * whole
 
 
 class _Rows:
@@ -343,7 +219,13 @@ class _Rows:
         self._heard = kernels.heard(given.state, given.edges)
 
     def _compile(self, name: str) -> Any:
-        files = "messages", "nodes", "integrate", name.replace("measure_team", "integrate_sweep")
+        files = (
+            "messages",
+            "law",
+            "nodes",
+            "integrate",
+            name.replace("measure_team", "integrate_sweep"),
+        )
         return self._device.compile(files, name, **self._defines)
 
     def workspace(self) -> tuple[int, tuple[Any, ...]]:

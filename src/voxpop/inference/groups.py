@@ -17,9 +17,9 @@ from scipy.special import logsumexp
 
 from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.data.answers import Answers
-from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.inference.cost_model import KernelName
 from voxpop.inference.kernel_set import (
+    BiasEdges,
     BiasMessages,
     Edges,
     Integrals,
@@ -190,6 +190,11 @@ class RowGroup:
             self._kernels.put(self.bias_precision, rows, part.bias_precision)
             self._kernels.put(self.bias_pull, rows, part.bias_pull)
 
+    @property
+    def about_bias(self) -> BiasEdges:
+        """Workers, and the messages about their biases."""
+        return BiasEdges(self._worker, self.bias_precision, self.bias_pull)
+
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
         of_slot = np.ascontiguousarray(shift[:, self.slot])
@@ -266,13 +271,16 @@ class RowGroup:
         return Integrals(parameters.law(j, state.floor), rows, state, self.edges)
 
 
-def bias_sums(answers: Answers, per_edge: Floats) -> Floats:
-    """Sum messages (E, d) about the bias of each worker: the same in any order (m, d)."""
-    found = []
-    for terms in per_edge.T:
-        largest = largest_by_owner(answers.worker, terms, answers.n_workers)
-        found.append(owner_values(owner_sums(answers.worker, terms, largest), largest))
-    return np.stack(found, axis=1)
+def bias_sums(
+    kernels: KernelSet, about: list[list[BiasEdges]], n_workers: int
+) -> tuple[Floats, Floats]:
+    """Sum the messages about biases, by coordinate and group, of each worker: two of (m, d)."""
+
+    def sums(which: int) -> Floats:
+        parts = ([(edges.worker, edges[which]) for edges in groups] for groups in about)
+        return np.stack([kernels.sum_by_worker(part, n_workers) for part in parts], axis=1)
+
+    return sums(1), sums(2)
 
 
 def classes_heard(log_class: Floats, evidence: Floats, slot: int) -> Floats:

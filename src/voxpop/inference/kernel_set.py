@@ -7,6 +7,7 @@ truth, coordinate by coordinate; the last carries every noise model, the paper's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Index, WorkerSums
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.inference.kernels.integrate import Law
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
@@ -53,6 +55,14 @@ class Edges(NamedTuple):
 
     worker: Workers
     message: WorkerSums
+
+
+class BiasEdges(NamedTuple):
+    """The workers (n, l) of some tasks, and the messages (n, l) about their biases."""
+
+    worker: Any
+    precision: Any
+    pull: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +107,14 @@ class Integrals(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MatchInputs:
-    """Rows of any degree to match moments in, as ``kernels.match.MatchedRows``.
+    """Rows of any degree, at most ``most``, to match moments in: ``kernels.match.MatchedRows``.
 
     ``value`` (E,) are the answers, row by row; ``site`` and ``prior_site`` are replaced. Only rows
     that are ``sending`` (n,) do anything; None: all.
     """
 
     ptr: Index
+    most: int
     value: Floats
     prior_mean: Floats
     known: Floats
@@ -207,6 +218,15 @@ class Arrays(Protocol):
     def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
         """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
 
+    def sum_by_worker(self, groups: Sequence[tuple[Any, Any]], n_workers: int) -> Floats:
+        """Sum numbers over the answers of each worker; groups are of workers and numbers (n, l).
+
+        The same bits come out on every run; on the host also in any order of the answers.
+        """
+
+    def gather(self, per_edge: Any, edge: Index, levels: Index | None = None) -> Any:
+        """Copy messages (E, 1, ...) at the edges (n, l), or some of their levels: (n, l, ...)."""
+
 
 class HostArrays:
     """Arrays that stay where they are, for kernels in numpy and compiled ones."""
@@ -238,6 +258,21 @@ class HostArrays:
     def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
         """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
         pull -= precision * shift[worker]
+
+    def sum_by_worker(self, groups: Sequence[tuple[Any, Any]], n_workers: int) -> Floats:
+        """Sum numbers over the answers of each worker: the same bits in any order."""
+        flat = [(worker.ravel(), per_edge.ravel()) for worker, per_edge in groups]
+        largest, limbs = np.zeros(n_workers), np.zeros((2, n_workers), np.int64)
+        for worker, terms in flat:
+            np.maximum(largest, largest_by_owner(worker, terms, n_workers), out=largest)
+        for worker, terms in flat:
+            limbs += owner_sums(worker, terms, largest)
+        return owner_values(limbs, largest)
+
+    def gather(self, per_edge: Any, edge: Index, levels: Index | None = None) -> Any:
+        """Copy messages (E, 1, ...) at the edges (n, l), or some of their levels: (n, l, ...)."""
+        found = per_edge[:, 0]
+        return found[edge] if levels is None else found[edge[:, :, None], levels]
 
 
 class KernelSet(Arrays, Protocol):

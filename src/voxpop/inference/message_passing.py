@@ -33,6 +33,7 @@ from voxpop.inference.groups import (
     put_posterior,
 )
 from voxpop.inference.kernel_set import (
+    BiasEdges,
     Edges,
     ExpectedCounts,
     KernelSet,
@@ -224,19 +225,13 @@ class MessagePassing(MessageStore, Schedule):
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
-        precision, pull = self.bias_messages()
-        return bias_sums(self._answers, precision), bias_sums(self._answers, pull)
+        return bias_sums(self._kernels, self.about_biases(), len(self.sums))
 
-    def bias_messages(self) -> tuple[Floats, ...]:
-        """Messages (E, d) about the biases, precision and pull."""
-        found = []
-        for name in ("bias_precision", "bias_pull"):
-            per_edge = np.zeros(self._answers.value.shape)
-            for group in self._groups:
-                there = self._kernels.fetch(getattr(group, name))
-                per_edge[edges_of(self._answers, group), group.slot] = there
-            found.append(per_edge)
-        return tuple(found)
+    def about_biases(self) -> list[list[BiasEdges]]:
+        """Messages about the biases of each coordinate, group by group, where the kernels are."""
+        rows = [group for group in self._groups if isinstance(group, RowGroup)]
+        slots = range(self._answers.dimension)
+        return [[group.about_bias for group in rows if group.slot == j] for j in slots]
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
@@ -246,10 +241,10 @@ class MessagePassing(MessageStore, Schedule):
 
     def sent(self) -> WorkerSums:
         """Sum up the messages to each worker."""
-        sums = np.zeros_like(self.sums)
+        sums = self._kernels.zeros(self.sums.shape, np.int64)
         for group in self._groups:
-            add_to_workers(sums, group.worker, self._kernels.fetch(group.message))
-        return sums
+            self._kernels.add_messages(sums, group.edges)
+        return self._kernels.fetch(sums)
 
     def state(self) -> Iterator[tuple[Any, str]]:
         """Where all messages are: objects, and the names of arrays in them."""

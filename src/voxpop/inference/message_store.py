@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.arrays import Floats, WorkerSums
+from voxpop.arrays import Index, WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.inference.groups import Group, RowGroup
-from voxpop.inference.kernel_set import KernelSet, add_to_workers
+from voxpop.inference.kernel_set import KernelSet
 
 
 class MessageStore:
@@ -49,22 +50,23 @@ class MessageStore:
             found[group.task] += 1
         return found
 
-    def resume(self, messages: NDArray[Any], quantum: float, bias: tuple[Floats, ...] = ()) -> None:
-        """Go on from messages by edge and slot, as :meth:`messages` gives them.
+    def resume(
+        self, messages: Sequence[Any], levels: Index, bias: Sequence[tuple[Any, ...]]
+    ) -> None:
+        """Go on from the messages (E, 1, K) of every slot, with some of the levels.
 
-        With ``bias``, from messages (E, d) about the biases, too: precision and pull.
+        With ``bias``, from messages (E, 1) about the biases, too: precision and pull, or nothing.
+        All are of the same kernels and in the same quantum, and nothing leaves these.
         """
-        self._guesses_left = 0
-        lowest, sums = int(self._floor / self.quantum), np.zeros_like(self.sums)
+        kernels, self._guesses_left = self._kernels, 0
+        sums = kernels.zeros(self.sums.shape, np.int64)
         for group in self._groups:
-            at = edges_of(self._answers, group), group.slot
-            message = np.rint(messages[at] * (quantum / self.quantum)).astype(np.int64)
-            message = np.maximum(message, lowest)
-            group.message = self._kernels.bring(message)
-            add_to_workers(sums, group.worker, message)
-            if bias and isinstance(group, RowGroup):
-                group.resume_bias(*(self._kernels.bring(part[at]) for part in bias))
-        self.sums = sums
+            at = edges_of(self._answers, group)
+            group.message = kernels.gather(messages[group.slot], at, levels)
+            kernels.add_messages(sums, group.edges)
+            if bias[group.slot] and isinstance(group, RowGroup):
+                group.resume_bias(*(kernels.gather(part, at) for part in bias[group.slot]))
+        self.sums = kernels.fetch(sums)
 
     def resume_part(self, messages: WorkerSums, sums: WorkerSums, quantum: float) -> None:
         """Go on where the answers are a part of a larger set, in its quantum.

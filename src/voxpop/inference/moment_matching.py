@@ -8,7 +8,7 @@ posterior, and no bounds of the truths: what is made of the answers is integrate
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from voxpop.inference.groups import (
     fixed_point,
 )
 from voxpop.inference.kernel_set import (
+    BiasEdges,
     BiasMessages,
     Edges,
     ExpectedCounts,
@@ -33,19 +34,34 @@ from voxpop.inference.kernel_set import (
     MatchInputs,
     Predictions,
     SweepState,
-    add_to_workers,
 )
 from voxpop.inference.message_passing import LEARNED_FLOOR, CountSums
 from voxpop.inference.schedule import Whole
 from voxpop.models.model import Model
 
 
+@dataclass(eq=False)
+class _Coordinate:
+    """One coordinate of all answers, with its messages, where the kernels are.
+
+    ``value`` (E,) and ``known`` (n,) are from the origin of each task. ``message`` is (E, 1, K),
+    those about biases (E, 1) or empty; ``site`` (C, E) and ``prior_site`` (C, n) are the precisions
+    of the Gaussians that stand for answers and prior.
+    """
+
+    value: Any
+    known: Any
+    message: Any
+    bias_precision: Any
+    bias_pull: Any
+    site: Any
+    prior_site: Any
+
+
 class MomentMatching:
     """All answers of a data set, coordinate by coordinate, with messages and the workers' sums.
 
-    Parameters are as in :class:`voxpop.inference.message_passing.MessagePassing`. Messages are
-    (d, E, 1, K), those about biases (d, E, 1) or empty; ``_site`` (d, C, E) and ``_prior_site``
-    (d, C, n) are the precisions of the Gaussians that stand for answers and prior.
+    Parameters are as in :class:`voxpop.inference.message_passing.MessagePassing`.
     """
 
     def __init__(
@@ -62,20 +78,32 @@ class MomentMatching:
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, 1.0)
         n, n_edges, d = answers.n_tasks, answers.n_edges, answers.dimension
         n_levels = len(model.support)
-        self._origin, self._value = _centred(answers, unit)
+        self._origin, value = _centred(answers, unit)
         gold = np.full((n, d), np.nan) if answers.gold is None else answers.gold / unit
-        self._known = np.ascontiguousarray(gold.T - self._origin)
-        self._worker = answers.worker[:, None]
-        self._message = np.zeros((d, n_edges, 1, n_levels), dtype=np.int64)
-        self.bias_precision = np.zeros((d, n_edges, 1) if has_bias else (d, 0, 0))
-        self.bias_pull = np.zeros_like(self.bias_precision)
-        self._site = np.zeros((d, n_classes, n_edges))
-        self._prior_site = np.zeros((d, n_classes, n))
+        known = np.ascontiguousarray(gold.T - self._origin)
+        self._ptr = kernels.bring(answers.task_ptr)
+        self._worker = kernels.bring(answers.worker[:, None])
+        self._most = int(answers.task_degree.max())
+        self._has_bias = has_bias
+        about = (n_edges, 1) if has_bias else (0, 0)
+        self._coordinates = [
+            _Coordinate(
+                kernels.bring(value[j]),
+                kernels.bring(known[j]),
+                kernels.zeros((n_edges, 1, n_levels), np.int64),
+                kernels.zeros(about, np.float64),
+                kernels.zeros(about, np.float64),
+                kernels.zeros((n_classes, n_edges), np.float64),
+                kernels.zeros((n_classes, n), np.float64),
+            )
+            for j in range(d)
+        ]
         most = int(answers.worker_degree.max()) if whole is None else whole.most_answers
         self.quantum, floor = fixed_point(most * d)
         self._floor = max(floor, LEARNED_FLOOR)
         self.log_weights = model.log_weights
         self.sums: WorkerSums = np.zeros((answers.n_workers, n_levels), dtype=np.int64)
+        self._sums_there: tuple[WorkerSums, Any] | None = None
         self.evidence = np.zeros((n, d, n_classes))
 
     def sweep(
@@ -105,22 +133,29 @@ class MomentMatching:
     ) -> tuple[WorkerSums, Floats, ExpectedCounts | None]:
         """Let tasks send; return the sums, squares (d,) of how far truths moved, and counts."""
         parameters, state = parameters or self._parameters, self._state(damping)
-        new_sums = np.zeros_like(self.sums) if tasks is None else self.sums.copy()
+        kernels, sent = self._kernels, np.empty(0, dtype=np.intp)
+        if tasks is None:
+            new_sums = kernels.zeros(self.sums.shape, np.int64)
+        else:
+            new_sums = kernels.bring(self.sums.copy())
+            sent = np.flatnonzero(tasks[self._answers.task])
         counts = CountSums(parameters, self._answers.dimension) if is_counted else None
         evidence, moved = self.evidence.copy(), np.zeros(self._answers.dimension)
         for j in range(self._answers.dimension):
             given = self._given(j, parameters, state, bias)
             if tasks is not None:
-                sent = tasks[self._answers.task]
-                add_to_workers(new_sums, self._worker[sent], -self._message[j][sent])
+                part = (kernels.take(there, sent) for there in given.edges)
+                kernels.add_messages(new_sums, Edges(*part), -1)
                 given = given._replace(rows=replace(given.rows, sending=tasks))
-            found, said, sums = self._kernels.match_sweep(given, new_sums, is_counted)
+            found, said, sums = kernels.match_sweep(given, new_sums, is_counted)
             sending = slice(None) if tasks is None else tasks
             evidence[sending, j], moved[j] = said[sending], found
             if counts is not None and sums is not None:
                 counts.add(sums, j)
         self.evidence[:] = evidence
-        return new_sums, moved, None if counts is None else counts.result()
+        new = kernels.fetch(new_sums)
+        self._sums_there = new, new_sums
+        return new, moved, None if counts is None else counts.result()
 
     def predict(
         self, parameters: SweepParameters, bias: WorkerBias | None, with_pit: bool = True
@@ -140,58 +175,73 @@ class MomentMatching:
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
-        precision, pull = self.bias_messages()
-        return bias_sums(self._answers, precision), bias_sums(self._answers, pull)
+        return bias_sums(self._kernels, self.about_biases(), self._answers.n_workers)
 
-    def bias_messages(self) -> tuple[Floats, ...]:
-        """Messages (E, d) about the biases, precision and pull; nothing without."""
-        both = self.bias_precision, self.bias_pull
-        return tuple(part[:, :, 0].T for part in both) if self.bias_pull.size else ()
+    def about_biases(self) -> list[list[BiasEdges]]:
+        """Messages about the biases of each coordinate, in one group, where the kernels are."""
+        return [
+            [BiasEdges(self._worker, at.bias_precision, at.bias_pull)] for at in self._coordinates
+        ]
+
+    def bias_messages(self) -> list[tuple[Any, ...]]:
+        """Messages (E, 1) about the biases of each coordinate, precision and pull; or nothing."""
+        both = [(at.bias_precision, at.bias_pull) for at in self._coordinates]
+        return [about if self._has_bias else () for about in both]
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
-        self.bias_pull -= self.bias_precision * shift[self._answers.worker].T[:, :, None]
+        for at, of_bias in zip(self._coordinates, shift.T, strict=True):
+            about = at.bias_precision, at.bias_pull, np.ascontiguousarray(of_bias)
+            self._kernels.recentre(self._worker, *about)
 
     def sent(self) -> WorkerSums:
         """Sum up the messages to each worker."""
-        sums = np.zeros_like(self.sums)
-        for of_coordinate in self._message:
-            add_to_workers(sums, self._worker, of_coordinate)
-        return sums
+        sums = self._kernels.zeros(self.sums.shape, np.int64)
+        for at in self._coordinates:
+            self._kernels.add_messages(sums, Edges(self._worker, at.message))
+        return self._kernels.fetch(sums)
 
     def state(self) -> Iterator[tuple[Any, str]]:
         """Where all messages are: objects, and the names of arrays in them."""
-        names = ("_message", "bias_precision", "bias_pull", "_site", "_prior_site", "evidence")
-        yield from ((self, name) for name in names)
+        names = ("message", "bias_precision", "bias_pull", "site", "prior_site")
+        for at in self._coordinates:
+            yield from ((at, name) for name in names)
+        yield self, "evidence"
 
-    def messages(self) -> WorkerSums:
-        """Return all messages by edge and coordinate, (n_edges, d, n_levels)."""
-        return np.asarray(self._message[:, :, 0].transpose(1, 0, 2))
+    def messages(self) -> list[Any]:
+        """Return the messages (E, 1, K) of each coordinate, where the kernels have them."""
+        return [at.message for at in self._coordinates]
 
     def resume(self, other: MomentMatching) -> None:
         """Go on from the messages of another noise model, about the same levels."""
-        self._message, self.sums = other._message.copy(), other.sums
+        everything = np.arange(self._answers.n_edges)
+        for at, of_other in zip(self._coordinates, other._coordinates, strict=True):
+            at.message = self._kernels.take(of_other.message, everything)
+        self.sums = other.sums
 
     def _given(
         self, j: int, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
     ) -> Matching:
-        about, mean = None, parameters.truths.mean
+        at, about, mean = self._coordinates[j], None, parameters.truths.mean
         if bias is not None:
-            messages = self.bias_precision[j], self.bias_pull[j]
+            messages = at.bias_precision, at.bias_pull
             about = BiasMessages(bias.mean[:, j], bias.precision[:, j], *messages, bias.damping)
         log_class = np.zeros((self._answers.n_tasks, 1))
         if len(parameters.log_class) > 1:
             log_class = classes_heard(parameters.log_class, self.evidence, j)
         rows = MatchInputs(
-            self._answers.task_ptr, self._value[j], mean.T[j] - self._origin[j], self._known[j],
-            log_class, self._site[j], self._prior_site[j], about,
+            self._ptr, self._most, at.value, mean.T[j] - self._origin[j], at.known,
+            log_class, at.site, at.prior_site, about,
         )  # fmt: skip
-        edges = Edges(self._worker, self._message[j])
+        edges = Edges(self._worker, at.message)
         return Matching(parameters.law(j, state.floor), rows, state, edges)
 
     def _state(self, damping: float) -> SweepState:
         weights = np.ascontiguousarray(self.log_weights)
-        return SweepState(self.sums, weights, self.quantum, self._floor, damping)
+        if self._sums_there is None or self._sums_there[0] is not self.sums:
+            self._sums_there = self.sums, self._kernels.bring(self.sums)
+        there = self._sums_there[1]
+        return SweepState(there, weights, self.quantum, self._floor, damping)
 
 
 def rms_moved(squares: Floats, n_open: int) -> float:

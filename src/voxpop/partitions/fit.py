@@ -46,6 +46,11 @@ from voxpop.results.result import Result
 
 def fit_for_parts(estimator: Estimator) -> BI | Auto:
     """Return the method; refuse, before any work, one that needs all answers in memory."""
+    if getattr(estimator, "backend", "auto") == "gpu":
+        raise ConfigError(
+            "answers in parts are worked on by the processor, got backend 'gpu'; use --engine "
+            "local, or backend 'auto'"
+        )
     if isinstance(estimator, Auto):
         if estimator.scale in ("auto", "linear") and estimator.bounds is None:
             return estimator
@@ -89,7 +94,7 @@ def fit_parts(
         return FittedParts(*fit_default(estimator, steps, scratch, on_sweep))
     parts = steps.job.parts
     chosen = _choose_model(estimator, steps, on_sweep)
-    messages = PartitionedMessages(steps, estimator.engine(), chosen.model)
+    messages = PartitionedMessages(steps, estimator.engine().on_host(), chosen.model)
     settled = estimator.settle(messages, chosen, on_sweep)
     if on_sweep is not None:
         on_sweep("estimates", 1, np.inf, estimator.tol)
@@ -107,7 +112,7 @@ def _choose_model(estimator: BI, steps: Steps, on_sweep: OnSweep | None) -> Chos
     if estimator.support != "auto":
         assert not isinstance(estimator.support, str)
         return ChosenModel(base.with_levels(estimator.support, estimator.weights))
-    engine = replace(estimator.engine(), accuracy=LEARNING_ACCURACY)
+    engine = replace(estimator.engine().on_host(), accuracy=LEARNING_ACCURACY)
 
     def open_messages(model: Model) -> PartitionedMessages:
         return PartitionedMessages(steps, engine, model)

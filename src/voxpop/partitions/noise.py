@@ -120,20 +120,21 @@ class SumBias:
 
     def run(self, part: Part) -> Totals:
         """Return those of a part."""
-        precision, pull = part.messages.bias_messages()
-        worker, m = part.answers.worker, part.answers.n_workers
-        if self.shift is not None:
-            pull = pull - precision * self.shift[worker]
-        both = np.stack([precision, pull])
+        m, found = part.answers.n_workers, list[list[NDArray[Any]]]()
+        for j, groups in enumerate(part.messages.about_biases()):
+            flat = ([array.ravel() for array in each] for each in zip(*groups, strict=True))
+            worker, precision, pull = (np.concatenate(each) for each in flat)
+            if self.shift is not None:
+                pull -= precision * self.shift[worker, j]
+            both = precision, pull
+            if self.largest is None:
+                found.append([largest_by_owner(worker, terms, m) for terms in both])
+            else:
+                pairs = zip(both, self.largest[:, :, j], strict=True)
+                found.append([owner_sums(worker, *pair) for pair in pairs])
         if self.largest is None:
-            found = [[largest_by_owner(worker, c, m) for c in each.T] for each in both]
-            return {"largest": np.array(found).transpose(0, 2, 1)}
-        pairs = zip(both, self.largest, strict=True)
-        limbs = [
-            [owner_sums(worker, *column) for column in zip(each.T, largest.T, strict=True)]
-            for each, largest in pairs
-        ]
-        return {"bias": np.array(limbs)}
+            return {"largest": np.array(found).transpose(1, 2, 0)}
+        return {"bias": np.array(found).swapaxes(0, 1)}
 
 
 class PartitionedNoise:

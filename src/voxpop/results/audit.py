@@ -171,7 +171,7 @@ class Audit:
         if not self.exact:
             return (
                 f"audit: {self.unstretched_95:.1%} of left-out answers fell inside the 95 % "
-                "interval that the weights of the others predict"
+                "interval predicted from the other answers"
             )
         before = f" ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
         return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
@@ -19,6 +21,19 @@ _GOLD_NEEDED = 20
 _CARRIED = {0.90: (1, 2), 0.95: (0, 3)}
 # Degrees of freedom of the shapes between which is interpolated, heavy tails first.
 _FREEDOM = np.append(np.geomspace(1.0, 300.0, 60), 1e9)
+
+
+def quantiles_by_row(shares: Sequence[float], cumulated: Floats, at: Floats) -> Floats:
+    """Where shares (q,) of distributions are reached: their masses (n, points) up to points."""
+    n, last = len(cumulated), cumulated.shape[1] - 2
+    rows, found = np.arange(n), np.empty((n, len(shares)))
+    up_to = cumulated / cumulated[:, -1:]
+    for i, share in enumerate(shares):
+        left = np.clip((up_to <= share).sum(axis=1) - 1, 0, last)
+        low, high = up_to[rows, left], up_to[rows, left + 1]
+        start, end = at[rows, left], at[rows, left + 1]
+        found[:, i] = start + (end - start) / (high - low) * (share - low)
+    return found
 
 
 def interval_at(

@@ -14,6 +14,7 @@ from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.models.noise.tails import tail_shares, tail_steps
+from voxpop.results.intervals import quantiles_by_row
 from voxpop.results.prediction import coordinate_factor
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
@@ -132,7 +133,5 @@ def _quantiles(seen: Floats, freedom: Floats, centre: float, prior: float) -> Fl
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         steps = 0.5 * (density[:, 1:] + density[:, :-1])
         cumulated = np.insert(np.cumsum(steps, axis=1), 0, 0.0, axis=1)
-        cumulated /= cumulated[:, -1:]
-        rows = zip(cumulated, at, strict=True)
-        parts.append(np.array([np.interp((0.025, 0.5, 0.975), c, a) for c, a in rows]))
+        parts.append(quantiles_by_row((0.025, 0.5, 0.975), cumulated, at))
     return np.asarray(np.exp(np.concatenate(parts)))

@@ -160,29 +160,29 @@ class SharedError:
     def summary(self) -> str:
         """Say what intervals allow for."""
         return (
-            "intervals are for the truth, and allow for an error that all workers share: its "
-            f"variance is {self._text()}"
+            "intervals are for the truth: they allow for an error that all workers share, with "
+            f"{self._text()}"
         )
 
     def advice(self) -> str:
         """Say what more answers do not buy, and what does."""
         n = self.enough_answers
         return (
-            f"more than about {n} answer{'s' * (n > 1)} per task of the same crowd buy little: an "
-            f"error that all workers share, of variance {self._text()}, leaves an RMSE of about "
-            f"{self.lasting_rmse:.3g}; gold tasks or other workers buy more"
+            f"beyond about {n} answer{'s' * (n > 1)} per task, more answers of the same crowd buy "
+            f"little: an error that all workers share, with {self._text()}, leaves an RMSE of "
+            f"about {self.lasting_rmse:.3g}; gold tasks or other workers buy more"
         )
 
     def _text(self) -> str:
         """Kappa in words, and where it comes from."""
         low, high = self.likely()
         known = "" if self.is_told else f" (90 %: {low:.2g} to {high:.2g})"
-        where = "as public crowds show it"
+        where = "typical of public crowds"
         if self.is_told:
-            where = "as told"
+            where = "as you set it"
         elif self.n_gold:
             where = f"learned from {self.n_gold} hidden gold tasks"
-        return f"{self.median:.2g}{known} times that of one answer, {where}"
+        return f"{self.median:.2g} times the variance of one answer{known}, {where}"
 
 
 def _stretches(ratio: Floats, log_sd: float, probabilities: Floats) -> Floats:

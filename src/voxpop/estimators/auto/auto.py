@@ -134,7 +134,8 @@ class Auto(Estimator):
 
     def _choose_scale(self, answers: Answers) -> ScaleChoice:
         if self.scale == "auto":
-            engine, most = self.engine(ACCURACY), self.contest_answers // answers.dimension
+            most = self.contest_answers // answers.dimension
+            engine = self.engine(ACCURACY, answers.n_edges > most)
             return choose_scale(answers, self.bounds, engine, most)
         advice = suggest_scale(answers) if self.scale == "linear" else None
         return ScaleChoice(self.scale, () if advice is None else (advice.summary(),))
@@ -167,10 +168,12 @@ class Auto(Estimator):
             return self._fit_whole(answers, comparison, found, on_sweep)
         return self._calibrate(answers, comparison, found)
 
-    def engine(self, accuracy: float) -> Engine:
-        """How messages are worked out."""
-        # Most of the time goes into matching moments, on the host: no GPU unless it is asked for.
-        backend = host_backend() if self.backend == "auto" else self.backend
+    def engine(self, accuracy: float, of_part: bool = False) -> Engine:
+        """How messages are worked out, of all answers or of a part of them."""
+        backend = self.backend
+        if backend == "auto" or (backend == "gpu" and of_part):
+            # Of a part of a crowd, kernels of a GPU take longer to compile than to run.
+            backend = host_backend()
         return Engine(backend=backend, accuracy=accuracy, threads=self.threads)
 
     def compare(
@@ -178,7 +181,7 @@ class Auto(Estimator):
     ) -> ModelComparison:
         """Fit the noise models worth comparing to the same answers, and score their predictions."""
         comparison = ModelComparison(
-            prepare(answers), usable, self.engine(ACCURACY), is_part, on_sweep
+            prepare(answers), usable, self.engine(ACCURACY, is_part), is_part, on_sweep
         )
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")

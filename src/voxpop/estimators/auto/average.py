@@ -95,11 +95,11 @@ def average(comparison: ModelComparison) -> Average:
     sound = _without_agreement([c for c in candidates if is_sound(comparison, c)])
     reason = f"{len(comparison.entered)} noise models compared by leave-one-out prediction"
     if n_far := len(comparison.entered) - len(candidates):
-        reason += f" ({n_far} of them far behind at a first look)"
+        reason += f" ({n_far} dropped after a first screening)"
     if n_gold := len(candidates[0].gold):
         reason += f" and on {n_gold} gold tasks hidden in turn"
     if not sound:
-        why = "none is sound"
+        why = "all rejected (worse than the mean or median)"
         if comparison.prefers_median:
             why = "errors in proportion to the value are so wide that a median is safer than a mean"
         return Average((), np.empty(0), f"{reason}; {why}", _simple(comparison))

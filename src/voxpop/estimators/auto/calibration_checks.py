@@ -16,6 +16,7 @@ from voxpop.arrays import Codes, Floats
 
 MIN_ANSWERS = 5
 """Three equal answers may be three equal tasks; five are a habit."""
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,9 @@ def scatter_left(
     total = np.maximum(sums(np.ones_like(weight)), 1e-300)
 
     def centred(values: Floats) -> Floats:
-        return np.asarray(values - (sums(values) / total)[owner])
+        found = values - (sums(values) / total)[owner]
+        # What is left of equal answers is rounding, which must not count as agreement.
+        return np.where(np.abs(found) > _ROUNDING * np.abs(values).max(axis=0), found, 0.0)
 
     x, y = centred(truth), centred(answer)
     # Numbers may be so large that their squares overflow.

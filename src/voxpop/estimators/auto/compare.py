@@ -310,7 +310,8 @@ class ModelComparison:
         distance = self._distance[self.usable]
         usual = np.median(distance, axis=0)
         usual = np.where(usual > 0, usual, distance.mean(axis=0))
-        usual = np.where(usual > 0, usual, 1.0)
+        # A coordinate in which all agree has no distance of its own.
+        usual = np.where(usual > 0, usual, min(usual[usual > 0], default=1.0))
         slip = -np.log(np.pi * usual * (1.0 + (distance / usual) ** 2))
         mixed = np.logaddexp(
             np.log1p(-_SLIP_SHARE) + log_density[self.usable], np.log(_SLIP_SHARE) + slip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxpop.arrays import Floats
+from voxpop.data.exact import order_free_sum
 from voxpop.inference.groups import WorkerBias
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.inference.moment_matching import MomentMatching
@@ -65,5 +66,6 @@ def certain_level(likelihood: Floats) -> Floats:
 
 def relative_level(levels: Levels, posterior: Floats) -> Floats:
     """Each worker's expected log level, less the average."""
-    log_level = posterior @ np.log(levels.variance)
-    return np.asarray(log_level - np.sort(log_level).mean())
+    # Not a matrix product, which rounds by the place of a worker among the others.
+    log_level = (posterior * np.log(levels.variance)).sum(axis=1)
+    return np.asarray(log_level - order_free_sum(log_level, axis=0) / len(log_level))

@@ -48,7 +48,7 @@ class PreparedAnswers:
 def prepare(answers: Answers, scale: Floats | None = None) -> PreparedAnswers:
     """Work out all that fits of the same answers share; the scale, too, unless it is given."""
     scale = coordinate_scale(answers) if scale is None else scale
-    # The middle answer: differences from it are exact.
+    # The middle answer of each task: differences from it are exact.
     origin = middle_answers(answers)
     gold = np.full(origin.shape, np.nan) if answers.gold is None else answers.gold
     scaled = replace(answers, value=answers.value / scale)

@@ -351,7 +351,7 @@ def match_messages(
     """Lay out flat messages for matching moments."""
     model = Model(support=parameters[Levels].variance.tolist(), dimension=answers.dimension)
     about = len(parameters[Difficulty].steps), parameters[Bias].is_on, whole
-    return MomentMatching(answers, model, scale, engine.kernels(answers, True), *about)
+    return MomentMatching(answers, model, scale, engine.kernels(answers), *about)
 
 
 def integral_messages(
@@ -380,7 +380,9 @@ def integral_messages(
         has_bias=parameters[Bias].is_on,
     )
     if before is not None:
-        after.resume(before.messages()[:, :, levels], before.quantum, before.bias_messages())
+        assert levels is not None
+        assert after.quantum == before.quantum
+        after.resume(before.messages(), levels, before.bias_messages())
         after.evidence[:] = before.evidence
     return after
 

@@ -200,11 +200,6 @@ extern "C" __global__ void measure_team(
     *size = team_size(law, degree, room);
 }
 
-#define LAW int n_classes, int n_levels, int n_variances, int n_prior, const double *variance, \
-            const double *mixing, const double *prior_variance, const double *prior_weight, \
-            double accuracy
-#define TAKE_LAW const Law law{n_classes, n_levels, n_variances, n_prior, variance, mixing, \
-                               prior_variance, prior_weight, accuracy, floor};
 #define ROWS i64 n_rows, int degree, const double *value, const double *prior_mean, \
              const double *low, const double *high, const double *known, const double *log_class, \
              const double *bias, const double *bias_precision, double *edge_precision, \
@@ -212,6 +207,3 @@ extern "C" __global__ void measure_team(
 #define TAKE_ROWS const Rows rows{n_rows, degree, value, prior_mean, low, high, known, log_class, \
                                   bias, bias_precision, edge_precision, edge_pull, todo, left, \
                                   n_left};
-#define MESSAGES const int *worker, i64 *message, const i64 *sums, const double *log_weights, \
-                 double quantum, double floor, double damping
-#define TAKE_MESSAGES const Messages m{worker, message, sums, log_weights, quantum, floor, damping};

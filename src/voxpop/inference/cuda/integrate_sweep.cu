@@ -132,14 +132,9 @@ __device__ void send_bias(
     // Where everything underflows, nothing is learned about the bias: it stays as it was.
     const bool lost = total < UNSAFE_SUM;
     const double before = f.spread[u], shift = lost ? 0.0 : s.first / total;
-    double variance = lost ? before : fmax(s.second / total - shift * shift, 0.0);
-    variance = fmin(fmax(variance, 1e-12 * before), before);
-    const double precision = fmax(1.0 / variance - 1.0 / before, 1e-9 / before);
-    const double old = rows.value[edge] - f.centre[u];
-    const double pull = (old + shift) * (precision + 1.0 / before) - old / before;
-    double &kept = rows.edge_precision[edge], &kept_pull = rows.edge_pull[edge];
-    kept = damping * kept + (1.0 - damping) * precision;
-    kept_pull = damping * kept_pull + (1.0 - damping) * pull;
+    const double variance = lost ? before : fmax(s.second / total - shift * shift, 0.0);
+    put_bias(before, rows.value[edge] - f.centre[u], shift, variance, damping,
+             rows.edge_precision[edge], rows.edge_pull[edge]);
 }
 
 // Log evidence for each class; where sums are wanted also the row's classes and prior components.

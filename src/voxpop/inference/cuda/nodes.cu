@@ -16,14 +16,6 @@
 #define SEARCH 3
 // Shares below this may have lost terms to underflow; their largest term then stands for them.
 #define UNSAFE_SHARE 1e-290
-#define INFINITE __longlong_as_double(0x7ff0000000000000ll)
-
-// What all rows have in common (Law).
-struct Law {
-    int C, K, G, J;
-    const double *variance, *mixing, *prior_variance, *prior_weight;  // (G), (C, K, G), (J), (J)
-    double accuracy, lowest;
-};
 
 // The functions of a row: those of its answers, then the prior. Function u is the fastest index.
 //
@@ -52,8 +44,6 @@ __host__ __device__ inline i64 functions_size(const Law& law, i64 degree) {
     return 12 * L + 1 + degree + (3 + 2 * law.C) * M * L + 2 * law.K * degree + law.C * L +
            law.C * POINTS * (L + 2) + (law.G + 1) * degree;
 }
-
-__device__ __forceinline__ double* carve(double*& next, i64 n) { return (next += n) - n; }
 
 __device__ __noinline__ void carve_functions(Functions& f, const Law& law, double* next) {
     const i64 L = f.L, n = (i64)f.M * L;

@@ -32,6 +32,31 @@ extern "C" __global__ void recentre(
     if (i < n) pull[i] -= precision[i] * shift[worker[i]];
 }
 
+// Sum numbers (n) over the answers of each worker, a thread a worker; `order` lists them worker by
+// worker.
+extern "C" __global__ void sum_by_worker(
+    const int* worker, const double* per_edge, const unsigned* order, i64 n, i64 n_workers,
+    double* out) {
+    const i64 mine = thread_number();
+    if (mine >= n_workers) return;
+    i64 low = 0, high = n;
+    while (low < high) {
+        const i64 middle = (low + high) / 2;
+        if (worker[order[middle]] < mine) low = middle + 1;
+        else high = middle;
+    }
+    double total = 0.0;
+    for (; low < n && worker[order[low]] == mine; ++low) total += per_edge[order[low]];
+    out[mine] = total;
+}
+
+// Some levels of the messages (E, width), at the edges (n): out[i, k] = message[at[i], level[k]].
+extern "C" __global__ void gather(
+    const i64* message, const i64* at, const i64* level, i64 n, i64 width, i64 n_levels, i64* out) {
+    const i64 i = thread_number();
+    if (i < n * n_levels) out[i] = message[at[i / n_levels] * width + level[i % n_levels]];
+}
+
 // Some rows of a table of `width` words of 32 bits a row, there and back: part[i] = whole[row[i]].
 extern "C" __global__ void take_rows(
     const int* whole, const i64* row, i64 n, i64 width, int* part) {

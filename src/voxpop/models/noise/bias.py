@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats
-from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
+from voxpop.data.exact import largest_by_owner, order_free_sum, owner_sums, owner_values
 from voxpop.models.noise.component import Component, StartingPoint, WorkerEvidence
 
 _EXPONENTS = np.linspace(0.0, 1.0, 11)
 _EM_STEPS = 5
+# Workers at once, for every exponent: half a megabyte.
+_BLOCK = 5_000
 # Exponents that the zero of the biases is averaged over.
 _N_ZEROS = 5
 # The spread of the biases stays above this share of the lowest level.
@@ -117,29 +120,22 @@ class Bias(Component):
         known = evidence.bias_precision > 0
         if not self.is_on or not known.any():
             return self
-        floor = _LEAST_SPREAD * evidence.levels[0]
-        variance = 1.0 / np.where(known, evidence.bias_precision, 1.0)
-        mean = evidence.bias_pull * variance
-        count = np.maximum(known.sum(axis=0), 1)
-        # Arrays are (exponents, workers, coordinates).
-        wider = np.exp(_EXPONENTS[:, None] * evidence.log_level)[:, :, None]
-        spread = np.tile(np.maximum(self.variance, floor), (len(_EXPONENTS), 1, 1))
-        for _ in range(_EM_STEPS):
-            wide = spread * wider
-            weight = np.where(known, 1.0 / (wide + variance), 0.0)
-            centre = _in_any_order(weight * mean)
-            centre /= np.maximum(_in_any_order(weight), 1e-300)
-            shrunk = wide * weight
-            second = np.where(known, (shrunk * (mean - centre)) ** 2 + wide * (1.0 - shrunk), 0.0)
-            spread = _in_any_order(second / wider) / count
-            spread = np.clip(spread, floor, evidence.levels[-1])
-        total = spread * wider + variance
-        terms = np.where(known, np.log(total) + (mean - centre) ** 2 / total, 0.0)
-        likelihood = -0.5 * _in_any_order(terms.reshape(len(_EXPONENTS), -1))[:, 0]
+        floor, most = _LEAST_SPREAD * evidence.levels[0], evidence.levels[-1]
+        spread = np.empty((len(_EXPONENTS), len(self.variance)))
+        likelihood = np.zeros(len(_EXPONENTS))
+        for j, there in enumerate(known.T):
+            if not there.any():
+                spread[:, j] = floor
+                continue
+            precision, pull = evidence.bias_precision[there, j], evidence.bias_pull[there, j]
+            about = _Spread(evidence.log_level[there], 1.0 / precision, pull / precision)
+            start = np.full(len(_EXPONENTS), max(self.variance[j], floor))
+            spread[:, j], found = about.learn(start, floor, most)
+            likelihood += found
         share = softmax(likelihood)
         return replace(
             self,
-            variance=np.exp(share @ np.log(spread[:, 0])),
+            variance=np.exp(share @ np.log(spread)),
             exponent=float(share @ _EXPONENTS),
         )
 
@@ -155,14 +151,68 @@ class Bias(Component):
         }
 
 
+class _Spread:
+    """One coordinate of the biases: means and variances (m,) by the messages about them.
+
+    Spreads are those under each exponent; workers are taken in blocks that stay in the cache, and
+    in an order of their numbers' own: the same bits come out in any order of the workers.
+    """
+
+    def __init__(self, log_level: Floats, variance: Floats, mean: Floats) -> None:
+        order = np.argsort(mean)
+        if not np.diff(mean[order]).all():  # several keys take five times as long
+            order = np.lexsort((log_level, variance, mean))
+        self._log_level, self._variance = log_level[order], variance[order]
+        self._mean = mean[order]
+        self._blocks = [slice(at, at + _BLOCK) for at in range(0, len(mean), _BLOCK)]
+
+    def _wider(self, block: slice) -> Floats:
+        """Powers of one step: exponents are evenly spaced from 0."""
+        step = np.exp(_EXPONENTS[1] * self._log_level[block])
+        powers = np.ones((len(_EXPONENTS), len(step)))
+        for one, next_one in pairwise(powers):
+            np.multiply(one, step, out=next_one)
+        return powers
+
+    def learn(self, spread: Floats, floor: float, most: float) -> tuple[Floats, Floats]:
+        """Return the spreads after steps of EM, and the log likelihood of each exponent."""
+        centre = np.zeros_like(spread)
+        for _ in range(_EM_STEPS):
+            # About the centre of the step before, so that squares about the new one are not lost.
+            near = float(centre.mean())
+            sums = np.sum([self._sums(block, spread, near) for block in self._blocks], axis=0)
+            per_variance, pull, kept, square, moment, weight = sums
+            centre = near + pull / np.maximum(per_variance, 1e-300)
+            away = centre - near
+            second = square - 2.0 * away * moment + away**2 * weight + spread * kept
+            spread = np.clip(second / len(self._mean), floor, most)
+        terms = [self._terms(block, spread, centre) for block in self._blocks]
+        return spread, -0.5 * order_free_sum(np.concatenate(terms, axis=1), axis=1)
+
+    def _sums(self, block: slice, spread: Floats, near: float) -> Floats:
+        """What a step needs of some workers, (6, exponents); w is wider, V = spread w + variance.
+
+        Σ 1/V, Σ x/V, Σ variance/V, and with q = w (spread/V)² Σ q x², Σ q x, Σ q; x is from near.
+        """
+        variance, away = self._variance[block], self._mean[block] - near
+        wider = self._wider(block)
+        per_total = 1.0 / (spread[:, None] * wider + variance)
+        own = spread[:, None] * per_total
+        wider *= own
+        wider *= own
+        once = np.stack([np.ones_like(away), away, variance], axis=1)
+        twice = np.stack([away**2, away, np.ones_like(away)], axis=1)
+        return np.concatenate([per_total @ once, wider @ twice], axis=1).T
+
+    def _terms(self, block: slice, spread: Floats, centre: Floats) -> Floats:
+        total = spread[:, None] * self._wider(block) + self._variance[block]
+        return np.asarray(np.log(total) + (self._mean[block] - centre[:, None]) ** 2 / total)
+
+
 def _sum_by_part(per_worker: Floats, part: Codes) -> Floats:
+    """Sum over the workers of each part: the same bits in any order of the workers."""
     found = []
     for terms in per_worker.T:
         largest = largest_by_owner(part, terms, int(part.max()) + 1)
         found.append(owner_values(owner_sums(part, terms, largest), largest))
     return np.stack(found, axis=1)
-
-
-def _in_any_order(terms: Floats) -> Floats:
-    """Sum over the workers, the second axis, which stays; sorted: the same in any order of them."""
-    return np.asarray(np.sort(terms, axis=1).sum(axis=1, keepdims=True))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from voxpop.arrays import Floats, Index
+from voxpop.data.exact import order_free_sum
 from voxpop.models.noise.component import STEP, Component
 
 # A level that fewer than this many workers use, in expectation, is left out.
@@ -38,7 +39,7 @@ def learn_shares(log_likelihood: Floats, log_weights: Floats, n_steps: int = 1) 
     for _ in range(n_steps):
         posterior = likelihood * weights
         posterior /= posterior.sum(axis=1, keepdims=True)
-        count = np.sort(posterior, axis=0).sum(axis=0)  # sorted: the same in any order of workers
+        count = order_free_sum(posterior, axis=0)
         weights = (count + 1.0 / n_levels) / (m + 1.0)
     return Shares(np.log(weights), count, posterior)
 

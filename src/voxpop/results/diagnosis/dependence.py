@@ -84,10 +84,15 @@ class EdgePairs(NamedTuple):
         return np.bincount(self.pair, per_edge_pair, minlength=len(self.first)).astype(np.float64)
 
 
+def has_pairs(answers: Answers) -> bool:
+    """Tell whether any answers can be paired, and not too many."""
+    degree = answers.task_degree
+    return bool(0 < (degree * (degree - 1) // 2).sum() * answers.dimension <= _MOST_PAIRS)
+
+
 def edge_pairs(answers: Answers) -> EdgePairs | None:
     """Pair the answers of workers who share a few tasks; None if none do, or too many."""
-    degree = answers.task_degree
-    if not 0 < (degree * (degree - 1) // 2).sum() * answers.dimension <= _MOST_PAIRS:
+    if not has_pairs(answers):
         return None
     blocks = []
     for _, edges in by_degree(answers, lambda size: size * size):

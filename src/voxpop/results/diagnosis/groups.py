@@ -26,6 +26,7 @@ from voxpop.results.diagnosis.dependence import (
     correlations,
     edge_pairs,
     equal_links,
+    has_pairs,
     log_chance_of_nearness,
     worker_lines,
 )
@@ -253,6 +254,8 @@ def find_groups(answers: Answers, level: float = LEVEL) -> Groups:
     first (M43). Then, with what was found counted as one, errors that go together
     (M41)-(M42) and are nearer to each other than chance allows (M44), until no more are found.
     """
+    if not has_pairs(answers):
+        return Groups(answers, ())
     equal = equal_links(answers, level / 2)
     partial, links = _told_apart(answers, equal)
     # Whoever copies at times is no member of another group.
