@@ -23,6 +23,7 @@ import voxpop as vp
 from voxpop.cli import main
 from voxpop.cli.result_folder import default_folder
 from voxpop.data.exact import exact_sum, exact_value, largest_by_owner, owner_sums, owner_values
+from voxpop.inference import engine
 from voxpop.partitions import cluster, steps
 from voxpop.partitions.cut import Source, cut
 from voxpop.partitions.run import Running, aggregate_parts
@@ -112,6 +113,17 @@ def test_the_numpy_kernels_give_the_same_bits_too(crowd: Path, tmp_path: Path) -
     bi = vp.BI(support=(1.0, 100.0), backend="portable", inference="integrate")
     in_parts(crowd, bi, tmp_path, n_parts=3)
     assert_same_bits(tmp_path, in_memory(crowd, bi, False))
+
+
+def test_a_gpu_that_is_there_is_left_alone(
+    crowd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of parts are in files, which a GPU does not reach."""
+    known = in_memory(crowd, GIVEN, False)
+    monkeypatch.setattr(engine, "gpu_is_there", lambda: True)
+    monkeypatch.setattr(engine, "GPU_PAYS_FROM", 0)
+    in_parts(crowd, GIVEN, tmp_path, n_parts=2)
+    assert_same_bits(tmp_path, known)
 
 
 def test_a_result_in_parts_loads_as_any_other(crowd: Path, tmp_path: Path) -> None:
