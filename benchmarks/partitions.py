@@ -2,8 +2,9 @@
 
     python -m benchmarks.partitions [--quick]          # 10^7 answers; quick: 10^6
     python -m benchmarks.partitions --learned --answers 3e5     # levels learned
+    python -m benchmarks.partitions --default --answers 1e6     # the default
     python -m benchmarks.partitions --fits [--quick]   # the fit alone, by one and two processes
-    python -m benchmarks.partitions --kills 100 --driver-kills 20
+    python -m benchmarks.partitions --kills 100 --driver-kills 20 [--default]
 
 Five answers per task, twenty per worker, three levels, one dimension. Every run is a process of
 its own: from a Parquet file to files, without a report. CPU is that of all of its processes;
@@ -99,21 +100,20 @@ def digest(folder: Path) -> str:
     where = f"{tasks}/*.parquet" if tasks.is_dir() else str(tasks)
     found = hashlib.sha256()
     for name, identity in ((where, "task"), (str(folder / "workers.parquet"), "worker")):
-        numbers = "COLUMNS(c -> c NOT IN ('run', 'needs_a_look', 'flags'))"
-        query = f"SELECT {numbers} FROM read_parquet('{name}') ORDER BY {identity}"
-        columns = duckdb.sql(query).fetchnumpy()
-        for column in columns.values():
-            found.update(np.ascontiguousarray(column).tobytes())
+        query = f"SELECT * FROM read_parquet('{name}') ORDER BY {identity}"
+        for column, numbers in duckdb.sql(query).fetchnumpy().items():
+            if column not in ("run", "needs_a_look", "flags"):
+                found.update(np.ascontiguousarray(numbers).tobytes())
     return found.hexdigest()[:12]
 
 
-def compare(n_answers: int, method: Sequence[str], folder: Path) -> None:
+def compare(n_answers: int, method: Sequence[str], memory: str, folder: Path) -> None:
     """Print a table of all engines."""
     path = folder / "answers.parquet"
     draw(path, n_answers)
     engines = {
         "in memory": ("--format", "parquet"),
-        "outofcore --memory 400MB": ("--engine", "outofcore", "--memory", "400MB"),
+        f"outofcore --memory {memory}": ("--engine", "outofcore", "--memory", memory),
         "dask, 1 process": ("--engine", "dask", "--processes", "1", "--partitions", "32"),
         "dask, 2 processes": ("--engine", "dask", "--processes", "2", "--partitions", "32"),
     }
@@ -157,12 +157,14 @@ def fits(n_answers: int, folder: Path) -> None:
         print(f"| {name} | {took:.1f} | {alone / took:.2f} |", flush=True)
 
 
-def kill(n_kills: int, n_driver_kills: int, folder: Path) -> None:
+def kill(
+    method: Sequence[str], n_answers: int, n_kills: int, n_driver_kills: int, folder: Path
+) -> None:
     """Kill workers, then drivers, at random moments; count runs with other bits, and hangs."""
     path, rng = folder / "answers.parquet", np.random.default_rng(2)
-    draw(path, 400_000)
-    options = [*BI, "--engine", "dask", "--processes", "2", "--partitions", "8"]
-    run([str(path), *BI, "--format", "parquet", "-o", str(folder / "known")])
+    draw(path, n_answers)
+    options = [*method, "--engine", "dask", "--processes", "2", "--partitions", "8"]
+    run([str(path), *method, "--format", "parquet", "-o", str(folder / "known")])
     known, done, runs, wrong = digest(folder / "known"), 0, 0, 0
     for what, wanted in (("workers", n_kills), ("driver", n_driver_kills)):
         done = runs = wrong = 0
@@ -224,18 +226,23 @@ def main() -> None:
     parser.add_argument("--driver-kills", type=int, default=0)
     parser.add_argument("--fits", action="store_true")
     parser.add_argument("--learned", action="store_true")
+    parser.add_argument("--default", action="store_true")
+    parser.add_argument("--memory", default="400MB")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     with TemporaryDirectory(dir=given.folder) as folder:
         if given.kills or given.driver_kills:
-            kill(given.kills, given.driver_kills, Path(folder))
+            # Just above what the default takes for a large crowd.
+            few = (("--method", "auto"), 40_000) if given.default else (BI, 400_000)
+            kill(*few, given.kills, given.driver_kills, Path(folder))
             return
         size = 10**6 if given.quick else int(given.answers)
         method = ("--method", "bi") if given.learned else BI
+        method = ("--method", "auto") if given.default else method
         if given.fits:
             fits(size, Path(folder))
         else:
-            compare(size, method, Path(folder))
+            compare(size, method, given.memory, Path(folder))
 
 
 if __name__ == "__main__":

@@ -91,7 +91,9 @@ def test_all_tasks_speaking_one_by_one_say_what_they_say_together() -> None:
     for cuts in (1, 3):
         fit = NoiseFit(data, Noise(), ENGINE, "auto")
         fit._parameters = learned
-        fit._messages = passing = noise_fit.integral_messages(data, Noise(), ENGINE, learned)
+        fit._messages = passing = noise_fit.integral_messages(
+            answers, data.scale, Noise(), ENGINE, learned
+        )
         fit._beliefs()
         changes, sums = [], passing.sums
         for cut in range(cuts):
@@ -136,7 +138,8 @@ def test_neither_names_nor_rows_nor_units_matter_to_a_large_crowd() -> None:
     assert ours.settings["contest_answers_used"] < answers.n_edges
     place = {task: i for i, task in enumerate(theirs.task_ids.tolist())}
     order = [place[f"t{-i}"] for i in ours.task_ids.astype(int)]
-    np.testing.assert_allclose(theirs.estimate[order], 4.0 * ours.estimate, rtol=1e-6)
+    near = 1e-7 * float(np.ptp(theirs.estimate))  # some estimates are next to zero
+    np.testing.assert_allclose(theirs.estimate[order], 4.0 * ours.estimate, rtol=1e-6, atol=near)
     np.testing.assert_allclose(theirs.sd[order], 4.0 * ours.sd, rtol=1e-4)
 
 

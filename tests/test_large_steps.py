@@ -71,6 +71,36 @@ def test_the_spread_of_biases_is_learned_in_blocks(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(found.learn_from_workers(given).variance, whole.variance, rtol=1e-9)
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_order_of_workers_changes_no_bit_of_what_is_known_of_biases(ties: bool) -> None:
+    given, rng = evidence(12_345, 0.5, 0.8), np.random.default_rng(6)
+    if ties:
+        given.bias_pull[100:300] = 0.0
+    found, part = Bias(np.full(2, 0.1)), np.arange(12_345, dtype=np.int32) % 3
+    anchored, order = np.array([False, True, False]), rng.permutation(12_345)
+    numbers = given.bias_precision, given.bias_pull, given.log_level
+    p, q, z = (array[order] for array in numbers)
+    ours = found.learn_from_workers(given)
+    theirs = found.learn_from_workers(WorkerEvidence(given.levels, z, p, q))
+    assert theirs.exponent == ours.exponent
+    assert theirs.variance.tolist() == ours.variance.tolist()
+    known = ours.posterior(*numbers, part, anchored)
+    again = theirs.posterior(p, q, z, part[order], anchored)
+    for name in ("mean", "precision", "shift", "shift_variance"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(known, name)[order])
+
+
+def test_sums_by_worker_are_those_of_any_order_and_any_groups() -> None:
+    rng, host = np.random.default_rng(7), HostArrays()
+    worker = rng.integers(0, 50, 3000).astype(np.int32)
+    number = rng.normal(size=3000) * 10.0 ** rng.integers(-6, 3, 3000)
+    known = host.sum_by_worker([(worker, number)], 50)
+    np.testing.assert_allclose(known, np.bincount(worker, number, 50), rtol=1e-9, atol=1e-9)
+    order = rng.permutation(3000)
+    some = [(worker[at].reshape(-1, 3), number[at].reshape(-1, 3)) for at in np.split(order, 4)]
+    assert host.sum_by_worker(some, 50).tolist() == known.tolist()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 def test_sums_and_copies_on_a_device_are_those_of_the_host() -> None:
@@ -79,8 +109,9 @@ def test_sums_and_copies_on_a_device_are_those_of_the_host() -> None:
     worker = rng.integers(0, 7, (30, 1)).astype(np.int32)  # worker 7 and 8 have no answer
     number, message = rng.normal(size=(30, 1)), rng.integers(-99, 0, (30, 1, 4))
     there = device.bring(worker)
-    found = device.sum_by_worker(there, device.bring(number), 9)
-    np.testing.assert_allclose(found, host.sum_by_worker(worker, number, 9), rtol=1e-12)
+    found = device.sum_by_worker([(there, device.bring(number))] * 2, 9)
+    expected = host.sum_by_worker([(worker, number)] * 2, 9)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     edge, levels = rng.integers(0, 30, (5, 3)), np.array([0, 3])
     for array, some in ((message, levels), (number, None)):
         ours = device.fetch(device.gather(device.bring(array), edge, some))

@@ -6,8 +6,10 @@ import errno
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ import voxpop as vp
 from voxpop.cli import main
 from voxpop.cli.result_folder import default_folder
 from voxpop.data.exact import exact_sum, exact_value, largest_by_owner, owner_sums, owner_values
+from voxpop.inference import engine
 from voxpop.partitions import cluster, steps
 from voxpop.partitions.cut import Source, cut
 from voxpop.partitions.run import Running, aggregate_parts
@@ -110,6 +113,17 @@ def test_the_numpy_kernels_give_the_same_bits_too(crowd: Path, tmp_path: Path) -
     bi = vp.BI(support=(1.0, 100.0), backend="portable", inference="integrate")
     in_parts(crowd, bi, tmp_path, n_parts=3)
     assert_same_bits(tmp_path, in_memory(crowd, bi, False))
+
+
+def test_a_gpu_that_is_there_is_left_alone(
+    crowd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of parts are in files, which a GPU does not reach."""
+    known = in_memory(crowd, GIVEN, False)
+    monkeypatch.setattr(engine, "gpu_is_there", lambda: True)
+    monkeypatch.setattr(engine, "GPU_PAYS_FROM", 0)
+    in_parts(crowd, GIVEN, tmp_path, n_parts=2)
+    assert_same_bits(tmp_path, known)
 
 
 def test_a_result_in_parts_loads_as_any_other(crowd: Path, tmp_path: Path) -> None:
@@ -252,6 +266,53 @@ def test_dask_gives_the_same_bits_when_a_worker_is_killed(
     in_parts(crowd, GIVEN, tmp_path, engine="dask", n_workers=2, n_parts=7)
     assert killed
     assert_same_bits(tmp_path, in_memory(crowd, GIVEN, False))
+
+
+class DyingWorkers:
+    """Stands for a client whose workers die over some parts, each so many times."""
+
+    def __init__(self, deaths: dict[int, int]) -> None:
+        self.deaths = deaths
+
+    def scheduler_info(self, **_: Any) -> dict[str, Any]:
+        return {"workers": {f"tcp://{number}": {} for number in range(3)}}
+
+    def submit(self, *given: Any, **_: Any) -> Any:
+        parts = given[2]
+        dying = [part for part in parts if self.deaths.get(part, 0)]
+        for part in dying:
+            self.deaths[part] -= 1
+        return Future("error" if dying else "finished", {"asked": np.bincount(parts, minlength=3)})
+
+
+@dataclass(frozen=True, eq=False)
+class Future:
+    """Stands for what a worker was asked: it has found something, or has died."""
+
+    status: str
+    found: Totals
+
+    def done(self) -> bool:
+        return self.status == "finished"
+
+    def cancel(self) -> None:
+        assert self.status == "error"
+
+    def result(self, **_: Any) -> Totals:
+        return self.found
+
+
+def test_a_step_stops_only_where_the_same_part_has_killed_too_many_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("distributed", reason="needs the extra 'cluster'")
+    monkeypatch.setattr(cluster.DaskPool, "_wait", lambda *_: None)
+    job: Any = SimpleNamespace(parts=SimpleNamespace(n_parts=3))
+    most = cluster._MOST_DEATHS
+    found = cluster.DaskPool(DyingWorkers({0: most, 1: most, 2: most})).total(job, 5)
+    assert found["asked"].tolist() == [1, 1, 1]
+    with pytest.raises(vp.VoxpopError, match=f"died {most + 1} times over the same part"):
+        cluster.DaskPool(DyingWorkers({1: most + 1})).total(job, 5)
 
 
 @pytest.fixture

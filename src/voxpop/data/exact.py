@@ -17,6 +17,8 @@ Limbs = NDArray[np.int64]
 _LOWEST, _N_EXPONENTS, _BITS = -1080, 2200, 53
 # A mantissa is split here, so that a block of halves adds up exactly in a float.
 _SPLIT, _BLOCK = 27, 1 << 20
+# Terms at once: half a megabyte in each array.
+_IN_CACHE = 1 << 16
 # Bits that the first limb of an owner's sum has for each term, and the second.
 _LIMB = 32
 
@@ -56,12 +58,15 @@ def order_free_sum(terms: Floats, axis: int) -> Floats:
 
 def owner_sums(owner: NDArray[Any], terms: Floats, largest: Floats) -> Limbs:
     """Add up the terms (E,) of each owner, to 64 bits of the ``largest`` (m,) that any has."""
-    unit = _unit(largest)[owner]
-    first = np.rint(terms / unit)
-    rest = np.rint((terms - first * unit) / unit * 2.0**_LIMB)
-    limbs = np.zeros((2, len(largest)), dtype=np.int64)
-    for limb, part in zip(limbs, (first, rest), strict=True):
-        np.add.at(limb, owner, part.astype(np.int64))
+    # Units are powers of two: nothing is rounded by a product with their reciprocals.
+    per_unit, limbs = 1.0 / _unit(largest), np.zeros((2, len(largest)), dtype=np.int64)
+    for start in range(0, len(terms), _IN_CACHE):
+        some = slice(start, start + _IN_CACHE)
+        units = terms[some] * per_unit[owner[some]]
+        first = np.rint(units)
+        rest = np.rint((units - first) * 2.0**_LIMB)
+        for limb, part in zip(limbs, (first, rest), strict=True):
+            np.add.at(limb, owner[some], part.astype(np.int64))
     return limbs
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Codes, Ids
 from voxpop.data.files import refuse_missing
@@ -43,6 +43,14 @@ def id_array(ids: Sequence[Any]) -> Ids:
     for i, identity in enumerate(ids):
         array[i] = identity
     return array
+
+
+def id_keys(ids: Ids) -> NDArray[np.uint64]:
+    """Hash the texts of ids: numbers that order them at random, the same in every process."""
+    from pandas.util import hash_array
+
+    texts = np.array([str(identity) for identity in ids.tolist()], dtype=object)
+    return hash_array(texts, categorize=False)
 
 
 def plain(identity: Any) -> Any:

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.exact import exact_sum, exact_value
 from voxpop.results.calibration import Calibration
 from voxpop.results.result import Result
 from voxpop.results.shared_error import SharedError, SharedErrorOption, typical_answer_variance
@@ -32,10 +34,30 @@ def with_shared_error(
     edges = np.flatnonzero(unknown if unknown.any() else counted)
     if not len(edges):
         return result
+    weight = worker_weights(result, answers.worker_degree)
+    one = typical_answer_variance(*residuals(answers, result, edges, weight))
+    return allow_for(result, shared, one, bounds)
+
+
+def residuals(
+    answers: Answers, result: Result, edges: Index, weight: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Some answers less their estimates, the variances of these, and what each answer counts."""
     task = answers.task[edges]
     residual = answers.value[edges] - result.estimate[task]
-    trusted, alike = result.worker_weight[answers.worker], result.alike_share
-    weight = (1.0 - alike) * trusted / trusted.mean() + alike
-    one = typical_answer_variance(residual, result.agreement_variance[task], weight[edges])
+    return residual, result.agreement_variance[task], weight[answers.worker[edges]]
+
+
+def worker_weights(result: Result, degree: Index) -> Floats:
+    """What an answer of each worker (m,) counts, one on average over all answers."""
+    trusted, alike = result.worker_weight, result.alike_share
+    mean = exact_value(exact_sum(trusted * degree)) / int(degree.sum())
+    return np.asarray((1.0 - alike) * trusted / mean + alike)
+
+
+def allow_for(
+    result: Result, shared: SharedError, one: Floats, bounds: tuple[float, float] | None
+) -> Result:
+    """Allow for a shared error, given the variance (d,) of one answer."""
     shared = replace(shared, answer_variance=tuple(one.tolist()), bounds=bounds)
     return result.calibrated(Calibration(shared=shared))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -104,6 +104,10 @@ class Engine:
 
             return GpuKernels(self._host_kernels())
         return self._host_kernels()
+
+    def on_host(self) -> Engine:
+        """Return the same engine, and no GPU in the place of "auto"."""
+        return replace(self, backend=host_backend()) if self.backend == "auto" else self
 
     def _host_kernels(self) -> KernelSet:
         if self.backend == "portable" or not native_is_installed():

@@ -6,6 +6,7 @@ the same bits come out on every run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -91,15 +92,18 @@ class GpuArrays:
         shift = self.device.upload(shift)
         self.device.launch(kernel, n, worker.there, precision, shift, np.int64(n), pull)
 
-    def sum_by_worker(self, worker: Any, per_edge: Any, n_workers: int) -> Floats:
-        """Sum numbers (n, l) over the answers of each worker, in the order of the answers."""
-        found = self.device.empty(n_workers)
+    def sum_by_worker(self, groups: Sequence[tuple[Any, Any]], n_workers: int) -> Floats:
+        """Sum numbers over the answers of each worker, in the order of groups and answers."""
         kernel = self.device.compile(("messages", "sums"), "sum_by_worker", LANES=1, LEVELS=1)
-        n = np.int64(np.prod(worker.shape))
-        order = worker.order if worker.order is not None else self.device.argsort(worker.there)
-        given = worker.there, per_edge, order, n, np.int64(n_workers)
-        self.device.launch(kernel, n_workers, *given, found)
-        return self.device.download(found)
+        total = np.zeros(n_workers)
+        for worker, per_edge in groups:
+            found = self.device.empty(n_workers)
+            n = np.int64(np.prod(worker.shape))
+            order = worker.order if worker.order is not None else self.device.argsort(worker.there)
+            given = worker.there, per_edge, order, n, np.int64(n_workers)
+            self.device.launch(kernel, n_workers, *given, found)
+            total += self.device.download(found)
+        return total
 
     def gather(self, per_edge: Any, edge: Index, levels: Index | None = None) -> Any:
         """Copy messages (E, 1, ...) at the edges (n, l), or some of their levels: (n, l, ...)."""

@@ -27,16 +27,15 @@ class GpuMatching(GpuArrays):
         evidence = device.empty(n, n_classes) if n_classes > 1 else None
         launch = _Launch(self, given)
         counts = device.zeros((launch.n_teams, n_counts), np.float64) if is_counted else None
-        moved = device.zeros((launch.n_teams, 2), np.float64)
+        moved = device.zeros((launch.n_teams, 1), np.float64)
         # Few rows bring their messages themselves, all of them in the order of the workers.
         sums = None if rows.sending is None else new_sums
         launch("match_sweep", evidence, counts, moved, sums)
         if sums is None:
             self.add_messages(new_sums, given.edges)
-        by, n_open = self.add_up(moved).tolist()
         said = np.zeros((n, 1)) if evidence is None else device.download(evidence)
         counted = None if counts is None else self.add_up(counts)
-        return float(np.sqrt(by / max(n_open, 1.0))), said, counted
+        return float(self.add_up(moved)[0]), said, counted
 
     def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""

@@ -19,6 +19,7 @@ from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.inference.cost_model import KernelName
 from voxpop.inference.kernel_set import (
+    BiasEdges,
     BiasMessages,
     Edges,
     Integrals,
@@ -189,10 +190,10 @@ class RowGroup:
             self._kernels.put(self.bias_precision, rows, part.bias_precision)
             self._kernels.put(self.bias_pull, rows, part.bias_pull)
 
-    def bias_sums(self, n_workers: int) -> Floats:
-        """Precision and precision times mean of all messages about each bias, (2, m)."""
-        both, add = (self.bias_precision, self.bias_pull), self._kernels.sum_by_worker
-        return np.stack([add(self._worker, part, n_workers) for part in both])
+    @property
+    def about_bias(self) -> BiasEdges:
+        """Workers, and the messages about their biases."""
+        return BiasEdges(self._worker, self.bias_precision, self.bias_pull)
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
@@ -268,6 +269,18 @@ class RowGroup:
         known = self._known, self._log_class
         rows = RowInputs(self.value, centre, *self._bounds, *known, about)
         return Integrals(parameters.law(j, state.floor), rows, state, self.edges)
+
+
+def bias_sums(
+    kernels: KernelSet, about: list[list[BiasEdges]], n_workers: int
+) -> tuple[Floats, Floats]:
+    """Sum the messages about biases, by coordinate and group, of each worker: two of (m, d)."""
+
+    def sums(which: int) -> Floats:
+        parts = ([(edges.worker, edges[which]) for edges in groups] for groups in about)
+        return np.stack([kernels.sum_by_worker(part, n_workers) for part in parts], axis=1)
+
+    return sums(1), sums(2)
 
 
 def classes_heard(log_class: Floats, evidence: Floats, slot: int) -> Floats:

@@ -7,6 +7,7 @@ truth, coordinate by coordinate; the last carries every noise model, the paper's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Index, WorkerSums
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.inference.kernels.integrate import Law
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
@@ -53,6 +55,14 @@ class Edges(NamedTuple):
 
     worker: Workers
     message: WorkerSums
+
+
+class BiasEdges(NamedTuple):
+    """The workers (n, l) of some tasks, and the messages (n, l) about their biases."""
+
+    worker: Any
+    precision: Any
+    pull: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,8 +218,11 @@ class Arrays(Protocol):
     def recentre(self, worker: Any, precision: Any, pull: Any, shift: Floats) -> None:
         """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
 
-    def sum_by_worker(self, worker: Any, per_edge: Any, n_workers: int) -> Floats:
-        """Sum numbers (n, l) over the answers of each worker, in the order of the answers."""
+    def sum_by_worker(self, groups: Sequence[tuple[Any, Any]], n_workers: int) -> Floats:
+        """Sum numbers over the answers of each worker; groups are of workers and numbers (n, l).
+
+        The same bits come out on every run; on the host also in any order of the answers.
+        """
 
     def gather(self, per_edge: Any, edge: Index, levels: Index | None = None) -> Any:
         """Copy messages (E, 1, ...) at the edges (n, l), or some of their levels: (n, l, ...)."""
@@ -246,9 +259,15 @@ class HostArrays:
         """Take ``shift`` (m,) off every worker's bias, in the messages about it (n, l)."""
         pull -= precision * shift[worker]
 
-    def sum_by_worker(self, worker: Any, per_edge: Any, n_workers: int) -> Floats:
-        """Sum numbers (n, l) over the answers of each worker, in the order of the answers."""
-        return np.bincount(worker.ravel(), per_edge.ravel(), n_workers).astype(np.float64)
+    def sum_by_worker(self, groups: Sequence[tuple[Any, Any]], n_workers: int) -> Floats:
+        """Sum numbers over the answers of each worker: the same bits in any order."""
+        flat = [(worker.ravel(), per_edge.ravel()) for worker, per_edge in groups]
+        largest, limbs = np.zeros(n_workers), np.zeros((2, n_workers), np.int64)
+        for worker, terms in flat:
+            np.maximum(largest, largest_by_owner(worker, terms, n_workers), out=largest)
+        for worker, terms in flat:
+            limbs += owner_sums(worker, terms, largest)
+        return owner_values(limbs, largest)
 
     def gather(self, per_edge: Any, edge: Index, levels: Index | None = None) -> Any:
         """Copy messages (E, 1, ...) at the edges (n, l), or some of their levels: (n, l, ...)."""
@@ -296,8 +315,8 @@ class KernelSet(Arrays, Protocol):
     ) -> tuple[float, Floats, Floats | None]:
         """Replace messages and sites, and add the messages to the sums.
 
-        Returns the root mean square change of the truths' means, in sds, and what
-        ``integrate_sweep`` does.
+        Returns the sum of the squared changes of the truths' means, in sds and in steps (see
+        ``kernels.match``), and what ``integrate_sweep`` does.
         """
 
     def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:

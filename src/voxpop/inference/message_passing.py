@@ -25,6 +25,7 @@ from voxpop.inference.groups import (
     RowGroup,
     SweepParameters,
     WorkerBias,
+    bias_sums,
     fixed_point,
     gather_tasks,
     make_groups,
@@ -32,6 +33,7 @@ from voxpop.inference.groups import (
     put_posterior,
 )
 from voxpop.inference.kernel_set import (
+    BiasEdges,
     Edges,
     ExpectedCounts,
     KernelSet,
@@ -41,7 +43,7 @@ from voxpop.inference.kernel_set import (
 )
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.message_store import MessageStore, edges_of
-from voxpop.inference.schedule import Mask, Schedule, Whole
+from voxpop.inference.schedule import Asked, Schedule, Sent, Whole
 from voxpop.models.model import Model
 
 # Numbers kept between sweeps: 256 MB.
@@ -128,16 +130,9 @@ class MessagePassing(MessageStore, Schedule):
             used[_name(group)] += len(group.task) * (group.slot == 0)
         return dict(used)
 
-    def send(
-        self,
-        damping: float,
-        moved: Mask | None,
-        parameters: SweepParameters | None,
-        bias: WorkerBias | None,
-        tasks: Mask | None,
-        is_counted: bool,
-    ) -> tuple[WorkerSums, float, ExpectedCounts | None]:
+    def send(self, asked: Asked) -> Sent:
         """Let tasks send their messages, or some (n,); see :meth:`Schedule.send`."""
+        damping, moved, parameters, bias, tasks, is_counted = asked
         parameters = parameters or self._parameters
         # Where only some tasks send, the sums are what they add to those of all.
         state, new_sums = self._state(damping), self._kernels.zeros(self.sums.shape, np.int64)
@@ -230,11 +225,13 @@ class MessagePassing(MessageStore, Schedule):
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
-        found = np.zeros((2, len(self.sums), self._answers.dimension))
-        for group in self._groups:
-            assert isinstance(group, RowGroup)
-            found[:, :, group.slot] += group.bias_sums(len(self.sums))
-        return found[0], found[1]
+        return bias_sums(self._kernels, self.about_biases(), len(self.sums))
+
+    def about_biases(self) -> list[list[BiasEdges]]:
+        """Messages about the biases of each coordinate, group by group, where the kernels are."""
+        rows = [group for group in self._groups if isinstance(group, RowGroup)]
+        slots = range(self._answers.dimension)
+        return [[group.about_bias for group in rows if group.slot == j] for j in slots]
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
@@ -244,10 +241,10 @@ class MessagePassing(MessageStore, Schedule):
 
     def sent(self) -> WorkerSums:
         """Sum up the messages to each worker."""
-        sums = np.zeros_like(self.sums)
+        sums = self._kernels.zeros(self.sums.shape, np.int64)
         for group in self._groups:
-            add_to_workers(sums, group.worker, self._kernels.fetch(group.message))
-        return sums
+            self._kernels.add_messages(sums, group.edges)
+        return self._kernels.fetch(sums)
 
     def state(self) -> Iterator[tuple[Any, str]]:
         """Where all messages are: objects, and the names of arrays in them."""

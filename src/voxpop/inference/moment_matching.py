@@ -7,7 +7,8 @@ posterior, and no bounds of the truths: what is made of the answers is integrate
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,15 @@ from numpy.typing import NDArray
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.data.sums import middle_answers
-from voxpop.inference.groups import SweepParameters, WorkerBias, classes_heard, fixed_point
+from voxpop.inference.groups import (
+    SweepParameters,
+    WorkerBias,
+    bias_sums,
+    classes_heard,
+    fixed_point,
+)
 from voxpop.inference.kernel_set import (
+    BiasEdges,
     BiasMessages,
     Edges,
     ExpectedCounts,
@@ -28,16 +36,32 @@ from voxpop.inference.kernel_set import (
     SweepState,
 )
 from voxpop.inference.message_passing import LEARNED_FLOOR, CountSums
+from voxpop.inference.schedule import Whole
 from voxpop.models.model import Model
+
+
+@dataclass(eq=False)
+class _Coordinate:
+    """One coordinate of all answers, with its messages, where the kernels are.
+
+    ``value`` (E,) and ``known`` (n,) are from the origin of each task. ``message`` is (E, 1, K),
+    those about biases (E, 1) or empty; ``site`` (C, E) and ``prior_site`` (C, n) are the precisions
+    of the Gaussians that stand for answers and prior.
+    """
+
+    value: Any
+    known: Any
+    message: Any
+    bias_precision: Any
+    bias_pull: Any
+    site: Any
+    prior_site: Any
 
 
 class MomentMatching:
     """All answers of a data set, coordinate by coordinate, with messages and the workers' sums.
 
-    Parameters are as in :class:`voxpop.inference.message_passing.MessagePassing`. Of each
-    coordinate, messages are (E, 1, K), those about biases (E, 1) or empty; ``_site`` (C, E) and
-    ``_prior_site`` (C, n) are the precisions of the Gaussians that stand for answers and prior.
-    All of these, and the answers, are where the kernels are.
+    Parameters are as in :class:`voxpop.inference.message_passing.MessagePassing`.
     """
 
     def __init__(
@@ -48,6 +72,7 @@ class MomentMatching:
         kernels: KernelSet,
         n_classes: int = 1,
         has_bias: bool = False,
+        whole: Whole | None = None,
     ) -> None:
         self._answers, self._unit, self._kernels = answers, unit, kernels
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, 1.0)
@@ -56,21 +81,25 @@ class MomentMatching:
         self._origin, value = _centred(answers, unit)
         gold = np.full((n, d), np.nan) if answers.gold is None else answers.gold / unit
         known = np.ascontiguousarray(gold.T - self._origin)
-        self._value = [kernels.bring(column) for column in value]
-        self._known = [kernels.bring(column) for column in known]
         self._ptr = kernels.bring(answers.task_ptr)
         self._worker = kernels.bring(answers.worker[:, None])
         self._most = int(answers.task_degree.max())
-
-        def zeros(shape: tuple[int, ...], dtype: Any = np.float64) -> list[Any]:
-            return [kernels.zeros(shape, dtype) for _ in range(d)]
-
-        self._message = zeros((n_edges, 1, n_levels), np.int64)
         self._has_bias = has_bias
         about = (n_edges, 1) if has_bias else (0, 0)
-        self._bias_precision, self._bias_pull = zeros(about), zeros(about)
-        self._site, self._prior_site = zeros((n_classes, n_edges)), zeros((n_classes, n))
-        self.quantum, floor = fixed_point(int(answers.worker_degree.max()) * d)
+        self._coordinates = [
+            _Coordinate(
+                kernels.bring(value[j]),
+                kernels.bring(known[j]),
+                kernels.zeros((n_edges, 1, n_levels), np.int64),
+                kernels.zeros(about, np.float64),
+                kernels.zeros(about, np.float64),
+                kernels.zeros((n_classes, n_edges), np.float64),
+                kernels.zeros((n_classes, n), np.float64),
+            )
+            for j in range(d)
+        ]
+        most = int(answers.worker_degree.max()) if whole is None else whole.most_answers
+        self.quantum, floor = fixed_point(most * d)
         self._floor = max(floor, LEARNED_FLOOR)
         self.log_weights = model.log_weights
         self.sums: WorkerSums = np.zeros((answers.n_workers, n_levels), dtype=np.int64)
@@ -90,6 +119,19 @@ class MomentMatching:
 
         Returns by how many sds the truths moved, root mean square, and counts to learn from.
         """
+        new_sums, moved, counts = self.send(damping, parameters, bias, tasks, is_counted)
+        self.sums = new_sums
+        return rms_moved(moved, int((~self._answers.is_gold).sum())), counts
+
+    def send(
+        self,
+        damping: float,
+        parameters: SweepParameters | None,
+        bias: WorkerBias | None,
+        tasks: NDArray[np.bool_] | None,
+        is_counted: bool,
+    ) -> tuple[WorkerSums, Floats, ExpectedCounts | None]:
+        """Let tasks send; return the sums, squares (d,) of how far truths moved, and counts."""
         parameters, state = parameters or self._parameters, self._state(damping)
         kernels, sent = self._kernels, np.empty(0, dtype=np.intp)
         if tasks is None:
@@ -98,7 +140,7 @@ class MomentMatching:
             new_sums = kernels.bring(self.sums.copy())
             sent = np.flatnonzero(tasks[self._answers.task])
         counts = CountSums(parameters, self._answers.dimension) if is_counted else None
-        evidence, moved = self.evidence.copy(), 0.0
+        evidence, moved = self.evidence.copy(), np.zeros(self._answers.dimension)
         for j in range(self._answers.dimension):
             given = self._given(j, parameters, state, bias)
             if tasks is not None:
@@ -107,12 +149,13 @@ class MomentMatching:
                 given = given._replace(rows=replace(given.rows, sending=tasks))
             found, said, sums = kernels.match_sweep(given, new_sums, is_counted)
             sending = slice(None) if tasks is None else tasks
-            evidence[sending, j], moved = said[sending], max(moved, found)
+            evidence[sending, j], moved[j] = said[sending], found
             if counts is not None and sums is not None:
                 counts.add(sums, j)
-        self.sums, self.evidence = kernels.fetch(new_sums), evidence
-        self._sums_there = self.sums, new_sums
-        return moved, None if counts is None else counts.result()
+        self.evidence[:] = evidence
+        new = kernels.fetch(new_sums)
+        self._sums_there = new, new_sums
+        return new, moved, None if counts is None else counts.result()
 
     def predict(
         self, parameters: SweepParameters, bias: WorkerBias | None, with_pit: bool = True
@@ -132,50 +175,66 @@ class MomentMatching:
 
     def bias_sums(self) -> tuple[Floats, Floats]:
         """Precision and precision times mean of all messages about each bias, (m, d)."""
-        add, m = self._kernels.sum_by_worker, self._answers.n_workers
-        both = self._bias_precision, self._bias_pull
-        precision, pull = (np.stack([add(self._worker, x, m) for x in about], 1) for about in both)
-        return precision, pull
+        return bias_sums(self._kernels, self.about_biases(), self._answers.n_workers)
+
+    def about_biases(self) -> list[list[BiasEdges]]:
+        """Messages about the biases of each coordinate, in one group, where the kernels are."""
+        return [
+            [BiasEdges(self._worker, at.bias_precision, at.bias_pull)] for at in self._coordinates
+        ]
 
     def bias_messages(self) -> list[tuple[Any, ...]]:
         """Messages (E, 1) about the biases of each coordinate, precision and pull; or nothing."""
-        both = zip(self._bias_precision, self._bias_pull, strict=True)
+        both = [(at.bias_precision, at.bias_pull) for at in self._coordinates]
         return [about if self._has_bias else () for about in both]
 
     def recentre(self, shift: Floats) -> None:
         """Take ``shift`` (m, d) off every worker's bias, in all messages about it."""
-        for precision, pull, of_bias in zip(
-            self._bias_precision, self._bias_pull, shift.T, strict=True
-        ):
-            about = precision, pull, np.ascontiguousarray(of_bias)
+        for at, of_bias in zip(self._coordinates, shift.T, strict=True):
+            about = at.bias_precision, at.bias_pull, np.ascontiguousarray(of_bias)
             self._kernels.recentre(self._worker, *about)
+
+    def sent(self) -> WorkerSums:
+        """Sum up the messages to each worker."""
+        sums = self._kernels.zeros(self.sums.shape, np.int64)
+        for at in self._coordinates:
+            self._kernels.add_messages(sums, Edges(self._worker, at.message))
+        return self._kernels.fetch(sums)
+
+    def state(self) -> Iterator[tuple[Any, str]]:
+        """Where all messages are: objects, and the names of arrays in them."""
+        names = ("message", "bias_precision", "bias_pull", "site", "prior_site")
+        for at in self._coordinates:
+            yield from ((at, name) for name in names)
+        yield self, "evidence"
 
     def messages(self) -> list[Any]:
         """Return the messages (E, 1, K) of each coordinate, where the kernels have them."""
-        return self._message
+        return [at.message for at in self._coordinates]
 
     def resume(self, other: MomentMatching) -> None:
         """Go on from the messages of another noise model, about the same levels."""
-        self._message = [there.copy() for there in other._message]
+        for at, of_other in zip(self._coordinates, other._coordinates, strict=True):
+            at.message = of_other.message.copy()
+            if at.site.shape == of_other.site.shape:
+                at.site = of_other.site.copy()
         self.sums = other.sums
-        if self._site[0].shape == other._site[0].shape:
-            self._site = [there.copy() for there in other._site]
 
     def _given(
         self, j: int, parameters: SweepParameters, state: SweepState, bias: WorkerBias | None
     ) -> Matching:
-        about, mean = None, parameters.truths.mean
+        at, about, mean = self._coordinates[j], None, parameters.truths.mean
         if bias is not None:
-            messages = self._bias_precision[j], self._bias_pull[j]
+            messages = at.bias_precision, at.bias_pull
             about = BiasMessages(bias.mean[:, j], bias.precision[:, j], *messages, bias.damping)
         log_class = np.zeros((self._answers.n_tasks, 1))
         if len(parameters.log_class) > 1:
             log_class = classes_heard(parameters.log_class, self.evidence, j)
         rows = MatchInputs(
-            self._ptr, self._most, self._value[j], mean.T[j] - self._origin[j], self._known[j],
-            log_class, self._site[j], self._prior_site[j], about,
+            self._ptr, self._most, at.value, mean.T[j] - self._origin[j], at.known,
+            log_class, at.site, at.prior_site, about,
         )  # fmt: skip
-        edges = Edges(self._worker, self._message[j])
+        edges = Edges(self._worker, at.message)
         return Matching(parameters.law(j, state.floor), rows, state, edges)
 
     def _state(self, damping: float) -> SweepState:
@@ -184,6 +243,11 @@ class MomentMatching:
             self._sums_there = self.sums, self._kernels.bring(self.sums)
         there = self._sums_there[1]
         return SweepState(there, weights, self.quantum, self._floor, damping)
+
+
+def rms_moved(squares: Floats, n_open: int) -> float:
+    """Return by how many sds truths moved, from squares (d,) over so many open tasks."""
+    return float(np.sqrt(squares / max(n_open, 1)).max())
 
 
 def _centred(answers: Answers, unit: Floats) -> tuple[Floats, Floats]:

@@ -171,8 +171,7 @@ class NativeKernels(HostArrays):
         if is_counted:
             counts = _room_for_counts(given.law)
         moved = _native.match(*given, new_sums, evidence, counts, self._machine)
-        n_open = max(int((~np.isfinite(given.rows.known)).sum()), 1)
-        return float(np.sqrt(moved / n_open)), evidence, counts
+        return float(moved), evidence, counts
 
     def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""

@@ -249,8 +249,7 @@ class NumpyKernels(HostArrays):
         if is_counted:
             sums = found.pairs.ravel(), found.classes, found.components
             counts = np.concatenate([*sums, [found.pull, found.precision]])
-        n_open = max(int((~np.isfinite(rows.known)).sum()), 1)
-        return float(np.sqrt(moved / n_open)), found.evidence, counts
+        return moved, found.evidence, counts
 
     def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""

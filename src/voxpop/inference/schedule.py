@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ _N_GUESSES = 4
 _MOST_MOVED = 0.125
 
 Mask = NDArray[np.bool_]
+Sent = tuple[WorkerSums, float, ExpectedCounts | None]
+"""Sums of the messages to each worker, the largest change, and counts to learn from."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,17 @@ class Whole:
         }
 
 
+class Asked(NamedTuple):
+    """What tasks are asked to send, as in :meth:`Schedule.sweep`; None is all or the model's."""
+
+    damping: float = 0.0
+    moved: Mask | None = None
+    parameters: SweepParameters | None = None
+    bias: WorkerBias | None = None
+    tasks: Mask | None = None
+    is_counted: bool = False
+
+
 class Schedule(ABC):
     """Sweeps of all tasks, wherever these are; see :meth:`sweep`.
 
@@ -71,15 +85,7 @@ class Schedule(ABC):
         """Guess where messages would be slow to send from flat ones; return the sums of all."""
 
     @abstractmethod
-    def send(
-        self,
-        damping: float,
-        moved: Mask | None,
-        parameters: SweepParameters | None,
-        bias: WorkerBias | None,
-        tasks: Mask | None,
-        is_counted: bool,
-    ) -> tuple[WorkerSums, float, ExpectedCounts | None]:
+    def send(self, asked: Asked) -> Sent:
         """Let tasks send; return the sums, or what is added to them where only some tasks send."""
 
     def sweep(
@@ -100,7 +106,8 @@ class Schedule(ABC):
             self._guesses_left -= 1
             self.sums = self.guess()
         moved = self._moved_workers(damping)
-        sums, change, counts = self.send(damping, moved, parameters, bias, tasks, is_counted)
+        asked = Asked(damping, moved, parameters, bias, tasks, is_counted)
+        sums, change, counts = self.send(asked)
         self.sums = sums if tasks is None else self.sums + sums
         return change, counts
 

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.exact import exact_sum, exact_value
-from voxpop.results.audit import Audit
+from voxpop.results.audit import Audit, stretch_of, stretch_rank
 
 # Distances of answers from their predictions, in sds, are counted in bins of this width.
 _WIDTH, _N_BINS = 1.0 / 4096, 30_000
@@ -66,9 +66,9 @@ def _stretch(counts: Floats) -> float:
     n = int(counts.sum())
     if not n:
         return 1.0
-    rank = min(1.0, 0.95 * (1.0 + 1.0 / n)) * (n - 1)
+    rank = stretch_rank(n) * (n - 1)
     place = int(np.searchsorted(np.cumsum(counts), rank, side="right"))
-    return float(max((min(place, _N_BINS - 1) + 0.5) * _WIDTH / ndtri(0.975), _LEAST))
+    return stretch_of((min(place, _N_BINS - 1) + 0.5) * _WIDTH)
 
 
 def _below(counts: Floats, distance: float) -> float:

@@ -7,7 +7,7 @@ but workers' sums travels. What a dead worker held is replayed from the log by t
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -48,7 +48,8 @@ class DaskPool:
         """Ask all parts; those of a worker that died are asked of the others."""
         waiting: dict[Any, tuple[str, list[int]]] = {}
         missing, found = list(range(job.parts.n_parts)), []
-        n_deaths, since = 0, time.monotonic()
+        deaths: Counter[int] = Counter()
+        since = time.monotonic()
         while missing or waiting:
             alive = self.alive()
             if alive:
@@ -64,14 +65,16 @@ class DaskPool:
                     found.append(totals)
                 elif future.status in ("error", "cancelled") or address not in self.alive():
                     future.cancel()
-                    missing, n_deaths = missing + parts, n_deaths + 1
+                    missing += parts
+                    deaths.update(parts)
                 else:
                     continue
                 del waiting[future]
-            if n_deaths > _MOST_DEATHS * max(1, len(alive)):
+            most = max(deaths.values(), default=0)
+            if most > _MOST_DEATHS:
                 raise VoxpopError(
-                    f"workers died {n_deaths} times in one step; they may lack memory: give more "
-                    "--partitions, or workers with more memory, and run this again"
+                    f"workers died {most} times over the same part; they may lack memory: give "
+                    "more --partitions, or workers with more memory, and run this again"
                 )
         return merge(found)
 

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.exact import largest_by_owner, owner_sums
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.estimators.bi.bi import Settled
 from voxpop.estimators.make_result import make_result
 from voxpop.estimators.plug_in import plug_in_audit
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.partitions.audit import audit_counts
 from voxpop.partitions.parts import Parts, array_bytes
-from voxpop.partitions.steps import Part, Totals
+from voxpop.partitions.steps import Part, Steps, Totals
 from voxpop.partitions.store import Store
 from voxpop.results.audit import Audit
-from voxpop.results.own_noise import own_terms
+from voxpop.results.own_noise import from_own_sums, own_terms
 from voxpop.results.result import PROBABILITIES, Result
 from voxpop.results.review import Review, Usual, review_part
-from voxpop.results.saved import write_tasks
+from voxpop.results.saved import run_id, write_tasks
 
 _KERNELS = ("enumerate", "active", "integrate", "gold")
 SAMPLE = "sample.pickle"
@@ -54,6 +54,37 @@ def _usual_name(part: int) -> str:
     return f"tasks/{part:05d}.usual.npy"
 
 
+class Known(Protocol):
+    """What a fit knows of all answers: with what was kept of a part it makes the part's result."""
+
+    def result(self, answers: Answers, found: Any) -> Result:
+        """Make the result of a part."""
+
+    def with_noise(self, result: Result) -> Known:
+        """Take the workers' noise from a result."""
+
+
+@dataclass(frozen=True, eq=False)
+class KnownLevels:
+    """What BI knows: the workers, and what to tell."""
+
+    settled: Settled
+    notes: tuple[str, ...]
+    audit: Audit = field(default_factory=Audit)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def result(self, answers: Answers, found: Posterior) -> Result:
+        """Make the result of a part."""
+        workers, trace, _ = self.settled
+        return make_result(answers, self.settings, found, workers, trace, self.notes, self.audit)
+
+    def with_noise(self, result: Result) -> KnownLevels:
+        """Take the workers' noise from a result."""
+        noise = {"variance": result.worker_variance, "interval": result.worker_interval}
+        workers = replace(self.settled.workers, **noise)
+        return replace(self, settled=self.settled._replace(workers=workers))
+
+
 @dataclass(frozen=True, eq=False)
 class FindTasks:
     """Find what is known of the tasks of a part, and keep it in the folder of the run."""
@@ -63,35 +94,48 @@ class FindTasks:
     kind: ClassVar[str] = "reads"
 
     def run(self, part: Part) -> Totals:
-        """Return the kernels that were used, counts for the audit, and sizes of own noise."""
+        """Return the kernels that were used, and counts for the audit."""
         self.heard.put(part)
         answers, workers = part.answers, self.settled.workers
-        store, found = Store(part.job.parts.where), part.messages.posterior(PROBABILITIES)
+        found = part.messages.posterior(PROBABILITIES)
         about = workers.variance, workers.levels, workers.posterior
         audit = plug_in_audit(answers, found.estimate, *about, most_kept=_NO_LIMIT)
-        store.write(_found_name(part.number), pickle.dumps(found))
-        sd = np.where(answers.is_gold, np.nan, np.sqrt(found.variance.mean(axis=1)))
-        store.write(_usual_name(part.number), array_bytes(np.stack([answers.task_degree, sd])))
+        keep_found(part, found)
         used = [part.messages.used.get(name, 0) for name in _KERNELS]
-        terms = own_terms(answers, make_result(answers, {}, found, workers, audit=audit))
-        m = answers.n_workers
-        largest = np.stack([largest_by_owner(answers.worker, term, m) for term in terms])
-        totals: Totals = {"used": np.array(used), "own": largest}
+        totals: Totals = {"used": np.array(used)}
         return totals | (audit_counts(answers, audit) if audit.has_pit else {})
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureOwnNoise:
+    """Find the largest terms that show the workers' own noise, and how sure a usual task is."""
+
+    known: Known
+    kind: ClassVar[str] = "answers"
+
+    def run(self, part: Part) -> Totals:
+        """Return the terms (3, m) of a part."""
+        answers, m = part.answers, part.answers.n_workers
+        result = found_result(part, answers, self.known)
+        sd = np.where(answers.is_gold, np.nan, np.sqrt(result.variance.mean(axis=1)))
+        usual = array_bytes(np.stack([answers.task_degree, sd]))
+        Store(part.job.parts.where).write(_usual_name(part.number), usual)
+        terms = own_terms(answers, result)
+        return {"own": np.stack([largest_by_owner(answers.worker, term, m) for term in terms])}
 
 
 @dataclass(frozen=True, eq=False)
 class SumOwnNoise:
     """Sum up what shows the workers' own noise, given its ``largest`` (3, m) terms."""
 
-    settled: Settled
+    known: Known
     largest: Floats
     kind: ClassVar[str] = "answers"
 
     def run(self, part: Part) -> Totals:
         """Return the sums of a part."""
         answers = part.answers
-        terms = own_terms(answers, found_result(part, answers, self.settled))
+        terms = own_terms(answers, found_result(part, answers, self.known))
         pairs = zip(terms, self.largest, strict=True)
         return {"own": np.stack([owner_sums(answers.worker, *pair) for pair in pairs])}
 
@@ -100,8 +144,7 @@ class SumOwnNoise:
 class WriteTasks:
     """Write the table of a part's tasks into the folder of the run, and a sample of the first."""
 
-    settled: Settled
-    notes: tuple[str, ...]
+    known: Known
     run_id: str
     usual: Usual
     kind: ClassVar[str] = "answers"
@@ -111,7 +154,7 @@ class WriteTasks:
         parts = part.job.parts
         ids = parts.task_ids(part.number, part.scratch)
         answers = replace(part.answers, task_ids=ids)
-        result = found_result(part, answers, self.settled, self.notes)
+        result = found_result(part, answers, self.known)
         review = review_part(answers, result, self.usual)
         local = part.scratch / f"{part.number:05d}.parquet"
         write_tasks(replace(result, _review=review), local, self.run_id)
@@ -123,13 +166,15 @@ class WriteTasks:
         return {"looks": np.array([len(review.tasks)])}
 
 
-def found_result(
-    part: Part, answers: Answers, settled: Settled, notes: tuple[str, ...] = ()
-) -> Result:
-    """Make the result of a part from what :class:`FindTasks` kept."""
+def keep_found(part: Part, found: object) -> None:
+    """Keep what was found of the tasks of a part in the folder of the run."""
+    Store(part.job.parts.where).write(_found_name(part.number), pickle.dumps(found))
+
+
+def found_result(part: Part, answers: Answers, known: Known) -> Result:
+    """Make the result of a part from what was kept of it."""
     kept = Store(part.job.parts.where).read(_found_name(part.number))
-    found: Posterior = pickle.loads(kept or b"")
-    return make_result(answers, {}, found, settled.workers, settled.trace, notes, Audit())
+    return known.result(answers, pickle.loads(kept or b""))
 
 
 def usual_task(parts: Parts) -> Usual:
@@ -156,18 +201,35 @@ def sample(answers: Answers, result: Result, parts: Parts, scratch: Path) -> tup
     return some, replace(found, worker_answers=some.worker_degree, _answers=some)
 
 
+def finish(
+    steps: Steps, known: Known, result: Result, has_levels: bool, notes: tuple[str, ...] = ()
+) -> tuple[Result, str]:
+    """Give workers their own noise, if noise has levels, and write the tables of the tasks.
+
+    ``result`` is that of all workers without any task; ``notes`` come after its own.
+    """
+    parts = steps.job.parts
+    largest = steps.total(MeasureOwnNoise(known))["own"]
+    if has_levels:
+        found = steps.total(SumOwnNoise(known, largest))["own"]
+        sums = [owner_values(*pair) for pair in zip(found, largest, strict=True)]
+        result = from_own_sums(result, np.stack(sums))
+        known = known.with_noise(result)
+    result = whole_result(parts, replace(result, notes=(*result.notes, *notes)))
+    run = run_id(result)
+    steps.total(WriteTasks(known, run, usual_task(parts)))
+    return result, run
+
+
 def kernels_used(totals: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """How many tasks each kernel handled."""
     used = zip(_KERNELS, totals["used"].tolist(), strict=True)
     return {name: n for name, n in used if n}
 
 
-def whole_result(
-    parts: Parts, ids: Any, settled: Settled, notes: tuple[str, ...], audit: Audit
-) -> Result:
-    """The result of all parts without its tasks, which are in their tables."""
-    d = parts.dimension
-    none = np.empty((0, d))
+def no_answers(parts: Parts, ids: Any) -> tuple[Answers, Posterior]:
+    """All workers without any task, and what is known of no task."""
+    none = np.empty((0, parts.dimension))
     answers = Answers(
         task_ids=np.empty(0, dtype=object),
         worker_ids=ids,
@@ -177,10 +239,12 @@ def whole_result(
         value_names=parts.value_names,
         columns=parts.columns,
     )
-    found = Posterior(none, none, np.empty((0, d, len(PROBABILITIES))))
-    workers, trace, settings = settled
-    result = make_result(answers, settings, found, workers, trace, notes, audit)
-    # Its tasks are reviewed where they are.
+    return answers, Posterior(none, none, np.empty((*none.shape, len(PROBABILITIES))))
+
+
+def whole_result(parts: Parts, result: Result) -> Result:
+    """Turn a result of all workers, without any task, into that of all parts."""
+    # Its tasks are in their tables, and reviewed where they are.
     review = Review(tasks=np.empty(0, np.int64), reasons=(), n_ready=0, workers=None)
     degree = parts.worker_degree
     return replace(result, worker_answers=degree, _answers=None, _review=review)

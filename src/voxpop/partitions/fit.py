@@ -18,8 +18,9 @@ from voxpop.data.exact import (
 )
 from voxpop.data.sums import residuals
 from voxpop.errors import ConfigError
+from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator, OnSweep
-from voxpop.estimators.bi.bi import BI, Settled
+from voxpop.estimators.bi.bi import BI
 from voxpop.estimators.bi.noise_levels import (
     LEARNING_ACCURACY,
     ChosenModel,
@@ -30,27 +31,37 @@ from voxpop.estimators.bi.noise_levels import (
 )
 from voxpop.models.model import Model
 from voxpop.partitions.audit import audit_of_counts
+from voxpop.partitions.default import fit_default
 from voxpop.partitions.finish import (
     FindTasks,
-    SumOwnNoise,
-    WriteTasks,
+    KnownLevels,
+    finish,
     kernels_used,
-    usual_task,
-    whole_result,
+    no_answers,
 )
 from voxpop.partitions.passing import PartitionedMessages
 from voxpop.partitions.steps import Part, Steps, Totals
-from voxpop.results.own_noise import from_own_sums
 from voxpop.results.result import Result
-from voxpop.results.saved import run_id
 
 
-def fit_for_parts(estimator: Estimator) -> BI:
+def fit_for_parts(estimator: Estimator) -> BI | Auto:
     """Return the method; refuse, before any work, one that needs all answers in memory."""
+    if getattr(estimator, "backend", "auto") == "gpu":
+        raise ConfigError(
+            "answers in parts are worked on by the processor, got backend 'gpu'; use --engine "
+            "local, or backend 'auto'"
+        )
+    if isinstance(estimator, Auto):
+        if estimator.scale in ("auto", "linear") and estimator.bounds is None:
+            return estimator
+        raise ConfigError(
+            "answers in parts can be fitted by auto on the linear scale and without bounds; for "
+            "--scale and --bounds use --engine local"
+        )
     if not isinstance(estimator, BI):
         raise ConfigError(
-            f"answers in parts can be fitted by bi, not by {estimator.name}; "
-            "use --engine local, or --method bi"
+            f"answers in parts can be fitted by auto and bi, not by {estimator.name}; "
+            "use --engine local, or --method auto or bi"
         )
     plain_prior = isinstance(estimator.prior_mean, int | float | tuple)
     if not (
@@ -75,32 +86,25 @@ class FittedParts(NamedTuple):
     run: str
 
 
-def fit_parts(estimator: BI, steps: Steps, scratch: Path, on_sweep: OnSweep | None) -> FittedParts:
-    """Fit BI; the tables of the tasks are in the folder of the run then."""
+def fit_parts(
+    estimator: BI | Auto, steps: Steps, scratch: Path, on_sweep: OnSweep | None
+) -> FittedParts:
+    """Fit BI or the default; the tables of the tasks are in the folder of the run then."""
+    if isinstance(estimator, Auto):
+        return FittedParts(*fit_default(estimator, steps, scratch, on_sweep))
     parts = steps.job.parts
     chosen = _choose_model(estimator, steps, on_sweep)
-    messages = PartitionedMessages(steps, estimator.engine(), chosen.model)
+    messages = PartitionedMessages(steps, estimator.engine().on_host(), chosen.model)
     settled = estimator.settle(messages, chosen, on_sweep)
     if on_sweep is not None:
         on_sweep("estimates", 1, np.inf, estimator.tol)
     totals = steps.total(FindTasks(messages.heard, settled))
     settled.settings["inference_used"] = kernels_used(totals)
     audit = audit_of_counts(totals, exact=False)
-    result = whole_result(parts, parts.worker_ids(scratch), settled, chosen.notes, audit)
-    if estimator.support == "auto":
-        result = _with_own_noise(steps, result, settled, totals["own"])
-        noise = {"variance": result.worker_variance, "interval": result.worker_interval}
-        settled = settled._replace(workers=replace(settled.workers, **noise))
-    run = run_id(result)
-    steps.total(WriteTasks(settled, chosen.notes, run, usual_task(parts)))
-    return FittedParts(result, run)
-
-
-def _with_own_noise(steps: Steps, result: Result, settled: Settled, largest: Floats) -> Result:
-    """Do as :func:`voxpop.results.own_noise.with_own_noise` does."""
-    found = steps.total(SumOwnNoise(settled, largest))["own"]
-    sums = [owner_values(*pair) for pair in zip(found, largest, strict=True)]
-    return from_own_sums(result, np.stack(sums))
+    known = KnownLevels(settled, chosen.notes)
+    told = replace(known, audit=audit, settings=settled.settings)
+    result = told.result(*no_answers(parts, parts.worker_ids(scratch)))
+    return FittedParts(*finish(steps, known, result, estimator.support == "auto"))
 
 
 def _choose_model(estimator: BI, steps: Steps, on_sweep: OnSweep | None) -> ChosenModel:
@@ -108,7 +112,7 @@ def _choose_model(estimator: BI, steps: Steps, on_sweep: OnSweep | None) -> Chos
     if estimator.support != "auto":
         assert not isinstance(estimator.support, str)
         return ChosenModel(base.with_levels(estimator.support, estimator.weights))
-    engine = replace(estimator.engine(), accuracy=LEARNING_ACCURACY)
+    engine = replace(estimator.engine().on_host(), accuracy=LEARNING_ACCURACY)
 
     def open_messages(model: Model) -> PartitionedMessages:
         return PartitionedMessages(steps, engine, model)

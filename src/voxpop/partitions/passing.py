@@ -11,15 +11,12 @@ from voxpop.arrays import Floats, WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.inference.engine import Engine
 from voxpop.inference.groups import (
-    SweepParameters,
-    WorkerBias,
     fixed_point,
     model_in_units,
     noise_unit,
 )
-from voxpop.inference.kernel_set import ExpectedCounts
 from voxpop.inference.message_passing import MessagePassing
-from voxpop.inference.schedule import Mask, Schedule, Whole
+from voxpop.inference.schedule import Asked, Mask, Schedule, Sent, Whole
 from voxpop.models.model import Model
 from voxpop.partitions.steps import Part, Steps, Totals
 
@@ -83,7 +80,7 @@ class Send:
     def run(self, part: Part) -> Totals:
         """Let the tasks of a part send."""
         self.heard.put(part)
-        sums, change, _ = part.messages.send(self.damping, self.moved, None, None, None, False)
+        sums, change, _ = part.messages.send(Asked(self.damping, self.moved))
         return {"sums": sums, "change": np.array([change])}
 
 
@@ -113,17 +110,10 @@ class PartitionedMessages(Schedule):
         self._sums_of = self._steps.last
         return np.asarray(found["sums"])
 
-    def send(
-        self,
-        damping: float,
-        moved: Mask | None,
-        parameters: SweepParameters | None,
-        bias: WorkerBias | None,
-        tasks: Mask | None,
-        is_counted: bool,
-    ) -> tuple[WorkerSums, float, ExpectedCounts | None]:
+    def send(self, asked: Asked) -> Sent:
         """Let all tasks send; the paper's noise has no parameters to be given, and no bias."""
-        assert not any((parameters, bias, is_counted)) and tasks is None  # noqa: PT018
-        found = self._steps.total(Send(self.heard, damping, moved))
+        assert not any((asked.parameters, asked.bias, asked.is_counted))
+        assert asked.tasks is None
+        found = self._steps.total(Send(self.heard, asked.damping, asked.moved))
         self._sums_of = self._steps.last
         return np.asarray(found["sums"]), float(found["change"][0]), None

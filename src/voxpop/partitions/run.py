@@ -18,8 +18,11 @@ from typing import Literal
 from voxpop.data.answers import Answers
 from voxpop.data.many_files import several_files
 from voxpop.data.output import replacing_folder, require_folder
+from voxpop.data.read import read_answers
 from voxpop.errors import ConfigError, DataError, require
+from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
+from voxpop.estimators.bi.bi import BI
 from voxpop.inference.engine import backend_in_use
 from voxpop.partitions.cluster import dask_pool
 from voxpop.partitions.cut import Source, cut
@@ -30,7 +33,7 @@ from voxpop.partitions.steps import Job, Log, OneByOne, Pool, Steps
 from voxpop.partitions.store import Store
 from voxpop.results.intervals import said_of_intervals
 from voxpop.results.result import Result
-from voxpop.results.saved import FILES, write_others
+from voxpop.results.saved import FILES, write, write_others
 
 _JOB = "job.json"
 # Sums, beliefs and intervals of a worker, with about ten levels.
@@ -79,6 +82,8 @@ class Finished:
 
     def summary(self) -> str:
         """Say in one line what was done and how it ended."""
+        if len(self.result.task_ids):
+            return self.result.summary()
         said = self.result.summary().partition(": 0 tasks ")
         cut = "1 part" if self.parts.n_parts == 1 else f"{self.parts.n_parts} parts"
         return f"{said[0]}: {self.parts.n_tasks} tasks in {cut} {said[2]}"
@@ -114,21 +119,55 @@ def aggregate_parts(
         _begin(where, _fingerprint(source, estimator, running))
         parts = Parts.load(where)
         if parts is None:
-            parts = cut(source, where, running.memory, running.n_parts, rounding=True)
+            rounding = isinstance(method, BI)
+            parts = cut(source, where, running.memory, running.n_parts, rounding)
         _require_memory(parts, running)
         job = Job(parts, Log.begin(f"{where}/log"))
         local = Path(where) if "://" not in where else beside
         local.mkdir(parents=True, exist_ok=True)
-        with _pool(running, local) as pool:
-            result, run = fit_parts(method, Steps(job, pool), local, on_sweep)
-        done = Finished(parts, result, *pickle.loads(Store(where).read(SAMPLE) or b""))
+        if isinstance(method, Auto) and _fits_into_memory(parts, method):
+            done = _fit_in_memory(source, estimator, parts, on_sweep)
+            run = None
+        else:
+            with _pool(running, local) as pool:
+                result, run = fit_parts(method, Steps(job, pool), local, on_sweep)
+            done = Finished(parts, result, *pickle.loads(Store(where).read(SAMPLE) or b""))
         with replacing_folder(folder, FILES) as new:
-            _place_tasks(parts, new / "tasks.parquet", local)
-            write_others(result, new, "parquet", name, run, parts.task_ids(0, local))
+            if run is None:
+                write(done.result, new, "parquet", name)
+            else:
+                _place_tasks(parts, new / "tasks.parquet", local)
+                write_others(done.result, new, "parquet", name, run, parts.task_ids(0, local))
             if also is not None:
                 also(done, new)
         _remove(where, local)
     return done
+
+
+def _fits_into_memory(parts: Parts, auto: Auto) -> bool:
+    """Tell whether the default compares its models on all answers, and averages them.
+
+    Of more it fits one model, which it can do in parts unless some truths are known.
+    """
+    if parts.n_answers * parts.dimension <= auto.contest_answers:
+        return True
+    if parts.whole.has_gold:
+        raise ConfigError(
+            "the default checks its intervals by known truths, for which it needs all answers in "
+            "memory; use --engine local, leave --gold out, or use --method bi"
+        )
+    return False
+
+
+def _fit_in_memory(
+    source: Source, estimator: Estimator, parts: Parts, on_sweep: OnSweep | None
+) -> Finished:
+    answers = read_answers(
+        source.path, task=source.task, worker=source.worker, values=source.values, gold=source.gold
+    )
+    result = estimator.fit(answers, on_sweep)
+    note = f"{answers.n_edges} answers are few: they were fitted in memory, not in parts"
+    return Finished(parts, replace(result, notes=(*result.notes, note)), answers, result)
 
 
 @contextmanager

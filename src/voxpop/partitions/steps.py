@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from voxpop.data.answers import Answers
 from voxpop.data.output import replacing
 from voxpop.inference.message_passing import MessagePassing
+from voxpop.inference.moment_matching import MomentMatching
 from voxpop.partitions.parts import Parts
 from voxpop.partitions.store import Store
 
@@ -29,11 +30,16 @@ Totals = dict[str, NDArray[Any]]
 """What parts answer: whole numbers are summed over the parts, of others the largest is taken."""
 
 
+Laid = MessagePassing | MomentMatching
+"""Messages of a part."""
+
+
 class Call(Protocol):
     """Something to be asked of every part."""
 
     kind: ClassVar[str]
-    """``opens`` new messages, ``changes`` them, ``reads`` them, or needs ``answers`` alone."""
+    """What it does: ``opens`` new messages, ``reopens`` them in another layout, ``changes`` them,
+    ``reads`` them, or needs ``answers`` alone."""
 
     def run(self, part: Part) -> Totals:
         """Answer it."""
@@ -42,7 +48,7 @@ class Call(Protocol):
 class Opens(Protocol):
     """A call that lays out the messages of a part, flat."""
 
-    def open(self, answers: Answers) -> MessagePassing:
+    def open(self, answers: Answers) -> Laid:
         """Lay them out."""
 
 
@@ -87,7 +93,7 @@ class Log:
         found: list[int] = []
         for step in range(at, -1, -1):
             kind = _kind(self, step)
-            if kind in ("opens", "changes"):
+            if kind in ("opens", "reopens", "changes"):
                 found.append(step)
             if kind == "opens":
                 break
@@ -133,7 +139,7 @@ class Part:
 
     def __init__(self, job: Job, number: int, scratch: Path) -> None:
         self.job, self.number, self.scratch = job, number, scratch
-        self.messages: MessagePassing
+        self.messages: Any
         self._state = scratch / f"{number:05d}.state"
         self._mark = scratch / f"{number:05d}.mark"
 
@@ -151,7 +157,9 @@ class Part:
         history = log.history(at)
         done, totals = self._read_mark()
         known = done in history
-        self._open(history[0], fresh=not known)
+        begun = history[: history.index(done) + 1] if known else history[:1]
+        laid = next(step for step in reversed(begun) if _kind(log, step) != "changes")
+        self._open(laid, fresh=not known)
         if done == at:
             # Sums are as large as all workers; what the messages tell again is not kept.
             return totals | {"sums": self.messages.sent()}
@@ -167,12 +175,25 @@ class Part:
         self.messages = opening.open(self.answers)
         if fresh:
             self._mark.unlink(missing_ok=True)
-            self._state.unlink(missing_ok=True)
-            size = sum(getattr(owner, name).nbytes for owner, name in self.messages.state())
-            with self._state.open("wb") as file:
-                # A disk that is full must show here: behind a mapped file it would be a crash.
-                os.posix_fallocate(file.fileno(), 0, size)
+            self._make_room(self.messages)
         _keep_in(np.memmap(self._state, dtype=np.uint8, mode="r+"), self.messages)
+
+    def keep(self, messages: Laid) -> None:
+        """Put messages of another layout in the place of those that there are."""
+        self._make_room(messages)
+        memory = np.memmap(self._state, dtype=np.uint8, mode="r+")
+        before = [getattr(owner, name) for owner, name in messages.state()]
+        _keep_in(memory, messages)
+        for array, (owner, name) in zip(before, messages.state(), strict=True):
+            getattr(owner, name)[...] = array
+        self.messages = messages
+
+    def _make_room(self, messages: Laid) -> None:
+        self._state.unlink(missing_ok=True)
+        size = sum(getattr(owner, name).nbytes for owner, name in messages.state())
+        with self._state.open("wb") as file:
+            # A disk that is full must show here: behind a mapped file it would be a crash.
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
 
     def _read_mark(self) -> tuple[int, Totals]:
         """Return the last step that the state has, and its totals; -1 where there is no state."""
@@ -189,7 +210,7 @@ class Part:
             temporary.write_bytes(pickle.dumps((self.job.log.token, _boot(), step, totals)))
 
 
-def _keep_in(memory: NDArray[np.uint8], messages: MessagePassing) -> None:
+def _keep_in(memory: NDArray[np.uint8], messages: Laid) -> None:
     """Keep all messages in a mapped file, and go on from what is there."""
     start = 0
     for owner, name in messages.state():

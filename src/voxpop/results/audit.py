@@ -184,5 +184,14 @@ def _stretch(distance: Floats) -> float:
     """Factor on the sd that puts 95 % of answers inside: the (n + 1) 95 % smallest of n."""
     if not distance.size:
         return 1.0
-    rank = min(1.0, 0.95 * (1.0 + 1.0 / distance.size))
-    return float(max(np.quantile(distance, rank) / ndtri(0.975), _LEAST))
+    return stretch_of(float(np.quantile(distance, stretch_rank(distance.size))))
+
+
+def stretch_rank(n: int) -> float:
+    """Which quantile of n distances, in sds, the stretch is taken from."""
+    return min(1.0, 0.95 * (1.0 + 1.0 / n))
+
+
+def stretch_of(distance: float) -> float:
+    """Factor on the sd that puts all within a distance inside 95 %."""
+    return float(max(distance / ndtri(0.975), _LEAST))

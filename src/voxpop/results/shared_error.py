@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri, softmax
 
 from voxpop.arrays import Floats
+from voxpop.data.exact import Limbs, exact_sum, exact_value
 from voxpop.errors import require
 from voxpop.inference.kernels.posterior import Posterior
 
@@ -225,7 +226,21 @@ def typical_answer_variance(residual: Floats, variance: Floats, weight: Floats) 
     count up to a multiple of the upper quartile of the residuals, each answer by its ``weight``
     (E,): the noise of workers whom an estimate does not trust is not in it.
     """
-    size = np.abs(residual)
-    most = _CLIP * np.quantile(size, 0.75, axis=0)
-    square = np.minimum(size, most) ** 2 + np.minimum(variance, most**2)
-    return np.asarray(weight @ square / weight.sum())
+    quartile = np.quantile(np.abs(residual), 0.75, axis=0)
+    return mean_square(square_sums(residual, variance, weight, quartile))
+
+
+def square_sums(residual: Floats, variance: Floats, weight: Floats, quartile: Floats) -> Limbs:
+    """Exact sums for :func:`mean_square`, given the upper quartile (d,) of all residuals.
+
+    Those of parts of the answers are added.
+    """
+    most = _CLIP * quartile
+    square = np.minimum(np.abs(residual), most) ** 2 + np.minimum(variance, most**2)
+    return np.stack([exact_sum(terms) for terms in (weight, *(weight[:, None] * square).T)])
+
+
+def mean_square(sums: Limbs) -> Floats:
+    """Squared distance of an answer from the truth (d,) from :func:`square_sums` of all."""
+    total, *squares = (exact_value(limbs) for limbs in sums)
+    return np.array(squares) / total

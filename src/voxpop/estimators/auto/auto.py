@@ -44,7 +44,7 @@ from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
-_UNSETTLED = (
+UNSETTLED = (
     "the iteration stopped at max_iter before it settled; raise max_iter, or read the estimates as "
     "approximate"
 )
@@ -126,14 +126,14 @@ class Auto(Estimator):
             # Told in a note: a warning from inside would name lines that the user has not written.
             warnings.simplefilter("ignore", ConvergenceWarning)
             found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
-        notes = () if found.trace.converged else (_UNSETTLED,)
+        notes = () if found.trace.converged else (UNSETTLED,)
         found = replace(found, notes=(*found.notes, *notes, *choice.notes))
         return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
 
     def _choose_scale(self, answers: Answers) -> ScaleChoice:
         if self.scale == "auto":
             most = self.contest_answers // answers.dimension
-            engine = self._engine(ACCURACY, answers.n_edges > most)
+            engine = self.engine(ACCURACY, answers.n_edges > most)
             return choose_scale(answers, self.bounds, engine, most)
         advice = suggest_scale(answers) if self.scale == "linear" else None
         return ScaleChoice(self.scale, () if advice is None else (advice.summary(),))
@@ -158,7 +158,7 @@ class Auto(Estimator):
             result = self._simply(answers, "mean", reason)
             nothing = answers.task_degree.max() == 1 and not answers.is_gold.any()
             return without_intervals(result, _NOTHING) if nothing else result
-        comparison = self._compare(part, usable, part is not answers, on_sweep)
+        comparison = self.compare(part, usable, part is not answers, on_sweep)
         found = average(comparison)
         if found.simple:
             return self._simply(answers, found.simple, found.reason, comparison)
@@ -166,19 +166,20 @@ class Auto(Estimator):
             return self._fit_whole(answers, comparison, found, on_sweep)
         return self._calibrate(answers, comparison, found)
 
-    def _engine(self, accuracy: float, of_part: bool = False) -> Engine:
+    def engine(self, accuracy: float, of_part: bool = False) -> Engine:
+        """How messages are worked out, of all answers or of a part of them."""
         backend = self.backend
         if backend == "auto" or (backend == "gpu" and of_part):
             # Of a part of a crowd, kernels of a GPU take longer to compile than to run.
             backend = host_backend()
         return Engine(backend=backend, accuracy=accuracy, threads=self.threads)
 
-    def _compare(
+    def compare(
         self, answers: Answers, usable: Mask, is_part: bool, on_sweep: OnSweep | None
     ) -> ModelComparison:
         """Fit the noise models worth comparing to the same answers, and score their predictions."""
         comparison = ModelComparison(
-            prepare(answers), usable, self._engine(ACCURACY, is_part), is_part, on_sweep
+            prepare(answers), usable, self.engine(ACCURACY, is_part), is_part, on_sweep
         )
         flat = Noise(bounds=self.bounds)
         comparison.enter(flat, "auto")
@@ -204,12 +205,12 @@ class Auto(Estimator):
         """Fit the best model of a part to all answers of a large crowd."""
         best = found.candidates[0]
         known = best.fitted
-        settings = _settings(self, found, comparison)
+        settings = contest_settings(self, found, comparison)
 
         def fit(answers: Answers) -> Result:
             data = prepare(answers, known.scale)
             freeing = learned_before(answers, best.noise)
-            engine = self._engine(self.accuracy)
+            engine = self.engine(self.accuracy)
             whole = LargeFit(data, best.noise, engine, best.support, freeing=freeing)
             fitted = whole.fit_from_subset(known, self.max_iter, on_sweep)
             result = self._shared(answers, fitted.result(settings, best.audit))
@@ -223,7 +224,7 @@ class Auto(Estimator):
 
     def _calibrate(self, answers: Answers, comparison: ModelComparison, found: Average) -> Result:
         """Mix the posteriors of the models, stretch the intervals, and say what was done."""
-        settings = _settings(self, found, comparison)
+        settings = contest_settings(self, found, comparison)
         workers = _tells_workers_apart(comparison, found)
         audit = found.mixed_audit(comparison)
         stretch = Calibration(stretch=max(audit.stretch, 1.0))
@@ -278,7 +279,7 @@ class Auto(Estimator):
 
         result = fit(answers)
         found = Average((), np.empty(0), reason, method)
-        settings = {**result.settings, **_settings(self, found, comparison)}
+        settings = {**result.settings, **contest_settings(self, found, comparison)}
         notes = (f"took the {method}: {reason}", *result.notes)
         result = replace(result, settings=settings, notes=notes)
         return checked_by_gold(fit, answers, result)
@@ -294,7 +295,9 @@ class Auto(Estimator):
         return replace(result, notes=(*result.notes, gold_map.summary(answers.value_names)))
 
 
-def _settings(auto: Auto, found: Average, comparison: ModelComparison | None) -> dict[str, object]:
+def contest_settings(
+    auto: Auto, found: Average, comparison: ModelComparison | None
+) -> dict[str, object]:
     """Arguments, and what was decided from the answers."""
     settings = plain_settings(auto) | {"chosen": found.name, "reason": found.reason}
     if comparison is not None:

@@ -15,7 +15,7 @@ from voxpop.estimators.leave_one_out import leave_one_out_medians, sum_by_owner
 from voxpop.models.scale import LINEAR, SCALES, Circular, Logit, Scale, ScaleName
 
 # Scales are compared on about this many answers, times coordinates.
-_MOST_ANSWERS = 30_000
+MOST_COMPARED = 30_000
 # A scale is suggested if it gains this many standard errors, and this many nats an answer. That
 # answers wrap is evidence of its own for a circle.
 _CLEARLY, _CLEARLY_WRAPPED, _WORTH_NATS = 3.0, 2.0, 0.02
@@ -77,8 +77,16 @@ def suggest_scale(answers: Answers) -> ScaleAdvice | None:
     """
     if answers.dimension > 1:
         return None  # vectors are places: errors do not grow with the distance from a corner
+    return suggest_by_part(neighbourhood(answers, MOST_COMPARED), answers)
+
+
+def suggest_by_part(part: Answers, answers: Answers) -> ScaleAdvice | None:
+    """Do as :func:`suggest_scale` does, given the part that is looked at.
+
+    Of ``answers`` the values alone matter, and only whether they are on a scale.
+    """
     # Answers to gold tasks tell of the noise as others do.
-    part = replace(neighbourhood(answers, _MOST_ANSWERS), gold=None)
+    part = replace(part, gold=None)
     usable = usable_answers(part)
     if not usable.any() or not _is_measured(part, usable):
         return None

@@ -66,5 +66,6 @@ def certain_level(likelihood: Floats) -> Floats:
 
 def relative_level(levels: Levels, posterior: Floats) -> Floats:
     """Each worker's expected log level, less the average."""
-    log_level = posterior @ np.log(levels.variance)
+    # Not a matrix product, which rounds by the place of a worker among the others.
+    log_level = (posterior * np.log(levels.variance)).sum(axis=1)
     return np.asarray(log_level - order_free_sum(log_level, axis=0) / len(log_level))

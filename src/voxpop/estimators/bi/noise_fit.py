@@ -26,12 +26,13 @@ from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
-from voxpop.inference.groups import SweepParameters, TruthPrior
+from voxpop.inference.groups import SweepParameters, TruthPrior, WorkerBias
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.integrate import NoiseGrid
-from voxpop.inference.kernels.posterior import reaching, stretched
+from voxpop.inference.kernels.posterior import Posterior, reaching, stretched
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.inference.moment_matching import MomentMatching
+from voxpop.inference.schedule import Whole
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise, NoiseParameters
 from voxpop.models.noise.bias import Bias, BiasPosterior
@@ -129,7 +130,9 @@ class NoiseFit:
         is a fit of the same answers and states of the workers to go on from.
         """
         self._parameters = parameters = _initial(self, levels, on_sweep)
-        self._messages = matching = match_messages(self._data, self._engine, self._parameters)
+        self._messages = matching = match_messages(
+            self._data.answers, self._data.scale, self._engine, parameters
+        )
         if start is not None and isinstance(start._messages, MomentMatching):
             matching.resume(start._messages)
             self._parameters = parameters.replace(start._parameters[Levels])
@@ -141,19 +144,15 @@ class NoiseFit:
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
         posterior = softmax(self._beliefs()[0].log_level, axis=1)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
-        self._learn(integrated_sweeps(self._data.answers), on_sweep)
+        self._learn(integrated_sweeps(typical_degree(self._data.answers)), on_sweep)
 
     def _open_integrals(self, levels: Index) -> None:
         """Go on with integrals from matched moments, with some of the levels."""
         before = self._messages
         assert isinstance(before, MomentMatching)
         self._parameters = self._parameters.keep(levels)
-        self._messages = after = integral_messages(
-            self._data, self._noise, self._engine, self._parameters
-        )
-        assert after.quantum == before.quantum
-        after.resume(before.messages(), levels, before.bias_messages())
-        after.evidence = before.evidence
+        about = self._noise, self._engine, self._parameters, before, levels
+        self._messages = integral_messages(self._data.answers, self._data.scale, *about)
 
     def _settle(self, accuracy: float, damping: float) -> float:
         """Send all messages once, with the parameters as they are."""
@@ -264,7 +263,7 @@ class NoiseFit:
 
     def audit(self, accuracy: float) -> Audit:
         """Hold every answer against its prediction from the others."""
-        return _audit(self._answers, self.predict(accuracy, with_pit=True))
+        return audit_of(self._answers, self.predict(accuracy, with_pit=True))
 
     def fitted(
         self, accuracy: float, trace: Trace | None = None, audited: bool = True
@@ -277,14 +276,9 @@ class NoiseFit:
         about, parameters, messages = beliefs.bias(0.0), self._parameters, self._messages
         assert isinstance(messages, MessagePassing)
         posterior = partial(messages.posterior_and_classes, PROBABILITIES, given, about)
-        (found, classes), (hidden, _) = posterior(), posterior(hidden=True)
-        if self._noise.bounds is not None:
-            found = reaching(found, posterior(bounded=False)[0], PROBABILITIES < 0.5)
-        if bias is not None:
-            # All workers of a task are of one connected part: the first answer's will do.
-            shift = bias.shift_variance[answers.worker[answers.task_ptr[:-1]]]
-            shift = np.where(answers.is_gold[:, None], 0.0, shift) * scale**2
-            found = stretched(found, found.variance + shift)
+        hidden = posterior(hidden=True)[0]
+        shared = None if bias is None else bias.shift_variance * scale**2
+        found, classes = find_posterior(messages, answers, self._noise, given, about, shared)
         states = softmax(beliefs.log_level, axis=1)
         columns = parameters[Careless].columns(states) | (bias.columns(scale) if bias else {})
         if self._freeing is not None:
@@ -295,13 +289,14 @@ class NoiseFit:
             hidden = self._freeing.posterior(hidden)
         difficulty = parameters[Difficulty]
         variance = parameters.answer_variance * float((scale**2).mean())
+        usual = difficulty.usual(classes)
         return NoiseFitted(
             answers=self._answers,
             posterior=found,
             level_posterior=states,
             parameters=parameters,
-            answer_variance=variance * difficulty.usual(classes),
-            columns=_together(difficulty.columns(classes), columns),
+            answer_variance=variance * usual,
+            columns=together(difficulty.columns(classes, usual), columns),
             audit=self.audit(accuracy) if audited else None,
             trace=trace or Trace(),
             learning_sweeps=self._n_learned,
@@ -309,6 +304,31 @@ class NoiseFit:
             on_grid=self._on_grid,
             hidden=hidden.rows(answers.is_gold),
         )
+
+
+def find_posterior(
+    messages: MessagePassing,
+    answers: Answers,
+    noise: Noise,
+    given: SweepParameters,
+    bias: WorkerBias | None,
+    shift_variance: Floats | None,
+) -> tuple[Posterior, Floats]:
+    """Posterior of the truths and of the classes of tasks, in the answers' own units.
+
+    ``shift_variance`` (m, d) is that of the zero of the biases, which all workers of a connected
+    part share.
+    """
+    posterior = partial(messages.posterior_and_classes, PROBABILITIES, given, bias)
+    found, classes = posterior()
+    if noise.bounds is not None:
+        found = reaching(found, posterior(bounded=False)[0], PROBABILITIES < 0.5)
+    if shift_variance is not None:
+        # All workers of a task are of one connected part: the first answer's will do.
+        shift = shift_variance[answers.worker[answers.task_ptr[:-1]]]
+        shift = np.where(answers.is_gold[:, None], 0.0, shift)
+        found = stretched(found, found.variance + shift)
+    return found, classes
 
 
 def _initial(fit: NoiseFit, levels: Floats | None, on_sweep: OnSweep | None) -> NoiseParameters:
@@ -328,34 +348,52 @@ def _initial(fit: NoiseFit, levels: Floats | None, on_sweep: OnSweep | None) -> 
 
 
 def match_messages(
-    data: PreparedAnswers, engine: Engine, parameters: NoiseParameters
+    answers: Answers,
+    scale: Floats,
+    engine: Engine,
+    parameters: NoiseParameters,
+    whole: Whole | None = None,
 ) -> MomentMatching:
     """Lay out flat messages for matching moments."""
-    model = _states(parameters, data.answers.dimension)
-    about = len(parameters[Difficulty].steps), parameters[Bias].is_on
-    return MomentMatching(data.answers, model, data.scale, engine.kernels(data.answers), *about)
+    model = states_of(parameters, answers.dimension)
+    about = len(parameters[Difficulty].steps), parameters[Bias].is_on, whole
+    return MomentMatching(answers, model, scale, engine.kernels(answers), *about)
 
 
 def integral_messages(
-    data: PreparedAnswers, noise: Noise, engine: Engine, parameters: NoiseParameters
+    answers: Answers,
+    scale: Floats,
+    noise: Noise,
+    engine: Engine,
+    parameters: NoiseParameters,
+    before: MomentMatching | None = None,
+    levels: Index | None = None,
+    whole: Whole | None = None,
 ) -> MessagePassing:
-    """Lay out flat messages for integrals."""
-    dimension = data.answers.dimension
-    return MessagePassing(
-        data.answers,
-        _states(parameters, dimension),
-        data.scale,
+    """Lay out messages for integrals: flat, or from matched moments, with some of the levels."""
+    dimension = answers.dimension
+    after = MessagePassing(
+        answers,
+        states_of(parameters, dimension),
+        scale,
         "integrate",
         _LEARNING_ACCURACY,
-        engine.kernels(data.answers),
+        engine.kernels(answers),
+        whole=whole,
         learned=True,
         n_classes=len(parameters[Difficulty].steps),
         bounds=np.outer(Bounds.interval(noise.bounds), np.ones(dimension)),
         has_bias=parameters[Bias].is_on,
     )
+    if before is not None:
+        assert levels is not None
+        assert after.quantum == before.quantum
+        after.resume(before.messages(), levels, before.bias_messages())
+        after.evidence[:] = before.evidence
+    return after
 
 
-def _states(parameters: NoiseParameters, dimension: int) -> Model:
+def states_of(parameters: NoiseParameters, dimension: int) -> Model:
     """As many levels as workers have states: what these are, each sweep is told anew."""
     levels = parameters[Levels].variance
     if parameters[Careless].is_on:
@@ -363,7 +401,7 @@ def _states(parameters: NoiseParameters, dimension: int) -> Model:
     return Model(support=levels.tolist(), dimension=dimension)
 
 
-def _together(one: dict[str, Floats], other: dict[str, Floats]) -> dict[str, Floats]:
+def together(one: dict[str, Floats], other: dict[str, Floats]) -> dict[str, Floats]:
     """Columns of several components; what two of them say of a variance is multiplied."""
     return one | {name: one[name] * c if name in one else c for name, c in other.items()}
 
@@ -373,16 +411,17 @@ def typical_degree(answers: Answers) -> float:
     return float(answers.task_degree[answers.task].mean())
 
 
-def integrated_sweeps(answers: Answers) -> int:
+def integrated_sweeps(degree: float) -> int:
     """How many sweeps of integrals messages need that began with matched moments.
+
+    ``degree`` is what :func:`typical_degree` says.
 
     One Gaussian for an answer is the better, the more others there are to hold it against.
     """
-    degree = typical_degree(answers)
     return next(n for most, n in _INTEGRATED_SWEEPS if degree <= most)
 
 
-def _audit(answers: Answers, found: Predictions) -> Audit:
+def audit_of(answers: Answers, found: Predictions) -> Audit:
     """Hold every answer against its prediction from the others."""
     return Audit.of(
         answers.value,

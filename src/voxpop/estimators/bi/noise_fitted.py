@@ -10,7 +10,7 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.estimators.bi.gains import with_noise_as_given
-from voxpop.estimators.make_result import make_result, worker_noise
+from voxpop.estimators.make_result import WorkerNoise, make_result, worker_noise
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 from voxpop.models.noise import NoiseParameters
@@ -28,7 +28,8 @@ class NoiseFitted:
     ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
     and on average over the coordinates. ``columns`` are what components say of tasks and workers,
     by their field of :class:`Result`; ``level_posterior`` (m, K) has all states of a worker.
-    ``hidden`` is what would be known of each gold task without its truth.
+    ``hidden`` is what would be known of each gold task without its truth. ``workers`` sums the
+    workers up, where that was done before.
     """
 
     answers: Answers
@@ -43,6 +44,7 @@ class NoiseFitted:
     scale: Floats
     on_grid: bool
     hidden: Posterior
+    workers: WorkerNoise | None = None
 
     def result(
         self,
@@ -58,12 +60,7 @@ class NoiseFitted:
         ``posterior`` and an ``audit`` of several models, this one tells of the workers alone, and
         nothing is stretched.
         """
-        levels, posterior_of_levels = self.parameters[Levels].merged(self.level_posterior)
-        model = Model(
-            support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
-            weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
-        )
-        stretch = 1.0
+        levels, stretch = self.parameters[Levels].merged(self.level_posterior)[0], 1.0
         if audit is None:
             audit = self.audit
             if audit is None and of_part is not None:
@@ -73,7 +70,7 @@ class NoiseFitted:
             self.answers,
             settings | levels.settings(self.scale) | {"learning_sweeps": self.learning_sweeps},
             posterior or self.posterior,
-            worker_noise(posterior_of_levels, model, between=self.on_grid),
+            self.workers or self.sum_up_workers(),
             self.trace,
             audit=audit,
         )
@@ -81,3 +78,12 @@ class NoiseFitted:
         noise = NoiseFacts(coordinate_scale=tuple(self.scale.tolist()), **facts)
         result = replace(result, noise=noise, **self.columns)  # type: ignore[arg-type]
         return with_noise_as_given(result).calibrated(Calibration(stretch=stretch))
+
+    def sum_up_workers(self) -> WorkerNoise:
+        """Sum up what is known of each worker's noise, on the usual task."""
+        levels, posterior = self.parameters[Levels].merged(self.level_posterior)
+        model = Model(
+            support=levels.variance * self.answer_variance,  # type: ignore[arg-type]
+            weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
+        )
+        return worker_noise(posterior, model, between=self.on_grid)

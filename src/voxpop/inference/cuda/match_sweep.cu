@@ -108,7 +108,13 @@ __device__ void say_bias(const MatchTeam& t, int u) {
              t.rows.edge_precision[edge], t.rows.edge_pull[edge]);
 }
 
-// `moved` (n_teams, 2) gets the sum of each team's squared moves, and how many truths are unknown;
+// How far a truth moved, in whole steps and up to a limit: such sums are the same in any order.
+__device__ double in_steps(double moved) {
+    const double step = 1.0 / (1 << 30), most = 16.0;
+    return moved < most ? rint(moved / step) * step : most;
+}
+
+// `moved` (n_teams,) gets the sum of each team's squared moves, in steps;
 // `counts` (n_teams, C K G + C + J + 2) or null what learning needs; `new_sums` or null the messages.
 extern "C" __global__ void match_sweep(
     LAW, MATCH_ROWS, MESSAGES, double* workspace, double* found_evidence, double* counts,
@@ -117,9 +123,8 @@ extern "C" __global__ void match_sweep(
     MatchTeam t(law, rows, m, workspace);
     const i64 n_pairs = (i64)law.C * law.K * law.G;
     if (counts) counts += t.number * (n_pairs + law.C + law.J + 2);
-    double by = 0.0, n_open = 0.0;
+    double by = 0.0;
     for (i64 row = t.number; row < n_rows; row += t.n_teams) {
-        n_open += !isfinite(known[row]);
         if (sending && !sending[row]) continue;
         t.open(row);
         if (counts) {
@@ -140,8 +145,8 @@ extern "C" __global__ void match_sweep(
         }
         if (found_evidence && lane_number() == 0)
             for (int c = 0; c < law.C; ++c) found_evidence[row * law.C + c] = t.evidence[c];
-        by += t.renew();
+        by += in_steps(t.renew());
         team_sync();
     }
-    if (lane_number() == 0) moved[2 * t.number] = by, moved[2 * t.number + 1] = n_open;
+    if (lane_number() == 0) moved[t.number] = by;
 }

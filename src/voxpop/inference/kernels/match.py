@@ -24,6 +24,8 @@ from voxpop.inference.kernels.integrate import Law, Outgoing
 FIRST_ROUNDS = 3
 # Log of what stands for nothing.
 _NOTHING = -700.0
+# How far a truth moved counts in steps of this, up to a limit.
+_STEP, _MOST_MOVED = 2.0**-30, 16.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +225,7 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
     """Work out what rows say, as ``kernels.integrate.send`` does, and the next sites.
 
     Returns also ``site`` and ``prior_site``, and how far the truths moved: the sum over rows of
-    the squared change of their mean, in sds.
+    the squared change of their mean, in sds, as :func:`in_steps` counts it.
     """
     classes, answers, priors, evidence = _all_classes(rows, law)
     grid, row = law.grid, rows.row
@@ -233,7 +235,8 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
     message = np.full(rows.incoming.shape, -np.inf)
     pairs = np.zeros_like(grid.mixing)
     first, second = np.zeros_like(rows.centre), np.zeros_like(rows.centre)
-    components, pull, precision, moved = np.zeros(law.prior_variance.size), 0.0, 0.0, 0.0
+    components, pull, precision = np.zeros(law.prior_variance.size), 0.0, 0.0
+    moved = np.zeros(len(rows.known))
     for c, (cls, found, prior) in enumerate(zip(classes, answers, priors, strict=True)):
         with np.errstate(divide="ignore"):
             log_mixing = np.log(grid.mixing[c])
@@ -255,7 +258,7 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
         cls.update(found, prior)
         after, total = cls.mean()
         open_row = ~np.isfinite(rows.known)
-        moved += float((weight[:, c] * (after - before) ** 2 * total)[open_row].sum())
+        moved[open_row] += (weight[:, c] * (after - before) ** 2 * total)[open_row]
     message = np.where(
         answers[0].usable[:, None], message - message.max(axis=1, keepdims=True), 0.0
     )
@@ -273,7 +276,13 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
         np.stack([c.site for c in classes]),
         np.stack([c.prior_site for c in classes]),
     )
-    return found_all, site, prior_site, moved
+    return found_all, site, prior_site, in_steps(moved)
+
+
+def in_steps(moved: Floats) -> float:
+    """Sum how far truths (n,) moved, in whole steps: the same in any order, and over any parts."""
+    near = np.where(moved < _MOST_MOVED, moved, _MOST_MOVED)
+    return float((np.rint(near / _STEP) * _STEP).sum())
 
 
 class MatchedLeftOut(NamedTuple):

@@ -408,6 +408,13 @@ inline void put_message(
     }
 }
 
+// How far a truth moved, in whole steps and up to a limit: such sums are the same in any order, and
+// over any parts of the rows.
+inline double in_steps(double moved) {
+    constexpr double step = 1.0 / (1 << 30), most = 16.0;
+    return moved < most ? __builtin_rint(moved / step) * step : most;
+}
+
 static double match(
     const IntegralLaw& given, const MatchInputs& in, const Messages& m, const MatchFound& found,
     int64_t first_chunk, int64_t last_chunk, int64_t* new_sums, Workspace& workspace) {
@@ -446,7 +453,7 @@ static double match(
                 }
                 counts.pull -= r.weight[c] * held.distance * held.slope;
             }
-            moved += r.renew();
+            moved += in_steps(r.renew());
         }
         found.moved[chunk] = moved;
         if (found.counts != nullptr) counts.write(found.counts + chunk * n_counts(given));

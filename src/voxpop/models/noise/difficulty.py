@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxpop.arrays import Floats, Index
+from voxpop.data.exact import Limbs, exact_sum, exact_value
 from voxpop.models.noise.component import STEP, Component, StartingPoint
 
 if TYPE_CHECKING:
@@ -51,15 +52,22 @@ class Difficulty(Component):
 
     def usual(self, classes: Floats) -> float:
         """Noise variance of the usual task, from the posterior (n, C) of each task's class."""
-        return float(np.exp(np.sort(self._log_multiple(classes)).mean()))
+        return self.usual_of(exact_sum(self.log_multiple(classes)), len(classes))
 
-    def columns(self, classes: Floats) -> dict[str, Floats]:
+    @staticmethod
+    def usual_of(sums: Limbs, n_tasks: int) -> float:
+        """Noise variance of the usual of all tasks, from exact sums of its logarithm."""
+        return float(np.exp(exact_value(sums) / n_tasks))
+
+    def columns(self, classes: Floats, usual: float) -> dict[str, Floats]:
         """What a result says of the tasks: noise variance over that of the usual task."""
-        multiple = np.exp(self._log_multiple(classes)) / self.usual(classes)
+        multiple = np.exp(self.log_multiple(classes)) / usual
         return {"task_difficulty": multiple} if self.is_on else {}
 
-    def _log_multiple(self, classes: Floats) -> Floats:
-        return np.asarray(classes @ self.steps * np.log(STEP))
+    def log_multiple(self, classes: Floats) -> Floats:
+        """Log of the noise variance of each task (n,), over that of the middle class."""
+        # Not a matrix product, which rounds by the place of a task among the others.
+        return np.asarray((classes * self.steps).sum(axis=1) * np.log(STEP))
 
     def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Difficulty:
         """Shares of the classes, with a pseudo-count of one task of unknown class (M33)."""

@@ -76,7 +76,8 @@ def page(name: str, *, language: str = "en", **context: object) -> str:
     """Render a page by the name of its template.
 
     ``worker`` takes ``slug``; ``dashboard`` takes ``csrf`` and ``slug``; ``campaigns`` and ``new``
-    take ``csrf``; ``login`` and ``welcome`` take nothing; ``problem`` takes ``title`` and ``detail``.
+    take ``csrf``; ``login`` and ``welcome`` take nothing; ``problem`` takes ``title`` and
+    ``detail``.
     """
     table = words(language)
     template = _environment().get_template(f"{name}.html")

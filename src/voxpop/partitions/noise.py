@@ -1,0 +1,257 @@
+"""Messages under a noise model, over parts: what a fit of a large crowd sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxpop.arrays import Codes, Floats, Index, WorkerSums
+from voxpop.data.answers import Answers
+from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
+from voxpop.estimators.bi.initialise import connected_parts
+from voxpop.estimators.bi.large_fit import LargeFit
+from voxpop.estimators.bi.noise_fit import integral_messages, match_messages
+from voxpop.inference.engine import Engine
+from voxpop.inference.groups import SweepParameters, WorkerBias, fixed_point
+from voxpop.inference.message_passing import MessagePassing
+from voxpop.inference.moment_matching import MomentMatching, rms_moved
+from voxpop.inference.schedule import Asked, Whole
+from voxpop.models.noise import Noise, NoiseParameters
+from voxpop.models.noise.bias import Bias
+from voxpop.models.noise.levels import Levels
+from voxpop.partitions.passing import Heard
+from voxpop.partitions.steps import Part, Steps, Totals
+
+# How far truths moved is in whole steps of this.
+_STEP = 2.0**-30
+
+
+@dataclass(frozen=True, eq=False)
+class OpenMatching:
+    """Lay out flat messages with moments matched."""
+
+    engine: Engine
+    scale: Floats
+    parameters: NoiseParameters
+    whole: Whole
+    kind: ClassVar[str] = "opens"
+
+    def open(self, answers: Answers) -> MomentMatching:
+        """Lay out the messages of a part."""
+        return match_messages(answers, self.scale, self.engine, self.parameters, self.whole)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenIntegrals:
+    """Go on with integrals from matched moments, with some of the levels."""
+
+    engine: Engine
+    scale: Floats
+    noise: Noise
+    parameters: NoiseParameters
+    levels: Index
+    whole: Whole
+    shift: Floats | None
+    kind: ClassVar[str] = "reopens"
+
+    def open(self, answers: Answers, before: MomentMatching | None = None) -> MessagePassing:
+        """Lay out the messages of a part."""
+        return integral_messages(
+            answers, self.scale, self.noise, self.engine, self.parameters, before, self.levels,
+            self.whole,
+        )  # fmt: skip
+
+    def run(self, part: Part) -> Totals:
+        """Put them in the place of those that there are."""
+        if self.shift is not None:
+            part.messages.recentre(self.shift)
+        part.keep(self.open(part.answers, part.messages))
+        return {"sums": part.messages.sent()}
+
+
+@dataclass(frozen=True, eq=False)
+class SendNoise:
+    """Let all tasks send their messages, biases recentred before."""
+
+    heard: Heard
+    damping: float
+    parameters: SweepParameters
+    bias: WorkerBias | None
+    shift: Floats | None
+    kind: ClassVar[str] = "changes"
+
+    def run(self, part: Part) -> Totals:
+        """Let the tasks of a part send."""
+        self.heard.put(part)
+        messages = part.messages
+        if self.shift is not None:
+            messages.recentre(self.shift)
+        if isinstance(messages, MomentMatching):
+            sums, moved, _ = messages.send(self.damping, self.parameters, self.bias, None, False)
+            return {"sums": sums, "moved": np.rint(moved / _STEP).astype(np.int64)}
+        given = Asked(self.damping, None, self.parameters, self.bias)
+        sums, change, _ = messages.send(given)
+        return {"sums": sums, "change": np.array([change])}
+
+
+@dataclass(frozen=True, eq=False)
+class Recentre:
+    """Take a shift off every worker's bias."""
+
+    shift: Floats
+    kind: ClassVar[str] = "changes"
+
+    def run(self, part: Part) -> Totals:
+        """Take it off in the messages of a part."""
+        part.messages.recentre(self.shift)
+        return {"sums": part.messages.sent()}
+
+
+@dataclass(frozen=True, eq=False)
+class SumBias:
+    """Sum up the messages about biases, less a shift: first the ``largest`` (2, m, d), then all."""
+
+    shift: Floats | None
+    largest: Floats | None = None
+    kind: ClassVar[str] = "reads"
+
+    def run(self, part: Part) -> Totals:
+        """Return those of a part."""
+        m, found = part.answers.n_workers, list[list[NDArray[Any]]]()
+        for j, groups in enumerate(part.messages.about_biases()):
+            flat = ([array.ravel() for array in each] for each in zip(*groups, strict=True))
+            worker, precision, pull = (np.concatenate(each) for each in flat)
+            if self.shift is not None:
+                pull -= precision * self.shift[worker, j]
+            both = precision, pull
+            if self.largest is None:
+                found.append([largest_by_owner(worker, terms, m) for terms in both])
+            else:
+                pairs = zip(both, self.largest[:, :, j], strict=True)
+                found.append([owner_sums(worker, *pair) for pair in pairs])
+        if self.largest is None:
+            return {"largest": np.array(found).transpose(1, 2, 0)}
+        return {"bias": np.array(found).swapaxes(0, 1)}
+
+
+class PartitionedNoise:
+    """The messages of all parts; matched moments first, integrals once they were reopened."""
+
+    def __init__(
+        self, steps: Steps, engine: Engine, scale: Floats, parameters: NoiseParameters
+    ) -> None:
+        self._steps, self._engine, self._scale = steps, engine, scale
+        self._whole = whole = steps.job.parts.whole
+        self._n_open = steps.job.parts.n_tasks
+        self.quantum, _ = fixed_point(whole.most_answers * whole.dimension)
+        levels = parameters[Levels]
+        self.sums: WorkerSums = np.zeros((whole.n_workers, len(levels.variance)), dtype=np.int64)
+        self.log_weights = levels.log_weights
+        self._sums_of, self._shift = -1, cast(Floats | None, None)
+        self._bias: tuple[Floats, Floats] | None = None
+        steps.open(OpenMatching(engine, scale, parameters, whole))
+
+    @property
+    def heard(self) -> Heard:
+        """What tasks hear now."""
+        return Heard(self._sums_of, self.log_weights)
+
+    def reopen(self, noise: Noise, parameters: NoiseParameters, levels: Index) -> None:
+        """Go on with integrals."""
+        about = self._engine, self._scale, noise, parameters, levels, self._whole
+        self._take(self._steps.total(OpenIntegrals(*about, self._shift)))
+
+    def sweep(
+        self,
+        damping: float = 0.0,
+        *,
+        parameters: SweepParameters,
+        bias: WorkerBias | None = None,
+        tasks: object = None,
+    ) -> tuple[float, None]:
+        """Let all tasks send; return how far truths moved, or the largest change of a message."""
+        assert tasks is None
+        found = self._steps.total(SendNoise(self.heard, damping, parameters, bias, self._shift))
+        self._take(found)
+        if "change" in found:
+            return float(found["change"][0]), None
+        return rms_moved(found["moved"] * _STEP, self._n_open), None
+
+    def _take(self, found: Any) -> None:
+        self.sums, self._sums_of = np.asarray(found["sums"]), self._steps.last
+        self._shift = self._bias = None
+
+    def bias_sums(self) -> tuple[Floats, Floats]:
+        """Precision and precision times mean of all messages about each bias, (m, d)."""
+        if self._sums_of < 0:
+            zero = np.zeros((self._whole.n_workers, self._whole.dimension))
+            return zero, zero
+        if self._bias is None:
+            largest = self._steps.total(SumBias(self._shift))["largest"]
+            limbs = self._steps.total(SumBias(self._shift, largest))["bias"]
+            both = [
+                np.stack([owner_values(*pair) for pair in zip(each, of.T, strict=True)], axis=1)
+                for each, of in zip(limbs, largest, strict=True)
+            ]
+            self._bias = both[0], both[1]
+        return self._bias
+
+    def recentre(self, shift: Floats) -> None:
+        """Take ``shift`` (m, d) off every worker's bias, when the parts are next asked."""
+        if shift.any():
+            self._shift = shift if self._shift is None else self._shift + shift
+            self._bias = None
+
+    def settle_shift(self) -> None:
+        """Let the parts take off what is still to be taken off."""
+        if self._shift is not None:
+            self._take(self._steps.total(Recentre(self._shift)))
+
+
+class PartitionedFit(LargeFit):
+    """A noise model whose parameters a part of the answers has taught, over all parts."""
+
+    def __init__(
+        self, steps: Steps, noise: Noise, engine: Engine, support: object, part: Codes
+    ) -> None:
+        self._noise, self._engine, self._support = noise, engine, support
+        self._informative = np.ones(steps.job.parts.n_workers, dtype=bool)
+        self._on_grid, self._common = support == "auto", support == "common"
+        self._sending, self._freeing, self._n_learned = None, None, 0
+        self._part = part
+        self._anchored: NDArray[np.bool_] = np.zeros(int(part.max()) + 1, dtype=bool)
+
+    def _open_integrals(self, levels: Index) -> None:
+        self._parameters = self._parameters.replace(self._parameters[Levels].keep(levels))
+        messages = cast(PartitionedNoise, self._messages)
+        messages.reopen(self._noise, self._parameters, levels)
+
+
+@dataclass(frozen=True, eq=False)
+class JoinWorkers:
+    """Give all workers who are connected within a part the largest ``label`` (m,) of them."""
+
+    label: Floats
+    kind: ClassVar[str] = "answers"
+
+    def run(self, part: Part) -> Totals:
+        """Return the labels by a part."""
+        group, _ = connected_parts(part.answers)
+        largest = np.zeros(int(group.max()) + 1)
+        np.maximum.at(largest, group, self.label)
+        return {"label": largest[group]}
+
+
+def parts_of_crowd(steps: Steps, parameters: NoiseParameters, noise: Noise) -> Codes:
+    """Number the connected part of the crowd that each worker is in, where biases need it."""
+    label = np.arange(steps.job.parts.n_workers, dtype=np.float64)
+    if not parameters[Bias].is_on or noise.truths == "learn":
+        # Truths of one distribution tie all parts of the crowd together.
+        return np.zeros(len(label), dtype=np.int32)
+    while True:
+        before, label = label, np.asarray(steps.total(JoinWorkers(label))["label"])
+        if (label == before).all():
+            return np.unique(label, return_inverse=True)[1].astype(np.int32)
