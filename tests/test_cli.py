@@ -318,7 +318,7 @@ TAKES = {
 }
 READS_NONE = {
     *("assign", "export", "formats", "simulate", "demo", "reproduce", "methods", "version"),
-    "benchmark",
+    *("benchmark", "serve"),
 }
 
 

@@ -17,7 +17,7 @@ import voxpop as vp
 from tests.test_noise import crowd as draw
 from tests.test_partitions import Killed, assert_same_bits
 from voxpop.cli import main
-from voxpop.estimators.auto import auto as auto_module
+from voxpop.estimators.auto import screen
 from voxpop.estimators.auto.subset import connected_part, neighbourhood
 from voxpop.estimators.bi import large_fit
 from voxpop.inference.engine import native_is_installed
@@ -100,7 +100,7 @@ def test_bits_are_those_in_memory_whatever_model_is_best(
     tmp_path: Path, component: str, drawn: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = tuple(c for c in COMPONENTS if c.name == component)
-    monkeypatch.setattr(auto_module, "COMPONENTS", tried)
+    monkeypatch.setattr(screen, "COMPONENTS", tried)
     for module in (large_fit, default):  # as with more answers than predictions are kept of
         monkeypatch.setattr(module, "MOST_KEPT", 0 if component == "truths" else 4_000_000)
     answers = draw(3, n_tasks=160, **drawn)[0]

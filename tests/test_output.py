@@ -260,10 +260,11 @@ def test_a_result_without_what_it_needs_is_told_in_one_line(tmp_path: Path) -> N
     folder = small().save(tmp_path / "out")
     facts = json.loads((folder / "result.json").read_text())
     optional = {"run", "audit", "alike_share", "calibration", "versions", "has_bias", "has_gain"}
+    optional |= {"has_slips", "has_difficulty"}
     for name in [*facts, None]:
         damaged = {k: v for k, v in facts.items() if k != name} if name else [1, 2]
         (folder / "result.json").write_text(json.dumps(damaged))
-        if name in optional | {"has_difficulty"}:
+        if name in optional:
             Result.load(folder)
             continue
         with pytest.raises(DataError, match=r"result\.json: is not a result that save") as told:

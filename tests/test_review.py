@@ -265,7 +265,7 @@ def test_the_noise_of_a_worker_is_in_the_unit_of_the_answers() -> None:
 def test_auto_warns_of_nothing_that_the_user_has_not_written() -> None:
     """Warnings are errors here: what did not settle is a note."""
     found = Auto(max_iter=1, contest_answers=100).fit(
-        make_crowd(0, dimension=1, n_tasks=200).answers
+        make_crowd(2, dimension=1, n_tasks=200).answers
     )
     assert not found.trace.converged
     assert any("stopped at max_iter" in note for note in found.notes)

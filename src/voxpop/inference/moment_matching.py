@@ -215,9 +215,9 @@ class MomentMatching:
     def resume(self, other: MomentMatching) -> None:
         """Go on from the messages of another noise model, about the same levels."""
         for at, of_other in zip(self._coordinates, other._coordinates, strict=True):
-            at.message = of_other.message.copy()
+            at.message = self._kernels.take(of_other.message, np.arange(len(self._answers.worker)))
             if at.site.shape == of_other.site.shape:
-                at.site = of_other.site.copy()
+                at.site = self._kernels.take(of_other.site, np.arange(at.site.shape[0]))
         self.sums = other.sums
 
     def _given(

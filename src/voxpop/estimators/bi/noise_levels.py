@@ -217,12 +217,8 @@ class Spread:
         high = 4.0 * max(float(distance.max()), usual)
         informative = informative_workers(self, min_answers)
         # The nearest of m workers with one answer each is m² times as near as a typical one by
-        # chance, with two answers m times.
-        by_chance = len(distance) ** (2.0 / self.worker_degree)
-        likely = np.where(
-            self.worker_degree <= 2, np.minimum(distance * by_chance, usual), distance
-        )
-        positive = likely[(distance > 0) & informative]
+        # chance, with two answers m times: how near they are says nothing.
+        positive = distance[(distance > 0) & informative & (self.worker_degree > 2)]
         nearest = float(positive.min()) if len(positive) else usual
         # A median of few answers is noisy itself, so the best workers may be far better than they
         # look against it; but nobody is better than the rounding of the answers.
