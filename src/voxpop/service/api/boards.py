@@ -31,6 +31,9 @@ _CANDIDATES = 12
 _WORKERS = 10_000
 # Long commands would make workers wait.
 _MARKED_AT_ONCE = 500
+# Requests wait while a board is taken up: that may take no more than one part in so many of the
+# time. A board of 10^5 tasks then serves for seconds, in which few of them get an answer.
+_REST = 200.0
 
 Numbers = NDArray[np.int64]
 
@@ -42,6 +45,7 @@ class InUse:
     board: Board | None = None
     seq: int = -1
     loaded: float = 0.0
+    took: float = 0.0
     since: dict[int, float] = field(default_factory=dict)
     marked: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -159,13 +163,17 @@ class Boards:
             numbers = list(connection.execute(query).scalars())
         for number in numbers:
             used = self._boards.get(number) or InUse()
+            if self._clock() < used.loaded + _REST * used.took:
+                continue
             found = self._published.read(number, "board", newer_than=used.seq)
             if found is None:
                 continue
-            seq, content = found
+            start, (seq, content) = time.thread_time(), found
             board = Board.from_bytes(content)
             board.pick(1)  # puts the tasks in order here, not in a request
-            new = InUse(board, seq, self._clock(), self._since(number, board, seq), used.marked)
+            since = self._since(number, board, seq)
+            took = time.thread_time() - start
+            new = InUse(board, seq, self._clock(), took, since, used.marked)
             with self._lock:
                 self._boards[number] = new
             self._mark_done(number, new)
