@@ -220,6 +220,12 @@ def test_check_finds_rows_that_refer_to_nothing(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- versions
 
 
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    Database.open(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_new_database_has_todays_tables(database: Database) -> None:
     assert database.version() == newest_version()
     with database.connect() as connection:

@@ -47,6 +47,7 @@ def backup(database: Database, target: str | os.PathLike[str]) -> Path:
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:
+    target.touch(mode=0o600)
     with (
         closing(sqlite3.connect(source, timeout=30)) as old,
         closing(sqlite3.connect(target)) as new,

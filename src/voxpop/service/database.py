@@ -287,6 +287,9 @@ def known_versions() -> list[str]:
 
 
 def _sqlite(path: Path) -> Engine:
+    # It holds a secret, and people's answers. Where it cannot be made, SQLite says so in a moment.
+    with suppress(OSError):
+        path.touch(mode=0o600)
     engine = create_engine(
         # What people answered, and who they are, is nobody's business who reads a log.
         f"sqlite:///{path}",
