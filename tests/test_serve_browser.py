@@ -84,7 +84,8 @@ def visit(browser: Browser) -> Iterator[Any]:
         url: str, *, like: Visitor | None = None, clock: bool = False, **settings: Any
     ) -> Visitor:
         context = like.page.context if like else browser.new_context(**(DESK | settings))
-        context.set_default_timeout(8000)
+        # A machine that does other work beside may take long for a page.
+        context.set_default_timeout(30_000)
         page = context.new_page()
         if clock:
             page.clock.install()
