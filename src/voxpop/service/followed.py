@@ -20,8 +20,8 @@ from voxpop.service.summary import History
 
 # Nothing is learned before so many tasks, or all of them, have two answers.
 _READY_TASKS, _READY_ANSWERS = 50, 2
-# No task is stopped before the noise was learned from so many answers per task: with two, 69 % of
-# the truths were inside 95 % intervals of stopped tasks, with three 95 % (benchmarks).
+# No task is stopped before the noise was learned from so many answers per task: with fewer, far too
+# few truths were inside the intervals of tasks that were stopped.
 _STOP_ANSWERS = 3.0
 # Learn again when so much of the answers is new, or any and none came for so many seconds: what is
 # at rest is what ``aggregate`` finds.
