@@ -8,7 +8,7 @@ import pytest
 from tests.host_device import HostDevice, compiler
 from voxpop import Answers
 from voxpop.data.exact import order_free_sum
-from voxpop.data.sums import middle_answers
+from voxpop.data.sums import median_by_worker, middle_answers
 from voxpop.inference.gpu_kernels import GpuKernels
 from voxpop.inference.kernel_set import HostArrays
 from voxpop.inference.numpy_kernels import NumpyKernels
@@ -36,6 +36,15 @@ def test_middle_answers_are_the_middle_of_sorted_ones() -> None:
     for number, found in enumerate(middle_answers(answers)):
         mine = np.sort(answers.value[answers.task == number], axis=0)
         np.testing.assert_array_equal(found, mine[len(mine) // 2])
+
+
+def test_medians_by_worker_are_those_of_each_worker() -> None:
+    rng = np.random.default_rng(5)
+    worker = rng.permutation(np.repeat(np.arange(40), rng.integers(1, 9, 40)))
+    answers = Answers.from_arrays(np.arange(len(worker)), worker, rng.normal(size=len(worker)))
+    terms = rng.integers(-3, 4, (len(worker), 2)) + rng.normal(size=(len(worker), 2)) / 8
+    expected = [np.median(terms[answers.worker == u], axis=0) for u in range(answers.n_workers)]
+    np.testing.assert_array_equal(median_by_worker(answers, terms), expected)
 
 
 def test_quantiles_by_row_are_interpolated() -> None:

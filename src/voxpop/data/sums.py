@@ -34,6 +34,23 @@ def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
     return np.asarray((sum_by_worker(answers, per_edge).T / answers.worker_degree).T)
 
 
+def median_by_worker(answers: Answers, per_edge: Floats) -> Floats:
+    """Median over the answers of each worker (m, d), coordinate by coordinate.
+
+    Workers with as many answers are taken together: to find the middle of short rows takes a tenth
+    of the time of sorting all answers.
+    """
+    found = np.empty((answers.n_workers, per_edge.shape[1]))
+    ordered, degree = per_edge[answers.by_worker], answers.worker_degree
+    for size in np.unique(degree).tolist():
+        workers = np.flatnonzero(degree == size)
+        rows = ordered[answers.worker_ptr[workers][:, None] + np.arange(size)]
+        low, high = (size - 1) // 2, size // 2
+        rows = np.partition(rows, (low, high), axis=1)
+        found[workers] = 0.5 * (rows[:, low] + rows[:, high])
+    return found
+
+
 def weighted_means(
     answers: Answers, weight: Floats | None = None, bias: Floats | None = None
 ) -> Floats:

@@ -16,7 +16,13 @@ from scipy.special import bdtrc, chdtrc, ndtr
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.data.sums import by_degree, mean_by_worker, sum_by_task, sum_by_worker
+from voxpop.data.sums import (
+    by_degree,
+    mean_by_worker,
+    median_by_worker,
+    sum_by_task,
+    sum_by_worker,
+)
 from voxpop.results.diagnosis.copies import number_values
 
 Mask = NDArray[np.bool_]
@@ -226,9 +232,9 @@ def worker_lines(answers: Answers, value: Floats, families: Families) -> WorkerL
         steep = sum_by_worker(answers, x * x) + prior
         slope = (sum_by_worker(answers, x * y) + prior) / np.where(steep > 0, steep, 1.0)
         residual = y - slope[worker] * x
-        middle = _median_by_worker(answers, residual)
+        middle = median_by_worker(answers, residual)
         residual = residual - middle[worker]
-        total = (_median_by_worker(answers, np.abs(residual)) / _MAD_OF_NORMAL) ** 2
+        total = (median_by_worker(answers, np.abs(residual)) / _MAD_OF_NORMAL) ** 2
         of_mean = total / np.maximum(mean_by_worker(answers, others), 1.0)
         if step:
             each = (weight**2 / share)[:, None] * variance[worker]
@@ -247,16 +253,6 @@ def _typical(variance: Floats) -> Floats:
     """Median noise variance of each coordinate, over the workers who have any noise."""
     middle = [np.median(v[v > 0]) if (v > 0).any() else 1.0 for v in variance.T]
     return np.array(middle)
-
-
-def _median_by_worker(answers: Answers, per_edge: Floats) -> Floats:
-    found = np.empty((answers.n_workers, per_edge.shape[1]))
-    first, degree = answers.worker_ptr[:-1], answers.worker_degree
-    for j, column in enumerate(per_edge.T):
-        ordered = column[np.lexsort((column, answers.worker))]
-        low, high = ordered[first + (degree - 1) // 2], ordered[first + degree // 2]
-        found[:, j] = 0.5 * (low + high)
-    return found
 
 
 class Correlations(NamedTuple):
