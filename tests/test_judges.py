@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from voxpop import Answers, Average, DataError, GoldFirst, Judges, aggregate
-from voxpop.estimators.judges import fit_judges, fits_judges
+from voxpop.estimators.judges import fits_judges
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ def test_judges_beat_ridge_regression_and_the_target() -> None:
     ours, theirs, simple = [], [], []
     for seed in range(20):
         answers, truth = panel(seed)
-        ours.append(errors(fit_judges(answers).estimate, answers, truth))
+        ours.append(errors(Judges().fit(answers).estimate, answers, truth))
         theirs.append(errors(ridge(answers), answers, truth))
         simple.append(errors(GoldFirst().fit(answers).estimate, answers, truth))
     # The mean of 20 panels has an error of about .012; ours is about .36, ridge's .39.
@@ -86,7 +86,7 @@ def test_intervals_hold(missing: float) -> None:
     held = []
     for seed in range(40):
         answers, truth = panel(seed, n_gold=15, missing=missing)
-        low, high = fit_judges(answers).interval()
+        low, high = Judges().fit(answers).interval()
         held.append(((low <= truth) & (truth <= high))[~answers.is_gold].mean())
     # Errors are shared within a panel: the mean of 40 has an error of about one point.
     assert 0.92 <= np.mean(held) <= 0.985
@@ -94,7 +94,7 @@ def test_intervals_hold(missing: float) -> None:
 
 def test_a_task_that_lacks_answers_is_less_sure() -> None:
     answers, _ = panel(3, missing=0.3)
-    sd = fit_judges(answers).sd[:, 0]
+    sd = Judges().fit(answers).sd[:, 0]
     few = ~answers.is_gold & (answers.task_degree <= 2)
     all_there = ~answers.is_gold & (answers.task_degree == 5)
     assert sd[few].min() > np.median(sd[all_there])
@@ -109,14 +109,14 @@ def test_judges_who_share_an_error_do_not_outvote_the_others() -> None:
     task, worker = np.indices(scores.shape).reshape(2, -1)
     answers = Answers.from_arrays(task, worker, scores.ravel(), gold=gold)
     # The two others alone would leave .4 / sqrt(2) = .28; the mean of all leaves .63.
-    assert errors(fit_judges(answers).estimate, answers, truth[:, None]) < 0.33
+    assert errors(Judges().fit(answers).estimate, answers, truth[:, None]) < 0.33
 
 
 def test_units_order_and_names_do_not_matter() -> None:
     answers, _ = panel(1, missing=0.2)
     assert answers.gold is not None
-    ours = fit_judges(answers)
-    other = fit_judges(
+    ours = Judges().fit(answers)
+    other = Judges().fit(
         replace(answers, value=1e6 - 40.0 * answers.value, gold=1e6 - 40.0 * answers.gold)
     )
     np.testing.assert_allclose((1e6 - other.estimate) / 40, ours.estimate, atol=1e-6)
@@ -126,7 +126,7 @@ def test_units_order_and_names_do_not_matter() -> None:
     )
     gold = dict(zip(answers.task_ids.tolist(), answers.gold, strict=True))
     turned = replace(turned, gold=np.stack([gold[i] for i in turned.task_ids.tolist()]))
-    theirs = fit_judges(turned)
+    theirs = Judges().fit(turned)
     place = np.argsort(theirs.task_ids)
     np.testing.assert_allclose(
         theirs.estimate[place], ours.estimate[np.argsort(ours.task_ids)], atol=1e-7
@@ -137,7 +137,7 @@ def test_truths_on_another_scale_than_the_scores() -> None:
     answers, truth = panel(2)
     assert answers.gold is not None
     percent = replace(answers, gold=20 * answers.gold + 50)
-    found = (fit_judges(percent).estimate - 50) / 20
+    found = (Judges().fit(percent).estimate - 50) / 20
     # The slope starts at one, by the weight of one truth, and gold moves it.
     assert errors(found, answers, truth) <= 1.05 * errors(ridge(answers), answers, truth)
 
@@ -151,7 +151,7 @@ def test_vectors_are_fitted_coordinate_by_coordinate() -> None:
         gold=np.hstack([one.gold, -one.gold]),
         value_names=("x", "y"),
     )
-    found, single = fit_judges(both), fit_judges(one)
+    found, single = Judges().fit(both), Judges().fit(one)
     np.testing.assert_allclose(found.estimate, single.estimate * [1, -1], atol=1e-9)
 
 
@@ -159,10 +159,10 @@ def test_hard_panels_stay_finite() -> None:
     answers, _ = panel(6, n_gold=8, n_tasks=30)
     copy = np.array([0, 0, 2, 2, 2])[answers.worker]
     for value in (answers.value * 0, answers.value * 1e90, answers.value * 1e-90):
-        found = fit_judges(replace(answers, value=value))
+        found = Judges().fit(replace(answers, value=value))
         assert np.isfinite(found.quantile).all()
     same = answers.value[answers.task * 5 + copy]
-    assert np.isfinite(fit_judges(replace(answers, value=same)).quantile).all()
+    assert np.isfinite(Judges().fit(replace(answers, value=same)).quantile).all()
 
 
 def test_who_are_judges() -> None:
@@ -172,20 +172,20 @@ def test_who_are_judges() -> None:
     assert not fits_judges(panel(0, missing=0.7)[0])
     assert aggregate(panel(0)[0], "judges").settings["method"] == "judges"
     with pytest.raises(DataError, match="at least 4 tasks with a known truth"):
-        fit_judges(panel(0, n_gold=3)[0])
+        Judges().fit(panel(0, n_gold=3)[0])
     with pytest.raises(DataError, match="at most 50 workers"):
-        fit_judges(panel(0, n_judges=51)[0])
+        Judges().fit(panel(0, n_judges=51)[0])
 
 
 def test_a_typing_error_counts_as_missing() -> None:
     answers, truth = panel(6)
-    clean = fit_judges(answers)
+    clean = Judges().fit(answers)
     rng = np.random.default_rng(0)
     wild = rng.permutation(answers.n_edges)[:15]
     value = answers.value.copy()
     value[wild] += 1000.0
-    found = fit_judges(replace(answers, value=value))
-    left_out = fit_judges(answers.select(~np.isin(np.arange(answers.n_edges), wild)))
+    found = Judges().fit(replace(answers, value=value))
+    left_out = Judges().fit(answers.select(~np.isin(np.arange(answers.n_edges), wild)))
     np.testing.assert_allclose(found.estimate, left_out.estimate, atol=1e-9)
     # Of 1,000 scores 15 are lost: the error rises by about one per cent.
     assert errors(found.estimate, answers, truth) < 1.1 * errors(clean.estimate, answers, truth)
@@ -201,8 +201,8 @@ def test_auto_takes_judges_where_gold_shows_it() -> None:
     assert found.settings["method"] == "auto"
     assert found.settings["chosen"] == "judges"
     assert "gold tasks hidden by halves" in found.notes[0]
-    np.testing.assert_array_equal(found.estimate, fit_judges(percent).estimate)
-    assert (found.sd >= fit_judges(percent).sd * (1 - 1e-12)).all()
+    np.testing.assert_array_equal(found.estimate, Judges().fit(percent).estimate)
+    assert (found.sd >= Judges().fit(percent).sd * (1 - 1e-12)).all()
     assert found.calibration.gold is not None
     assert "weight" in str(found.explain(percent, int(np.flatnonzero(~answers.is_gold)[0])))
 

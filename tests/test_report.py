@@ -375,7 +375,8 @@ def test_known_truths_inside_their_intervals_come_first(
     unknown = cards(result, gain_over_mean(answers, result), None)
     assert next(iter(unknown)) == "Model"
     assert (
-        "About the truth only gold can tell: add 20 gold tasks." in unknown["95 % intervals"].text
+        "Answers cannot check intervals against the truth: add 20 gold tasks."
+        in unknown["95 % intervals"].text
     )
     title, card = next(iter(cards(result, gain_over_mean(answers, result, truth), None).items()))
     assert title == "95 % intervals"

@@ -158,9 +158,9 @@ def test_a_second_server_and_a_taken_port(tmp_path: Path) -> None:
         (["--host", "0.0.0.0", "a.db"], "add --public-url"),
         (["mysql://x/y"], "expected a file name or postgresql://"),
         (["no/such/folder/a.db"], "make it first"),
-        (["check", "none.db"], "none.db: there is no such file"),
-        (["migrate", "none.db"], "none.db: there is no such file"),
-        (["backup", "none.db", "b.db"], "none.db: there is no such file"),
+        (["check", "none.db"], "none.db: no such file"),
+        (["migrate", "none.db"], "none.db: no such file"),
+        (["backup", "none.db", "b.db"], "none.db: no such file"),
         (["a.db", "--public-url", "ask.example.org"], "public_url must be like https://"),
     ],
 )

@@ -186,7 +186,7 @@ CHEATS = {
     "UPDATE campaign SET seq = seq + 1": "events, the last is",
     "DELETE FROM event WHERE seq = 3": "events, the last is",
     "UPDATE worker SET n_answers = 1 WHERE id = 1": "counts 1 answers and 0 in practice",
-    "UPDATE answer SET version = 2": "is not what the events tell",
+    "UPDATE answer SET version = 2": "differs from its events",
     "DELETE FROM credit": "has earned no credit",
     "UPDATE credit SET amount = 4": "not at the price",
     "UPDATE offer SET state = 'skipped' WHERE state = 'answered'": "is skipped and has an answer",

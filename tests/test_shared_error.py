@@ -275,7 +275,7 @@ def test_what_intervals_were_checked_against_is_said() -> None:
     result = vp.Auto().fit(answers)
     said = " ".join(result.all_notes())
     assert "allow for an error that all workers share" in said
-    assert "about the truth only gold can tell: add 20 gold tasks" in said
+    assert "answers cannot check intervals against the truth: add 20 gold tasks" in said
     explained = result.explain(answers, answers.task_ids[0])
     assert 0 < explained.shared < 1
     assert any("all workers may share" in line for line in explained.sentences())

@@ -1,7 +1,7 @@
 """The command line: read, one library call, write. Nothing heavy is imported before it is used.
 
 One file per command. Standard output is data (tables on a terminal, CSV or JSON in a pipe);
-everything else that is said goes to standard error.
+all other messages go to standard error.
 """
 
 from __future__ import annotations

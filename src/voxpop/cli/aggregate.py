@@ -70,10 +70,10 @@ def aggregate(
         return
     variances = settings["variances"]
     if method not in ("strong-oracle", "weak-oracle"):
-        settings["variances"] = None  # to score the learned ones
+        settings["variances"] = None  # only used to score the learned ones
     read_truths = common.take_truths(settings)
     table, estimator = common.prepare(answers, method, settings)
-    # Mistakes in these files show before the work, not after it.
+    # Report mistakes in these files before the fit, not after it.
     true = None if truth is None else read_truths(truth, table)
     true_variance = None if variances is None else read_variances(variances, table.worker_ids)
     result = common.fit(estimator, table)

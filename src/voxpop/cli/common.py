@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Where a context keeps what was typed.
 _TYPED = "voxpop.typed"
-# Most answers from which a shared error is learned before others are asked for.
+# With more answers, `next` and `plan` do not learn the shared error.
 _MOST_LEARNED = 30_000
 
 
@@ -124,7 +124,7 @@ shared_error_option = click.option(
     callback=_shared_error,
     help="Variance of an error that all workers share, over that of one answer; 0: none.",
 )
-"""What intervals and plans allow for beside the noise of the workers."""
+"""What intervals and plans allow for besides the noise of the workers."""
 
 crowd_options = together(
     reading_options,
@@ -147,7 +147,7 @@ estimator_options = together(
     click.option(
         "--scale",
         type=click.Choice(["linear", "log", "sqrt", "logit", "circular"]),
-        help="Scale on which noise is alike.  [default: linear, or as gold shows]",
+        help="Scale on which all values have the same noise.  [default: linear, or as gold shows]",
     ),
     click.option("--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."),
     click.option("--variances", help="File of workers' true variances, for oracles and scores."),
@@ -206,9 +206,9 @@ def take_crowd(
 
 
 def take_shared_error(settings: dict[str, Any], answers: Answers | None) -> Any:
-    """Take out what is told of the error that all workers share, or learn it where there is gold.
+    """Take out the error that all workers share, as given, or learned where there is gold.
 
-    Of a large crowd it is not learned, which would take as long as to aggregate it.
+    It is not learned from a large crowd: that would take as long as aggregating it.
     """
     from voxpop.estimators.auto.auto import Auto
 
@@ -261,7 +261,7 @@ def fit(estimator: Estimator, table: Answers) -> Result:
 
 
 def say_result(result: Result) -> None:
-    """Tell what is ready and what needs a look, what was fitted, and what to know about it."""
+    """Print what is ready and what needs a look, what was fitted, and its notes."""
     for line in (
         result.review.summary(),
         result.summary(),
@@ -293,7 +293,7 @@ def print_json(document: object) -> None:
 
 
 def write_data(columns: Mapping[str, Any], path: Path) -> None:
-    """Write a table, and tell where."""
+    """Write a table, and say where."""
     from voxpop.data.tables import write_table
 
     write_table(columns, path)

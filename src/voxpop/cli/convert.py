@@ -98,13 +98,13 @@ def export(
     origin = common.one_or_all(source)
     require(bool(to or origin), "say what to write with --to, or name the export with --source")
     amounts = read_by_worker(bonuses, "amount") if bonuses else {}
-    told = export_result(
+    written = export_result(
         *(loaded, Path(out), to or sniff(origin), origin),
         reasons=read_by_worker(reasons, "reason") if reasons else None,
         bonuses={worker: number(item, f"{bonuses}: {worker}") for worker, item in amounts.items()},
         **reading,
     )
-    common.say(f"wrote {told} to {out}")
+    common.say(f"wrote {written} to {out}")
 
 
 @click.command()

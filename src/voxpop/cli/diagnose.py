@@ -1,4 +1,4 @@
-"""`voxpop diagnose`: how far the workers agree, and which of them to look at."""
+"""`voxpop diagnose`: how well the workers agree, and which of them to check."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 
 from voxpop.cli import common
 
-# Typos told one by one; all of them are in the table.
-_SAID = 5
+# Typos printed one by one; all of them are in the table.
+_MOST_PRINTED = 5
 
 
 @click.command()
@@ -30,7 +30,7 @@ def diagnose(
     """Measure agreement in ANSWERS, and flag workers whose answers chance does not explain.
 
     Flags straight-liners, constant and unrelated answers, copies, bias and noise, each with the
-    evidence in words. Removes nobody, but tells how the estimates would change without the flagged
+    evidence in words. Removes nobody, but shows how the estimates would change without the flagged
     workers. Names answers that look mistyped, and what they look like. Prints tables on a terminal,
     the flags as CSV in a pipe.
 
@@ -55,7 +55,7 @@ def diagnose(
     found = find_flags(table, result, error_rate=error_rate)
     common.say(agreed.summary())
     common.say(found.summary())
-    for typo in found.typos[:_SAID]:
+    for typo in found.typos[:_MOST_PRINTED]:
         common.say(typo.summary())
     document = {"agreement": agreed.to_dict(), **found.to_dict()}
     if 0 < len(found.workers) < table.n_workers:

@@ -1,4 +1,4 @@
-"""What `voxpop aggregate` does with answers that do not fit into memory."""
+"""`voxpop aggregate --engine`: answers that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ parts_options = together(
         "--engine",
         type=click.Choice(["local", "outofcore", "dask"]),
         default="local",
-        help="Where answers are worked on: in memory, in parts from disk, or on a cluster.",
+        help="Where to compute: in memory, in parts from disk, or on a cluster.",
     ),
     click.option("--memory", callback=_memory, help="Memory of outofcore.  [default: 1GB]"),
     click.option("--partitions", type=int, help="Number of parts.  [default: as --memory asks]"),
@@ -53,7 +53,7 @@ def in_parts(
     shown: dict[str, Any] | None,
     as_json: bool,
 ) -> bool:
-    """Aggregate in parts, if that is asked for; tell whether it was.
+    """Aggregate in parts if asked to; return whether it was.
 
     ``source`` says what the answers are from; ``shown`` are options of the report, None without.
     """
@@ -78,7 +78,7 @@ def _aggregate(
     shown: dict[str, Any] | None,
     as_json: bool,
 ) -> None:
-    """Aggregate in parts, and write and tell what comes out."""
+    """Aggregate in parts, write the result, and print its summary."""
     from voxpop.data.tables import finite
     from voxpop.partitions.cut import Source
     from voxpop.partitions.run import Finished, Running, aggregate_parts

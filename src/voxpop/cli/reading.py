@@ -1,4 +1,4 @@
-"""How commands read answers: one set of options, files or standard input, and what is said."""
+"""How commands read answers: one set of options, files or standard input, and messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Decorator = Callable[[Function], Function]
 
 
 def say(message: str) -> None:
-    """Tell the user something that is not data, on standard error."""
+    """Print a message on standard error, where no data goes."""
     click.echo(message, err=True)
 
 
@@ -33,7 +33,7 @@ def together(*options: Decorator) -> Decorator:
 
 
 def _missing(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[Any, ...]:
-    """Take what is a number for one, and anything else for a word."""
+    """Parse numbers; any other text stays as it is."""
     found: list[float | str] = []
     for text in given:
         try:
@@ -61,11 +61,13 @@ reading_options = together(
         callback=_missing,
         help="drop: leave out rows without an answer; or a number or word for none; repeatable.",
     ),
-    click.option("--decimal", type=click.Choice([".", ","]), help="Decimal mark.  [default: seen]"),
+    click.option(
+        "--decimal", type=click.Choice([".", ","]), help="Decimal mark.  [default: guessed]"
+    ),
     click.option(
         "--thousands",
         type=click.Choice([",", ".", " ", "'"]),
-        help="Mark between thousands.  [default: seen]",
+        help="Thousands separator.  [default: guessed]",
     ),
     click.option("--sheet", help="Sheet of a workbook.  [default: the first]"),
     click.option("--names", is_flag=True, help="Label Studio: e-mail addresses instead of ids."),
@@ -80,7 +82,7 @@ reading_options = together(
 
 
 def take_answers(settings: dict[str, Any]) -> Callable[[object], Answers]:
-    """Take the :data:`reading_options` out of a command's settings, and return what reads so."""
+    """Take the :data:`reading_options` out of a command's settings, and return the reader."""
     from voxpop.data.objects import Matching
     from voxpop.data.read import ReadingOptions, read_answers
 
@@ -144,14 +146,14 @@ def _ending(content: bytes) -> str:
 
 
 def say_read(table: Answers) -> None:
-    """Tell which columns were taken."""
+    """Print which columns were taken."""
     from voxpop.data.answers import columns_taken
 
     say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
 
 
 def say_notes(table: Answers) -> None:
-    """Tell what reading decided or left out."""
+    """Print what reading decided or left out."""
     for note in table.notes:
         say(note)
 

@@ -18,7 +18,7 @@ database_argument = click.argument("database")
 def _there(database: str) -> str:
     """Return a database that must be there: only the service itself makes new ones."""
     if "://" not in database and not Path(database).exists():
-        raise ConfigError(f"{database}: there is no such file")
+        raise ConfigError(f"{database}: no such file")
     return database
 
 
@@ -96,9 +96,9 @@ def migrate(database: str) -> None:
 
     before, after = Database.migrate(_there(database))
     if before == after:
-        say(f"the tables are of version {after} already")
+        say(f"the tables have version {after} already")
     else:
-        say(f"tables of version {after}, before {before or 'none'}")
+        say(f"migrated the tables from version {before or 'none'} to {after}")
 
 
 @serve.command()
@@ -126,11 +126,11 @@ def check(database: str) -> None:
     \b
         voxpop serve check ages.db
     """
-    from voxpop.service.check import check as look
+    from voxpop.service.check import check as find_broken_rules
     from voxpop.service.database import Database
 
     with Database.open(_there(database)) as opened:
-        findings = look(opened)
+        findings = find_broken_rules(opened)
     for line in findings:
         click.echo(line)
     if findings:

@@ -76,6 +76,6 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
     gain = mse["average"] / mse["auto"]
     common.say(
         f"Learning who to trust divides the error of the average by {gain:.1f}. "
-        "The oracle is told every\nworker's noise, but not where targets usually are. Now yours: "
+        "The oracle knows every\nworker's noise, but not how targets are distributed. Now yours: "
         "voxpop aggregate answers.csv"
     )

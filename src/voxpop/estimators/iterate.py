@@ -9,7 +9,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.errors import ConvergenceWarning, require
+from voxpop.errors import ConvergenceWarning
 from voxpop.estimators.base import OnSweep
 from voxpop.results.result import Trace
 
@@ -86,9 +86,3 @@ def iterate_weights(
 
     trace = iterate_until(sweep, tol, max_iter, what, on_sweep, dampings)
     return weight, trace
-
-
-def require_stop(tol: float, max_iter: int) -> None:
-    """Check the arguments that every iterative method takes."""
-    require(tol > 0, f"tol must be positive, got {tol}")
-    require(max_iter >= 1, f"max_iter must be at least 1, got {max_iter}")

@@ -89,11 +89,6 @@ def fits_judges(answers: Answers) -> bool:
     )
 
 
-def fit_judges(answers: Answers) -> Result:
-    """Fit :class:`Judges`; see :func:`fits_judges` for when that makes sense."""
-    return Judges().fit(answers)
-
-
 def _fit(estimator: Judges, answers: Answers) -> Result:
     assert answers.gold is not None
     shape = (answers.n_tasks, answers.dimension)

@@ -167,7 +167,7 @@ class Audit:
     def summary(self) -> str:
         """Say it in one sentence."""
         if not self.n_answers:
-            return "no task has two answers: nothing can be said of how well intervals hold"
+            return "no task has two answers, so the intervals cannot be checked"
         if not self.exact:
             return (
                 f"audit: {self.unstretched_95:.1%} of left-out answers fell inside the 95 % "

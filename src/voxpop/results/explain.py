@@ -144,7 +144,9 @@ class Explanation:
             )
         if self.difficulty is not None and not 0.5 < self.difficulty < 2:
             word = "harder" if self.difficulty > 1 else "easier"
-            lines.append(f"{word} than usual: noise variance {self.difficulty:.2g} times as large")
+            lines.append(
+                f"{word} than the average task: noise variance {self.difficulty:.2g} times as large"
+            )
         after = (f"{number_text(sd)} ({kind} worker)" for kind, sd in self.one_more.items())
         if self.shared > 0:
             lines.append(

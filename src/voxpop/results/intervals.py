@@ -92,6 +92,6 @@ def truth_check(calibration: Calibration) -> str:
     if gold is None:
         known = 0 if calibration.shared is None else calibration.shared.n_gold
         more = f"{_GOLD_NEEDED - known} more" if 0 < known < _GOLD_NEEDED else str(_GOLD_NEEDED)
-        return f"about the truth only gold can tell: add {more} gold tasks"
+        return f"answers cannot check intervals against the truth: add {more} gold tasks"
     held = round(gold.coverage_95 * gold.n_tasks)
     return f"95 % intervals of the truth held {held} of {gold.n_tasks} hidden gold tasks"

@@ -226,6 +226,6 @@ def _told_by_events(connection: Connection) -> Iterable[str]:
     ).execution_options(yield_per=5000)  # fmt: skip
     for number, *row, counts in connection.execute(rows):
         if told.pop(number, None) != tuple(row) or counting[number] != counts:
-            yield f"answer {number}: is not what the events tell"
+            yield f"answer {number}: differs from its events"
     for number in told:
         yield f"answer {number}: is told by the events, and is not there"

@@ -264,7 +264,6 @@ counter = Table(
     Column("name", Text, primary_key=True),
     Column("value", Number, nullable=False),
 )
-COUNTED = ("campaign", "task", "visit", "worker")
 
 setting = Table(
     "setting",

@@ -147,7 +147,7 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
         raise DataError(f"{path}: is no campaign of this version of voxpop")
     if not any("model" in record for record in records):
         raise DataError(
-            f"{path}: is cut off before its noise model, so nothing can be told from it; "
+            f"{path}: is cut off before its noise model, so it cannot be read; "
             "restore the file from a copy"
         )
     return records, sum(len(line) for line in lines[: len(records)])

@@ -160,7 +160,7 @@ def find_file(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    raise DataError(f"{folder / name}: there is no such file, nor one ending in .gz")
+    raise DataError(f"{folder / name}: no such file, nor one ending in .gz")
 
 
 # ---- Table 2: VOC-07/12 ---------------------------------------------------------------------
