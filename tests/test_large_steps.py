@@ -7,7 +7,13 @@ import pytest
 
 from tests.host_device import HostDevice, compiler
 from voxpop import Answers
-from voxpop.data.exact import order_free_sum
+from voxpop.data.exact import (
+    column_sums,
+    largest_by_owner,
+    order_free_sum,
+    owner_sums,
+    owner_values,
+)
 from voxpop.data.sums import median_by_worker, middle_answers
 from voxpop.inference.gpu_kernels import GpuKernels
 from voxpop.inference.kernel_set import HostArrays
@@ -125,3 +131,13 @@ def test_sums_and_copies_on_a_device_are_those_of_the_host() -> None:
     for array, some in ((message, levels), (number, None)):
         ours = device.fetch(device.gather(device.bring(array), edge, some))
         np.testing.assert_array_equal(ours, host.gather(array, edge, some))
+
+
+def test_sums_of_columns_have_the_bits_of_those_of_one_owner() -> None:
+    rng = np.random.default_rng(4)
+    terms = rng.standard_normal((20_000, 7)) * 10.0 ** rng.integers(-9, 9, 7)
+    terms[:, 3] = 0.0
+    owner = np.zeros(len(terms), dtype=np.int64)
+    for column, found in zip(terms.T, column_sums(terms), strict=True):
+        largest = largest_by_owner(owner, column, 1)
+        assert owner_values(owner_sums(owner, column, largest), largest)[0] == found

@@ -75,6 +75,20 @@ def owner_values(limbs: Limbs, largest: Floats) -> Floats:
     return np.asarray((limbs[0] + limbs[1] * 2.0**-_LIMB) * _unit(largest))
 
 
+def column_sums(terms: Floats) -> Floats:
+    """Add up the columns of (E, c): the bits that :func:`owner_values` has for a single owner."""
+    largest = np.abs(terms).max(axis=0, initial=0.0)
+    per_unit, limbs = 1.0 / _unit(largest), np.zeros((2, len(largest)), dtype=np.int64)
+    at_once = max(_IN_CACHE // max(len(largest), 1), 1)
+    for start in range(0, len(terms), at_once):
+        units = terms[start : start + at_once] * per_unit
+        first = np.rint(units)
+        rest = np.rint((units - first) * 2.0**_LIMB)
+        for limb, part in zip(limbs, (first, rest), strict=True):
+            limb += part.astype(np.int64).sum(axis=0)
+    return owner_values(limbs, largest)
+
+
 def largest_by_owner(owner: NDArray[Any], terms: Floats, n_owners: int) -> Floats:
     """Return the largest size of a term that each owner has; 0 without any."""
     largest = np.zeros(n_owners)

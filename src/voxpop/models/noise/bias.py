@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats
-from voxpop.data.exact import largest_by_owner, order_free_sum, owner_sums, owner_values
+from voxpop.data.exact import (
+    column_sums,
+    largest_by_owner,
+    order_free_sum,
+    owner_sums,
+    owner_values,
+)
 from voxpop.models.noise.component import Component, StartingPoint, WorkerEvidence
 
 _EXPONENTS = np.linspace(0.0, 1.0, 11)
@@ -91,15 +97,17 @@ class Bias(Component):
         connected part of the crowd that a worker belongs to; in one with gold (``anchored``)
         nothing is shifted.
         """
-        centres, variances = [], []
+        terms = []
         for exponent in np.linspace(0.0, self.exponent, _N_ZEROS):
-            spread = self.variance * np.exp(exponent * log_level)[:, None]
-            total = _sum_by_part(precision / (1.0 + spread * precision), part)
-            centre = _sum_by_part(pull / (1.0 + spread * precision), part)
-            centres.append(centre / np.maximum(total, 1e-300))
-            variances.append(1.0 / np.maximum(total, 1e-300))
-        zero = np.mean(centres, axis=0)
-        variance = np.mean(variances, axis=0) + np.var(centres, axis=0)
+            wider = 1.0 + self.variance * np.exp(exponent * log_level)[:, None] * precision
+            terms += [precision / wider, pull / wider]
+        # All sums at once: on a small crowd a call takes longer than what it adds up.
+        sums = _sum_by_part(np.concatenate(terms, axis=1), part)
+        sums = sums.reshape(len(sums), _N_ZEROS, 2, precision.shape[1])
+        variances = 1.0 / np.maximum(sums[:, :, 0], 1e-300)
+        centres = sums[:, :, 1] / np.maximum(sums[:, :, 0], 1e-300)
+        zero = np.mean(centres, axis=1)
+        variance = np.mean(variances, axis=1) + np.var(centres, axis=1)
         # Before the first messages of a part nothing is known of its zero.
         variance = np.where(variance > 1e200, 0.0, variance)
         prior = 1.0 / (self.variance * np.exp(self.exponent * log_level)[:, None])
@@ -177,10 +185,14 @@ class _Spread:
     def learn(self, spread: Floats, floor: float, most: float) -> tuple[Floats, Floats]:
         """Return the spreads after steps of EM, and the log likelihood of each exponent."""
         centre = np.zeros_like(spread)
+        # A small crowd keeps its powers from step to step; a large one has no room for them.
+        kept_powers = self._wider(self._blocks[0]) if len(self._blocks) == 1 else None
         for _ in range(_EM_STEPS):
             # About the centre of the step before, so that squares about the new one are not lost.
             near = float(centre.mean())
-            sums = np.sum([self._sums(block, spread, near) for block in self._blocks], axis=0)
+            sums = np.sum(
+                [self._sums(block, spread, near, kept_powers) for block in self._blocks], axis=0
+            )
             per_variance, pull, kept, square, moment, weight = sums
             centre = near + pull / np.maximum(per_variance, 1e-300)
             away = centre - near
@@ -189,16 +201,18 @@ class _Spread:
         terms = [self._terms(block, spread, centre) for block in self._blocks]
         return spread, -0.5 * order_free_sum(np.concatenate(terms, axis=1), axis=1)
 
-    def _sums(self, block: slice, spread: Floats, near: float) -> Floats:
+    def _sums(
+        self, block: slice, spread: Floats, near: float, kept_powers: Floats | None
+    ) -> Floats:
         """What a step needs of some workers, (6, exponents); w is wider, V = spread w + variance.
 
         Σ 1/V, Σ x/V, Σ variance/V, and with q = w (spread/V)² Σ q x², Σ q x, Σ q; x is from near.
         """
         variance, away = self._variance[block], self._mean[block] - near
-        wider = self._wider(block)
+        wider = self._wider(block) if kept_powers is None else kept_powers
         per_total = 1.0 / (spread[:, None] * wider + variance)
         own = spread[:, None] * per_total
-        wider *= own
+        wider = wider * own
         wider *= own
         once = np.stack([np.ones_like(away), away, variance], axis=1)
         twice = np.stack([away**2, away, np.ones_like(away)], axis=1)
@@ -211,8 +225,11 @@ class _Spread:
 
 def _sum_by_part(per_worker: Floats, part: Codes) -> Floats:
     """Sum over the workers of each part: the same bits in any order of the workers."""
+    n_parts = int(part.max()) + 1
+    if n_parts == 1:
+        return column_sums(per_worker)[None]
     found = []
     for terms in per_worker.T:
-        largest = largest_by_owner(part, terms, int(part.max()) + 1)
+        largest = largest_by_owner(part, terms, n_parts)
         found.append(owner_values(owner_sums(part, terms, largest), largest))
     return np.stack(found, axis=1)
