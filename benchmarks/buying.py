@@ -69,6 +69,9 @@ class Drawn:
         self._offset = self._offset + bias * rng.normal(size=(n_workers, 1, 1))
         self._given = np.zeros((n_workers, n_tasks), dtype=bool)
         self.workers = range(n_workers)
+        # Of an answer by each worker, around the truth; Student's t needs more than 2 degrees.
+        spread = tails / (tails - 2.0) if np.isfinite(tails) else 1.0
+        self.variance = spread * self._sd**2 + bias**2
 
     def come(self, rng: np.random.Generator) -> list[int]:
         """Return some of those who have answered less than they may."""

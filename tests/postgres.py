@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,12 @@ def _account() -> Any:
 
 
 class PostgreSQL:
-    """A running server; ``durable`` keeps what it committed through a kill of its machine."""
+    """A running server; ``durable`` keeps what it committed through a kill of its machine.
 
-    def __init__(self, durable: bool = False) -> None:
+    ``disk`` gives it a disk of its own of so many bytes, which may become full.
+    """
+
+    def __init__(self, durable: bool = False, disk: int | None = None) -> None:
         programs = server_programs()
         if programs is None:
             skip_without("postgresql", "no PostgreSQL server here (Debian: apt install postgresql)")
@@ -46,6 +50,12 @@ class PostgreSQL:
         account = _account()
         # /tmp because the other user must reach the folder.
         self.folder = Path(tempfile.mkdtemp(prefix="voxpop-postgres-", dir="/tmp"))
+        self._mounted = disk is not None
+        if disk is not None:
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={disk}", "none", str(self.folder)]
+            if subprocess.run(mount, capture_output=True).returncode:
+                self.folder.rmdir()
+                skip_without("mount", "a disk of its own needs the right to mount one")
         if account is not None:
             os.chown(self.folder, account.pw_uid, account.pw_gid)
             self._who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
@@ -94,6 +104,22 @@ class PostgreSQL:
         self._server.wait(timeout=30)
         self._server = None
 
+    def fill(self) -> Path:
+        """Fill the disk, and return the file that takes it up."""
+        ballast = self.folder / "ballast"
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+        with ballast.open("ab", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(512))
+        return ballast
+
+    def go_on(self) -> None:
+        """Start the server again where it has ended, as whoever looks after it would."""
+        if self._server is None or self._server.poll() is not None:
+            self.start()
+
     def make_database(self, name: str) -> str:
         """Make an empty database and return its URL."""
         self._run("createdb", "-h", "127.0.0.1", "-p", self.port, "-U", "voxpop", name)
@@ -107,4 +133,6 @@ class PostgreSQL:
         """Stop the server and delete its folder."""
         if self._server is not None:
             self.stop()
+        if self._mounted:
+            subprocess.run(["umount", str(self.folder)], check=True)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Faults: kill the service at random moments while people answer, then look whether anything broke.
 
 ``python -m tests.serve_faults --kills 50 --seed 1 --database sqlite`` kills the web process and the
-inference process that often each, with ``kill -9``. ``--fault`` picks others: a full disk (SQLite),
-a restart of the database (PostgreSQL), two servers at once. Afterwards: nothing acknowledged is
+inference process that often each, with ``kill -9``. ``--fault`` picks others: a full disk, a
+restart of the database (PostgreSQL), two servers at once. Afterwards: nothing acknowledged is
 lost, no pair of task and worker is there twice, nobody is paid twice, the budget is kept, and the
 events have no gap. Everything stays on this machine, in a temporary folder, and is bounded in time.
 """
@@ -37,6 +37,8 @@ from voxpop.service.database import Database
 from voxpop.service.schema import answer, campaign, credit
 
 PRICE = 3
+# Bytes of the disk that becomes full: PostgreSQL's own files, and room for some answers.
+_DISK = 160 << 20
 _NO_LIMITS = {
     f"VOXPOP_SERVE_{name}_LIMIT": "1000000/minute" for name in ("TOKEN", "ADDRESS", "ENTER")
 }
@@ -339,21 +341,28 @@ def kills(site: Site, crowd: Crowd, n: int, rng: random.Random) -> None:
             crowd.wait_for(rng.randint(1, 10), 60)
 
 
-def full_disk(site: Site, crowd: Crowd) -> None:
+def full_disk(site: Site, crowd: Crowd, server: PostgreSQL | None) -> None:
     """No file may grow: answers are refused, not lost; later the service goes on by itself."""
     running = site.web[0].running
     assert running is not None
     assert site.n_web == 1
-    largest = max(path.stat().st_size for path in Path(site.url).parent.glob("campaign.db*"))
-    resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (largest + 20_000, -1))
+    if server is None:
+        largest = max(path.stat().st_size for path in Path(site.url).parent.glob("campaign.db*"))
+        resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (largest + 20_000, -1))
+    else:
+        ballast = server.fill()
     deadline = time.monotonic() + 90
     while not crowd.refused["storage"]:
         assert time.monotonic() < deadline, "the disk did not become full"
         time.sleep(0.02)
     n = len(crowd.acknowledged)
     time.sleep(0.5)
-    resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (-1, -1))
-    crowd.wait_for(20, 60)
+    if server is None:
+        resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (-1, -1))
+    else:
+        ballast.unlink()
+        server.go_on()
+    crowd.wait_for(20, 90)
     assert len(crowd.acknowledged) > n
 
 
@@ -405,7 +414,9 @@ def run(
     own = None
     try:
         if database == "postgresql":
-            own = PostgreSQL(durable=True) if server is None or fault == "restart" else None
+            disk = _DISK if fault == "disk" else None
+            alone = server is None or fault in ("restart", "disk")
+            own = PostgreSQL(durable=True, disk=disk) if alone else None
             server = own or server
             assert server is not None
             url = server.make_database(f"faults_{seed}_{fault}_{random.randrange(10**9)}")
@@ -422,7 +433,7 @@ def run(
             if fault == "kills":
                 kills(site, crowd, n, random.Random(seed))
             elif fault == "disk":
-                full_disk(site, crowd)
+                full_disk(site, crowd, server)
             elif fault == "restart":
                 assert server is not None
                 restart(server, crowd, n)
@@ -450,8 +461,8 @@ def main() -> int:
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--fault", choices=["kills", "disk", "restart", "servers"], default="kills")
     given = parser.parse_args()
-    if (given.fault, given.database) in (("disk", "postgresql"), ("restart", "sqlite")):
-        parser.error(f"--fault {given.fault} is for the other database")
+    if (given.fault, given.database) == ("restart", "sqlite"):
+        parser.error("--fault restart is for the other database")
     found = run(given.database, given.fault, given.kills, given.seed, print)
     for line in found:
         print(line)

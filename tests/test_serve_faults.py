@@ -24,7 +24,7 @@ def test_sqlite_loses_nothing(fault: str) -> None:
     assert run("sqlite", fault, 1, 7, told.append) == [], told
 
 
-@pytest.mark.parametrize("fault", ["servers", "restart"])
+@pytest.mark.parametrize("fault", ["servers", "restart", "disk"])
 def test_postgresql_loses_nothing(fault: str, postgresql: PostgreSQL) -> None:
     """Two web processes take the same workers' requests; one and inference are killed."""
     told: list[str] = []

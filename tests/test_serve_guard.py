@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,44 @@ def events(text: str) -> list[dict[str, Any]]:
         if "data" in fields:
             found.append({"id": fields["id"], **json.loads(fields["data"])})
     return found
+
+
+def test_a_strangers_body_is_not_read(small_house: House) -> None:
+    """The token is checked first where bodies may be large: not a byte of it is asked for."""
+    house = small_house
+    slug = house.campaign(1)
+    studio = house.ask("POST", f"/campaigns/{slug}/links", {"kind": "label_studio"}).json()["token"]
+    read: list[int] = []
+
+    def parts() -> Iterator[bytes]:
+        for k in range(3):
+            read.append(k)
+            yield b" " * 1000
+
+    tasks = f"/api/v1/campaigns/{slug}/tasks"
+    for path, token in ((tasks, ""), (tasks, "vpo_guessed"), ("/ls/vps_guessed/webhook", "")):
+        scope = {
+            "type": "http", "method": "POST", "path": path, "headers": [
+                (b"authorization", f"Bearer {token}".encode()), (b"content-length", b"9000000"),
+            ], "query_string": b"", "client": ("127.0.0.1", 1), "server": ("testserver", 80),
+            "scheme": "http", "root_path": "", "raw_path": path.encode(), "http_version": "1.1",
+        }  # fmt: skip
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            read.append(1)
+            return {"type": "http.request", "body": b"x", "more_body": True}
+
+        async def send(message: Any, sent: list[Any] = sent) -> None:
+            sent.append(message)
+
+        asyncio.run(house.app(scope, receive, send))
+        assert sent[0]["status"] == 401, path
+        assert read == []
+    headers = {"Authorization": f"Bearer {house.owner}"}
+    assert house.client.post(tasks, content=parts(), headers=headers).status_code == 422
+    assert house.client.post(f"/ls/{studio}/webhook", content=parts()).status_code == 422
+    assert read == [0, 1, 2, 0, 1, 2]
 
 
 def test_live_streams_go_on_from_the_last_event(house: House) -> None:

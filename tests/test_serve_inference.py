@@ -26,7 +26,7 @@ from voxpop.service.followed import Followed
 from voxpop.service.inference import Inference, run_inference
 from voxpop.service.learning import learn
 from voxpop.service.published import Published
-from voxpop.service.publishing import STOP_MARGIN, make_board
+from voxpop.service.publishing import make_board
 from voxpop.service.writer import Writer
 
 pytestmark = pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
@@ -229,8 +229,8 @@ def test_boards_estimates_and_summary_are_published_and_learning_goes_on_beside(
         assert told["answers_to_finish"] > 0
         _, content = published.read(site.campaign, "board") or (0, b"")
         board = Board.from_bytes(content)
-        assert (board.half_width[board.done] <= 2.0 / STOP_MARGIN).all()
-        assert (board.half_width[board.order] > 2.0 / STOP_MARGIN).all()
+        assert (board.half_width[board.done] <= 2.0).all()
+        assert (board.half_width[board.order] > 2.0).all()
         _, content = published.read(site.campaign, "estimates") or (0, b"")
         with np.load(io.BytesIO(content), allow_pickle=False) as found:
             arrays = dict(found)

@@ -1,4 +1,4 @@
-"""Label Studio: payloads as version 1.23 sends them; pulling finds what webhooks missed."""
+"""Label Studio: payloads that version 1.23 sent, and others like them; pulling behind webhooks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +116,27 @@ def test_annotations_come_change_and_go(studio: Studio) -> None:
     assert studio.send("webhook", gone).json() == {"taken": 1}
     studio.send("webhook", webhook("ANNOTATION_UPDATED", task=task(), annotation=again))
     assert studio.values() == {}
+
+
+def test_what_a_running_label_studio_sent_is_taken(studio: Studio) -> None:
+    """Recorded from 1.23.2 by ``benchmarks.label_studio_live --record``, in the order it came."""
+    sent = json.loads((Path(__file__).parent / "label_studio_payloads.json").read_text())
+    stages = []
+    for message in sent:
+        path = f"{studio.path}{message['path']}"
+        reply = studio.house.client.request(message["method"], path, json=message["body"])
+        assert reply.status_code == 200, (message, reply.text)
+        assert reply.json().keys() == message["reply"].keys()
+        for one in reply.json().get("results", []):
+            assert one["result"] == []
+        stages.append(((message["body"] or {}).get("action"), studio.values()))
+    seen = {}
+    for action, values in stages:
+        seen[action] = values  # as it was after the last of its kind
+    assert seen["ANNOTATION_CREATED"] == {"1": [10.0], "2": [20.0], "3": [30.0]}
+    assert seen["ANNOTATION_UPDATED"] == {"1": [77.0], "2": [20.0], "3": [30.0]}
+    assert seen["ANNOTATIONS_DELETED"] == {"1": [77.0], "3": [30.0]}
+    assert {message["path"] for message in sent} == {"/health", "/setup", "/webhook", "/predict"}
 
 
 def test_other_messages_are_taken_as_they_are(studio: Studio) -> None:

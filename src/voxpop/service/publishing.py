@@ -17,19 +17,24 @@ from voxpop.service.summary import summarise
 
 # Answers that a board looks ahead at each task.
 _DEPTH = 4
-# A task is stopped when its half-width times this meets the target: of tasks whose half-widths are
-# equal, those come first whose noise is underestimated.
-STOP_MARGIN = 1.15
+# What a board's half-widths are, over those of the campaign. Tasks are looked at again and again,
+# and stopped as soon as they look narrow enough: those come first whose noise is underestimated.
+# Without it, 89 % of the truths of stopped tasks were inside under Student-t noise and under bias.
+STOP_MARGIN = 1.3
 
 
 def make_board(followed: Followed) -> Board:
-    """The order of the tasks that are open, and which of them meet the stop rule."""
+    """The order of the tasks that are open, and which of them meet the stop rule.
+
+    Its half-widths allow for the choice of what to stop: those that meet the target hold the truth
+    as often as they say.
+    """
     target = followed.rules.half_width if followed.may_stop else None
     half = None if target is None else target / STOP_MARGIN
     board = followed.campaign.board(BuyingRules(half_width=half), depth=_DEPTH, as_of=followed.seq)
     tasks = board.task.astype(np.int64)
     closed = np.isin(tasks, np.array([*followed.closed, *followed.gold], dtype=np.int64))
-    width = board.half_width if followed.learned else np.full(len(tasks), np.inf)
+    width = STOP_MARGIN * board.half_width if followed.learned else np.full(len(tasks), np.inf)
     met = board.done & ~closed
     return replace(
         board,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,7 +23,7 @@ from voxpop.service.api.metrics import CONTENT_TYPE, Metrics
 from voxpop.service.api.sessions import Sessions
 from voxpop.service.api.settings import Settings
 from voxpop.service.api.state import Service, add_token
-from voxpop.service.api.who import TheOwnerOfAll, TheService
+from voxpop.service.api.who import TheOwnerOfAll, TheService, refuse_stranger
 from voxpop.service.database import Database
 from voxpop.service.published import Published
 from voxpop.service.schema import token
@@ -88,7 +89,12 @@ def create_app(
     for router in (*routers, label_studio.router, pages.router):
         app.include_router(router)
     _add_probes(app)
-    app.add_middleware(Guard, settings=settings, metrics=service.metrics)
+    app.add_middleware(
+        Guard,
+        settings=settings,
+        metrics=service.metrics,
+        refuse_stranger=partial(refuse_stranger, service),
+    )
     return app
 
 

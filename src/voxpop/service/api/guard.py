@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voxpop.service.api.logs import log
 from voxpop.service.api.metrics import Metrics
-from voxpop.service.api.problems import problem_response
+from voxpop.service.api.problems import Problem, problem_response
 from voxpop.service.api.settings import Settings
 
 MTURK_HOSTS = ("https://www.mturk.com", "https://workersandbox.mturk.com")
@@ -23,6 +24,10 @@ MTURK_HOSTS = ("https://www.mturk.com", "https://workersandbox.mturk.com")
 
 FRAMES = "voxpop.frames"
 """Key of a request's scope: the origins that may show the page in a frame."""
+
+
+SAFE = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing, and bring no body."""
 
 
 class TooLarge(Exception):
@@ -47,11 +52,22 @@ def content_policy(settings: Settings, frames: Iterable[str] = ()) -> str:
     )
 
 
-class Guard:
-    """Caps bodies, adds security headers, counts and logs every request."""
+Check = Callable[[Request], Awaitable[Problem | None]]
+"""Says why a request comes from nobody who is known; None where it comes from somebody."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+
+class Guard:
+    """Caps bodies, adds security headers, counts and logs every request.
+
+    The framework reads a body before any endpoint looks at its token, so the guard looks first
+    where bodies may be large: a stranger's is not read.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, refuse_stranger: Check
+    ) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
+        self.refuse_stranger = refuse_stranger
         self.headers = {
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
@@ -82,6 +98,9 @@ class Guard:
                 self._count(scope, status, time.perf_counter() - began)
             await send(message)
 
+        if self._is_bulk(scope) and (stranger := await self.refuse_stranger(Request(scope))):
+            await stranger.response()(scope, receive, sending)
+            return
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) <= body.most:
             with suppress(TooLarge):
@@ -92,9 +111,12 @@ class Guard:
         detail = f"the body is over {body.most} bytes; send it in parts"
         await problem_response(413, "too_large", detail)(scope, receive, sending)
 
+    def _is_bulk(self, scope: Scope) -> bool:
+        ends = ("/tasks", "/answers", "/gold", "/webhook", "/predict")
+        return scope["method"] not in SAFE and str(scope["path"]).endswith(ends)
+
     def _most(self, scope: Scope) -> int:
-        is_bulk = scope["path"].endswith(("/tasks", "/answers", "/gold", "/webhook", "/predict"))
-        return self.settings.bulk_most if is_bulk else self.settings.body_most
+        return self.settings.bulk_most if self._is_bulk(scope) else self.settings.body_most
 
     def _add_headers(self, scope: Scope, message: Message) -> None:
         headers = MutableHeaders(scope=message)

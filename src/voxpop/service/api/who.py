@@ -10,6 +10,7 @@ from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBea
 from sqlalchemy import Connection, RowMapping, select
 
 from voxpop.service.api.access import Access, digest_of
+from voxpop.service.api.guard import SAFE
 from voxpop.service.api.problems import Problem
 from voxpop.service.api.sessions import HEADER
 from voxpop.service.api.state import Service, service_of
@@ -29,7 +30,6 @@ _owner_session = APIKeyCookie(
     scheme_name="session",
     description=f"The cookie of a logged-in owner, with the header `{HEADER}` for every change.",
 )
-_SAFE = ("GET", "HEAD", "OPTIONS")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 Credentials = HTTPAuthorizationCredentials | None
@@ -82,12 +82,38 @@ async def owner_in(
         if session is not None:
             sent = request.headers.get(HEADER, "")
             is_ours = hmac.compare_digest(sent.encode(), session.csrf.encode())
-            if request.method not in _SAFE and not is_ours:
+            if request.method not in SAFE and not is_ours:
                 detail = f"a session needs the header {HEADER} for every change; reload the page"
                 raise Problem(403, "bad_csrf", detail)
             digest = session.token_hash
     missing = "send the owner's token as 'Authorization: Bearer …', or follow the owner link"
     return await _let_in(request, service, digest, "owner", missing)
+
+
+async def refuse_stranger(service: Service, request: Request) -> Problem | None:
+    """Say why a request has no token that is known, wherever it may carry one; None if it has one.
+
+    What the token opens is for the endpoint to check.
+    """
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    session = service.sessions.read(request.cookies.get(service.sessions.cookie))
+    root, _, path = request.url.path.lstrip("/").partition("/")
+    digest = (
+        digest_of(path.partition("/")[0])
+        if root == "ls"
+        else digest_of(given.strip() if scheme.lower() == "bearer" else None)
+    )
+    digest = digest or (session.token_hash if session else None)
+    if digest and await service.find(digest):
+        return None
+    try:
+        service.limiter.take("address", address_of(request))
+    except Problem as problem:
+        return problem
+    reason, detail = "no_token", "send a token as 'Authorization: Bearer …'"
+    if digest:
+        reason, detail = "bad_token", "this token is unknown, was revoked, or its time is up"
+    return Problem(401, reason, detail, _CHALLENGE)
 
 
 TheWorker = Annotated[Access, Depends(worker_in)]
