@@ -15,8 +15,9 @@ is expected to have. It depends on who answered what alone, not on how the answe
 
 The last table is about tasks that the service has stopped at a half-width: how many truths were
 inside that half-width of the estimate, inside the board's half-width, and inside the published
-interval of the truth at that time, and inside the final intervals of ``aggregate``, of agreement and of the truth (the latter allows
-for an error that all workers may share, which these crowds do not have).
+interval of the truth at that time, and inside the final intervals of ``aggregate``, of agreement
+and of the truth (the latter allows for an error that all workers may share, which these crowds do
+not have).
 """
 
 from __future__ import annotations
@@ -273,7 +274,9 @@ def cover(n: int, seeds: range, folder: Path) -> None:
     """Print how many truths of stopped tasks are inside their intervals."""
     print(f"\nstopped at ± {HALF_WIDTH:g}, at most {MOST_PER_TASK} answers per task on average")
     print(
-        "| crowd | stopped | answers per task | ± target at the stop | ± board's half-width | interval at the stop ",
+        "| crowd | stopped | answers per task | ± target at the stop | ± board's half-width ",
+        "| interval at the stop ",
+        sep="",
         end="",
     )
     print("| aggregate, agreement | aggregate, truth |\n|---|---|---|---|---|---|---|---|")
