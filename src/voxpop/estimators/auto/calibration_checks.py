@@ -60,11 +60,20 @@ def scatter_left(
     )
 
 
-def no_worse(ours: Floats, simple: Floats, rounding: float) -> bool:
-    """Compare errors in total and worker by worker, over the workers who have any."""
+def no_worse(ours: Floats, simple: Floats, rounding: float, allowed: float = 0.0) -> bool:
+    """Compare errors in total and worker by worker, over the workers who have any.
+
+    They may be worse by so many standard errors: those of the sum, and of a fair coin by worker.
+    """
     present = (ours > 0) | (simple > 0)
-    ours, simple = ours[present], simple[present] * (1.0 + rounding)
-    return bool(ours.sum() <= simple.sum() and (ours <= simple).sum() >= 0.5 * len(ours))
+    worse = ours[present] - simple[present] * (1.0 + rounding)
+    if not len(worse):
+        return True
+    fewest = 0.5 * len(worse) - allowed * 0.5 * np.sqrt(len(worse))
+    return bool(
+        (worse <= 0).sum() >= fewest
+        and worse.sum() <= (allowed * error_of_sum(worse) if allowed else 0.0)
+    )
 
 
 def significantly_better(ours: Floats, simple: Floats, level: float) -> bool:
