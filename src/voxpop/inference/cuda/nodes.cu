@@ -12,6 +12,8 @@
 #define POINTS (BELOW + 1 + ABOVE)
 #define APART 2.0
 #define FEW_NODES 64.0
+#define MANY_NODES 512.0
+#define PEEL 1.25
 #define MOST_SCANS 12
 #define SEARCH 3
 // Shares below this may have lost terms to underflow; their largest term then stands for them.
@@ -208,14 +210,16 @@ __device__ __noinline__ double search(const Functions& f, const Law& law, double
     return x;
 }
 
-// Points of a scan from low to high: about `apart` at the centre, further apart away from it.
+// Points of a scan from low to high: about `apart` at the centre, further apart away from it; where
+// that is 0, by the factor at which ranges are peeled.
 __device__ __noinline__ void place_points(double low, double high, double centre, double apart, double* x) {
     centre = fmin(fmax(centre, low), high);
     x[BELOW] = centre;
     for (int side = 0; side < 2; ++side) {
         const int m = side ? ABOVE : BELOW, sign = side ? 1 : -1;
         const double end = side ? high : low, far = sign * (end - centre);
-        const double near = fmin(apart, far / m), ratio = near > 0.0 ? far / near : 1.0;
+        const double near = apart > 0.0 ? fmin(apart, far / m) : far * pow(PEEL, 1.0 - m);
+        const double ratio = near > 0.0 ? far / near : 1.0;
         const double growth = exp(log(ratio) / (m - 1.0));
         double offset = near;
         for (int i = 0; i < m - 1; ++i, offset *= growth)
@@ -318,25 +322,27 @@ __device__ __noinline__ void raise_scores(Functions& f, const Law& law, int u, c
     }
 }
 
-// Narrow the range down to where some message has mass; give up where that gains little.
+// Narrow the range down to where some message has mass; where that gains little, peel it from its
+// ends if many nodes are left, else give up.
 __device__ __noinline__ void zoom(
     Functions& f, const Law& law, double spare, double alpha, double finest, Range& r) {
     double precision, centre = search(f, law, precision);
     const double of_prior = f.L > f.degree ? 1.0 / f.narrow[f.degree] : 0.0;
     const double peak = f.degree / finest + of_prior, reach = 1.5 * sqrt(2.0 * spare);
+    bool peels = false;
     for (int n = 0; n < MOST_SCANS; ++n) {
         const double width = r.high - r.low;
         // About as many nodes as there would be: fine at the answers, or evenly spread.
         const double local =
             2.0 * reach * sqrt((double)f.degree) * asinh(0.5 * width / (reach * sqrt(finest)));
         const double even = width * sqrt(precision + 1.0 / finest);
-        if (!(fmin(local, even) > alpha * FEW_NODES)) return;
+        if (!(fmin(local, even) > alpha * (peels ? MANY_NODES : FEW_NODES))) return;
         if (n == 0)
             for (i64 i = lane_number(); i < (i64)(law.G + 1) * f.degree; i += LANES)
                 f.top[i] = LOG_NOTHING;
         team_sync();
         double x[POINTS], score[POINTS];
-        place_points(r.low, r.high, centre, APART / sqrt(precision), x);
+        place_points(r.low, r.high, centre, peels ? 0.0 : APART / sqrt(precision), x);
 #pragma unroll 1
         for (int c = 0; c < law.C; ++c) look(f, law, c, x);
 #pragma unroll 1
@@ -358,7 +364,9 @@ __device__ __noinline__ void zoom(
         }
         team_sync();
         r.low = x[first], r.high = x[last + 1];
-        if (!(r.high - r.low <= 0.5 * width)) return;
+        const bool is_slow = !(r.high - r.low <= 0.5 * width);
+        if (is_slow && peels) return;
+        peels = peels || is_slow;
     }
 }
 

@@ -37,6 +37,9 @@ _WHOLE_LENGTH = 64
 # not worth a scan, and most scans.
 _BELOW, _ABOVE, _APART = 11, 12, 2.0
 _FEW_NODES, _MOST_SCANS = 64.0, 12
+# Where a scan gains little and so many nodes are left, the range is peeled from its ends: each point
+# is nearer to the centre than the one before by this factor, so close that bounds are tight.
+_MANY_NODES, _PEEL = 512.0, 1.25
 # Steps of the search for that centre.
 _SEARCH = 3
 
@@ -260,7 +263,11 @@ def _credible_components(
 def _zoom(
     f: Functions, low: Floats, high: Floats, accuracy: float, alpha: float
 ) -> tuple[Floats, Floats]:
-    """Narrow the range down to where some message has mass; give up where that gains little."""
+    """Narrow the range down to where some message has mass.
+
+    Where a scan gains little, the range is peeled from its ends if many nodes are left; else that is
+    all.
+    """
     low, high = low.copy(), high.copy()
     n, degree = len(low), f.n_answers
     narrow = _narrowest(f).min(axis=1)
@@ -268,25 +275,28 @@ def _zoom(
     peak = degree / narrow + (1.0 / _narrow(f)[:, degree:]).sum(axis=1)
     top = np.full((n, degree, f.answer_variance.shape[2] + f.predicts), -np.inf)
     centre, precision = _search(f)
-    rows = np.arange(n)
+    rows, peels = np.arange(n), np.zeros(n, dtype=bool)
     for _ in range(_MOST_SCANS):
         width = high[rows] - low[rows]
         # About as many nodes as there would be: fine at the answers, or evenly spread.
         scale = reach * np.sqrt(narrow[rows])
         local = 2.0 * reach * np.sqrt(degree) * np.arcsinh(0.5 * width / scale)
         even = width * np.sqrt(precision[rows] + 1.0 / narrow[rows])
-        rows = rows[np.minimum(local, even) > alpha * _FEW_NODES]
+        least = np.where(peels[rows], _MANY_NODES, _FEW_NODES)
+        rows = rows[np.minimum(local, even) > alpha * least]
         if not len(rows):
             break
         width = high[rows] - low[rows]
-        x = _points(low[rows], high[rows], centre[rows], _APART / np.sqrt(precision[rows]))
+        apart = np.where(peels[rows], 0.0, _APART / np.sqrt(precision[rows]))
+        x = _points(low[rows], high[rows], centre[rows], apart)
         negligible = np.log(accuracy) - np.log1p(width * np.sqrt(peak[rows]))
         matters, centre[rows], top[rows] = _scan(f.rows(rows), x, negligible, top[rows])
         first = matters.argmax(axis=1)
         last = x.shape[1] - 1 - matters[:, ::-1].argmax(axis=1)
         at = np.arange(len(rows))
         low[rows], high[rows] = x[at, first], x[at, last]
-        rows = rows[high[rows] - low[rows] <= 0.5 * width]
+        is_slow = high[rows] - low[rows] > 0.5 * width
+        rows, peels[rows] = rows[~(is_slow & peels[rows])], peels[rows] | is_slow
     return low, high
 
 
@@ -311,13 +321,14 @@ def _search(f: Functions) -> tuple[Floats, Floats]:
 def _points(low: Floats, high: Floats, centre: Floats, apart: Floats) -> Floats:
     """Points from low to high, (n, P): about ``apart`` at the centre, further apart away from it.
 
-    Their distances from it grow geometrically, as bounds (M14a) of a Gaussian allow.
+    Their distances from it grow geometrically, as bounds (M14a) of a Gaussian allow. Where ``apart``
+    is 0, they grow by the factor at which ranges are peeled.
     """
     centre = np.clip(centre, low, high)
     sides = []
     for sign, end, m in ((-1.0, low, _BELOW), (1.0, high, _ABOVE)):
         far = sign * (end - centre)
-        near = np.minimum(apart, far / m)
+        near = np.where(apart > 0.0, np.minimum(apart, far / m), far * _PEEL ** (1.0 - m))
         ratio = np.divide(far, near, out=np.ones_like(far), where=near > 0.0)
         growth = np.exp(np.log(ratio) / (m - 1.0))
         offset = near[:, None] * growth[:, None] ** np.arange(m - 1.0)

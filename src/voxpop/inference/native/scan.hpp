@@ -8,7 +8,7 @@ namespace voxpop::VOXPOP_VARIANT {
 // Points of one scan below and from its centre on, and at first how many sd apart; how few nodes
 // are not worth a scan, and most scans; as in nodes.py.
 constexpr int n_below = 11, n_above = 12, n_points = n_below + 1 + n_above, most_scans = 12;
-constexpr double points_apart = 2.0, few_nodes = 64.0;
+constexpr double points_apart = 2.0, few_nodes = 64.0, many_nodes = 512.0, peel = 1.25;
 
 // Points x of a scan, padded so that neighbours can be loaded, and what is known there.
 class Scan {
@@ -26,14 +26,17 @@ public:
         for (int i = n_points; i < n_points + lanes; ++i) precision_[i] = 0.0;
     }
 
-    // Points from low to high: about `apart` at the middle, further apart away from it.
+    // Points from low to high: about `apart` at the middle, further apart away from it; where that
+    // is 0, by the factor at which ranges are peeled.
     void place(double low, double high, double middle, double apart) {
         middle = middle < low ? low : middle > high ? high : middle;
         x[n_below] = middle;
         for (int side = 0; side < 2; ++side) {
             const int m = side ? n_above : n_below, sign = side ? 1 : -1;
             const double end = side ? high : low, far = sign * (end - middle);
-            const double near = apart < far / m ? apart : far / m;
+            const double near = apart <= 0.0    ? far * __builtin_pow(peel, 1.0 - m)
+                                : apart < far / m ? apart
+                                                  : far / m;
             const double ratio = near > 0.0 ? far / near : 1.0;
             const double growth = __builtin_exp(__builtin_log(ratio) / (m - 1.0));
             double offset = near;
@@ -146,7 +149,8 @@ private:
     }
 };
 
-// Narrow the range of one row down; give up where that gains little. The scan is centred at a
+// Narrow the range of one row down; where that gains little, peel it from its ends if many nodes are
+// left, else give up. The scan is centred at a
 // guess of where P is largest, and of its precision there; `narrow` is the narrowest variance of an
 // answer, `most` the largest precision that the product of all functions can have.
 inline void zoom(
@@ -158,15 +162,16 @@ inline void zoom(
     const double per_width = 0.5 / (reach * __builtin_sqrt(narrow));
     const double evenly = __builtin_sqrt(precision + 1.0 / narrow);
     // About as many nodes as there would be: fine at the answers, or evenly spread.
+    bool peels = false;
     auto is_wide = [&](double width) {
-        return width * evenly > law.alpha * few_nodes &&
-               nearby * __builtin_asinh(width * per_width) > law.alpha * few_nodes;
+        const double least = law.alpha * (peels ? many_nodes : few_nodes);
+        return width * evenly > least && nearby * __builtin_asinh(width * per_width) > least;
     };
     if (!is_wide(high - low)) return;
     Scan scan(row, workspace);
     for (int n = 0; n < most_scans && is_wide(high - low); ++n) {
         const double width = high - low;
-        scan.place(low, high, middle, points_apart / __builtin_sqrt(precision));
+        scan.place(low, high, middle, peels ? 0.0 : points_apart / __builtin_sqrt(precision));
         const double* score = scan.score(peak);
         const double least =
             -law.spare - log2_e * __builtin_log1p(width * __builtin_sqrt(most));
@@ -174,7 +179,9 @@ inline void zoom(
         while (first < last && !(score[first] > least)) ++first;
         while (last > first && !(score[last] > least)) --last;
         low = scan.x[first], high = scan.x[last + 1], middle = scan.centre;
-        if (high - low > 0.5 * width) return;
+        const bool is_slow = high - low > 0.5 * width;
+        if (is_slow && peels) return;
+        peels = peels || is_slow;
     }
 }
 
