@@ -37,8 +37,8 @@ _WHOLE_LENGTH = 64
 # not worth a scan, and most scans.
 _BELOW, _ABOVE, _APART = 11, 12, 2.0
 _FEW_NODES, _MOST_SCANS = 64.0, 12
-# Where a scan gains little and so many nodes are left, the range is peeled from its ends: each point
-# is nearer to the centre than the one before by this factor, so close that bounds are tight.
+# Where a scan gains little and so many nodes are left, the range is peeled from its ends: each
+# point is nearer to the centre than the one before by this factor, so close that bounds are tight.
 _MANY_NODES, _PEEL = 512.0, 1.25
 # Steps of the search for that centre.
 _SEARCH = 3
@@ -265,8 +265,7 @@ def _zoom(
 ) -> tuple[Floats, Floats]:
     """Narrow the range down to where some message has mass.
 
-    Where a scan gains little, the range is peeled from its ends if many nodes are left; else that is
-    all.
+    Where a scan gains little and many nodes are left, the range is peeled from its ends.
     """
     low, high = low.copy(), high.copy()
     n, degree = len(low), f.n_answers
@@ -321,8 +320,8 @@ def _search(f: Functions) -> tuple[Floats, Floats]:
 def _points(low: Floats, high: Floats, centre: Floats, apart: Floats) -> Floats:
     """Points from low to high, (n, P): about ``apart`` at the centre, further apart away from it.
 
-    Their distances from it grow geometrically, as bounds (M14a) of a Gaussian allow. Where ``apart``
-    is 0, they grow by the factor at which ranges are peeled.
+    Their distances from it grow geometrically, as bounds (M14a) of a Gaussian allow. Where
+    ``apart`` is 0, they grow by the factor at which ranges are peeled.
     """
     centre = np.clip(centre, low, high)
     sides = []

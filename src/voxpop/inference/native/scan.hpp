@@ -149,10 +149,10 @@ private:
     }
 };
 
-// Narrow the range of one row down; where that gains little, peel it from its ends if many nodes are
-// left, else give up. The scan is centred at a
-// guess of where P is largest, and of its precision there; `narrow` is the narrowest variance of an
-// answer, `most` the largest precision that the product of all functions can have.
+// Narrow the range of one row down; where that gains little and many nodes are left, peel it from
+// its ends. The scan is centred at a guess of where P is largest, and of its precision there;
+// `narrow` is the narrowest variance of an answer, `most` the largest precision that the product of
+// all functions can have.
 inline void zoom(
     const RowFunctions& row, const vec* peak, double narrow, double most, double middle,
     double precision, double& low, double& high, Workspace& workspace) {
