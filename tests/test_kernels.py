@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
-from tests.cavity_messages import plain_law
+from tests.cavity_messages import SETS, kernel_set, make_kernel, outgoing, plain_law
 from tests.oracles import log_messages
+from voxpop import Model
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels import integrate as integration
+from voxpop.inference.kernels import nodes
 from voxpop.inference.kernels.integrate import Rows, nodes_of
 from voxpop.inference.kernels.posterior import mixture_quantiles
 
@@ -155,8 +157,88 @@ def test_nodes_do_not_grow_with_the_number_of_answers() -> None:
     for degree in (20, 200, 2000):
         value = rng.normal(size=(8, degree)) * np.sqrt(rng.choice(levels, (8, degree)))
         incoming = np.zeros((8, degree, 8))
-        nodes = nodes_of(plain_rows(value, incoming), plain_law(levels))
-        assert (nodes.weight > 0).sum(axis=1).mean() < 160
+        placed = nodes_of(plain_rows(value, incoming), plain_law(levels))
+        assert (placed.weight > 0).sum(axis=1).mean() < 160
+
+
+def many_answers(degree: int) -> Floats:
+    """Answers of one task by three kinds of workers, about their median, (1, degree)."""
+    rng = np.random.default_rng(0)
+    value = rng.normal(0, np.sqrt(rng.choice([0.1, 1.0, 4.0], degree)))
+    return np.asarray((value - np.median(value))[None])
+
+
+def count_peels(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A list that says of each scan of one row whether it peeled the range."""
+    peeled, points = [], nodes._points
+
+    def counted(low: Floats, high: Floats, centre: Floats, apart: Floats) -> Floats:
+        peeled.append(bool((apart == 0.0).any()))
+        return points(low, high, centre, apart)
+
+    monkeypatch.setattr(nodes, "_points", counted)
+    return peeled
+
+
+@pytest.mark.parametrize("degree", [10_000, pytest.param(30_000, marks=pytest.mark.slow)])
+def test_nodes_stay_few_for_many_answers_on_a_grid_of_levels(
+    degree: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a grid as wide as that of learned levels; unpeeled there would be ten times as many."""
+    levels = np.geomspace(0.0017, 150.0, 14)
+    rows = plain_rows(many_answers(degree), np.zeros((1, degree, 14)))
+    assert (nodes_of(rows, plain_law(levels)).weight > 0).sum() < 1000
+    monkeypatch.setattr(nodes, "_MANY_NODES", np.inf)
+    assert (nodes_of(rows, plain_law(levels)).weight > 0).sum() > 10_000
+
+
+def test_peeling_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a plain trapezoid rule with even steps over all of the range, in logs."""
+    degree, levels = 1000, np.geomspace(0.01, 100.0, 5)
+    value, incoming = many_answers(degree), np.zeros((1, degree, 5))
+    rows, law, peeled = plain_rows(value, incoming), plain_law(levels), count_peels(monkeypatch)
+    placed = nodes_of(rows, law)
+    assert any(peeled)
+    assert np.ptp(placed.x) < 0.2 * np.ptp(value)
+    found = integration.send(rows, law, placed).message[0]
+    x = np.arange(value.min() - 2.0, value.max() + 2.0, 0.5 * np.sqrt(levels[0] / degree))
+    squared = (x - value[0, :, None]) ** 2
+    log_f = np.full(squared.shape, -np.inf)
+    for s in levels:
+        np.logaddexp(log_f, -0.5 * (squared / s + np.log(s)), out=log_f)
+    cavity = log_f.sum(axis=0) - log_f
+    said = [logsumexp(cavity - 0.5 * squared / s, axis=1) - 0.5 * np.log(s) for s in levels]
+    expected = np.stack(said, axis=1)
+    expected -= expected.max(axis=1, keepdims=True)
+    np.testing.assert_allclose(np.exp(found), np.exp(expected), atol=1e-8)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_ranges_are_peeled_alike_in_every_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the same nodes, so far closer than the accuracy asked for."""
+    peeled = count_peels(monkeypatch)
+    model = Model(support=np.geomspace(0.01, 100.0, 5).tolist())
+    value, incoming = many_answers(1000)[:, :, None], np.zeros((1, 1000, 5))
+    ours, theirs = (
+        outgoing(make_kernel(kernel_set(of), "integrate", value, model, accuracy=1e-6), incoming)
+        for of in (name, "portable")
+    )
+    assert any(peeled)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-8)
+
+
+def test_rows_are_peeled_each_by_itself() -> None:
+    """Whether one row of a block gives up, peels or was narrowed at once is nothing to another."""
+    levels = np.geomspace(0.01, 100.0, 5)
+    many = many_answers(1000)
+    value = np.concatenate([many, np.zeros_like(many), many + 30 * (many > 0.5), 0.01 * many])
+    incoming = np.zeros((4, 1000, 5))
+    together = nodes_of(plain_rows(value, incoming), plain_law(levels))
+    for i in range(4):
+        alone = nodes_of(plain_rows(value[i : i + 1], incoming[:1]), plain_law(levels))
+        kept = alone.weight[0] > 0
+        np.testing.assert_array_equal(alone.x[0, kept], together.x[i, together.weight[i] > 0])
 
 
 def test_nodes_stay_few_at_any_ratio_of_levels() -> None:
@@ -164,8 +246,8 @@ def test_nodes_stay_few_at_any_ratio_of_levels() -> None:
     for ratio in (1e2, 1e4, 1e8):
         levels = np.array([1.0, ratio])
         value = rng.normal(size=(50, 10)) * np.sqrt(rng.choice(levels, (50, 10)))
-        nodes = nodes_of(plain_rows(value, np.zeros((50, 10, 2))), plain_law(levels))
-        assert nodes.x.shape[1] < 3000
+        placed = nodes_of(plain_rows(value, np.zeros((50, 10, 2))), plain_law(levels))
+        assert placed.x.shape[1] < 3000
 
 
 @given(seed=seeds, degree=st.integers(2, 5), proper=st.booleans())

@@ -295,7 +295,9 @@ def _zoom(
         at = np.arange(len(rows))
         low[rows], high[rows] = x[at, first], x[at, last]
         is_slow = high[rows] - low[rows] > 0.5 * width
-        rows, peels[rows] = rows[~(is_slow & peels[rows])], peels[rows] | is_slow
+        gives_up = is_slow & peels[rows]
+        peels[rows] |= is_slow
+        rows = rows[~gives_up]
     return low, high
 
 
