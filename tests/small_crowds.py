@@ -102,7 +102,7 @@ def wild(rng: np.random.Generator) -> Floats:
 def positive(rng: np.random.Generator) -> Floats:
     """Prices and counts: noise in proportion to the value."""
     n, m = _table(rng)
-    value = np.exp(rng.normal(3, 2, (n, 1, 1)) + 0.3 * rng.normal(size=(n, m, 1)))
+    value: Floats = np.exp(rng.normal(3, 2, (n, 1, 1)) + 0.3 * rng.normal(size=(n, m, 1)))
     return np.round(value) if rng.uniform() < 0.5 else value
 
 
