@@ -8,6 +8,8 @@ on, per answer, so that a cost linear in the number of answers of a task shows a
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 import voxpop as vp
@@ -92,6 +94,20 @@ def whole_fit(n_tasks: int, backend: str) -> None:
     )
 
 
+def one_task(sizes: tuple[int, ...]) -> None:
+    """Time fits of one task with very many answers, levels learned."""
+    rows = []
+    for size in sizes:
+        rng = np.random.default_rng(0)
+        value = rng.normal(0, np.sqrt(rng.choice([0.1, 1.0, 4.0], size)))
+        answers = vp.Answers.from_arrays([0] * size, list(range(size)), value)
+        for method in ("bi", "auto"):
+            took = timed(partial(vp.aggregate, answers, method))
+            rows.append([size, method, took.wall, took.cpu, 1e6 * took.cpu / size])
+    print("### One task, levels learned\n")
+    print_table(["answers", "method", "wall s", "CPU s", "µs per answer"], rows)
+
+
 def main() -> None:
     """Print all tables."""
     options = parse(__doc__, ("--backend", {"default": "auto", "help": "native or portable"}))
@@ -100,6 +116,7 @@ def main() -> None:
     along_one_line(4_000 if options.quick else 100_000, rounds, options.backend)
     over_the_grid(1_200 if options.quick else 24_000, rounds, options.backend)
     whole_fit(300 if options.quick else 10_000, options.backend)
+    one_task((1_000,) if options.quick else (1_000, 10_000, 100_000))
 
 
 if __name__ == "__main__":

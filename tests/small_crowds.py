@@ -4,7 +4,7 @@
 and shows the slowest with the seed that draws them again (``--first SEED --count 1``). It fails if
 a fit takes longer than ``--limit`` seconds of CPU, if an estimate is not finite, or if an interval
 does not hold its estimate. Times depend on the machine and on what else runs there; so ``make
-test`` counts sweeps in place of seconds (``tests/test_small_crowds.py``).
+test`` looks at a few crowds without a limit (``tests/test_small_crowds.py``).
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def test_what_a_result_says_of_growth() -> None:
     assert np.exp(np.log(difficulty).mean()) == pytest.approx(1.0)
     hardest = int(difficulty.argmax())
     assert difficulty[hardest] / difficulty.min() == pytest.approx(result.noise.growth[0] ** 2)
-    assert "harder than usual" in str(result.explain(answers, hardest))
+    assert "harder than the average task" in str(result.explain(answers, hardest))
     # A left-out answer is predicted with the noise of its task.
     assert result.audit is not None
     assert 0.92 < result.audit.coverage_95 < 0.98

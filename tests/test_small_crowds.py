@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.degenerate import is_fine
+from tests.small_crowds import METHODS, MOST_ANSWERS, SHAPES, draw, fits
 from voxpop import (
     BI,
     Answers,
@@ -110,3 +112,17 @@ def test_no_noise_is_known_exactly(method: BI) -> None:
     low, high = result.worker_interval.T
     assert (high > 1.2 * low).all()
     assert ((low <= result.worker_variance) & (result.worker_variance <= high)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
+def test_small_crowds_of_every_shape_hold() -> None:
+    first: dict[str, int] = {}
+    for seed in range(60):
+        crowd = draw(seed)
+        assert crowd.answers.n_edges <= MOST_ANSWERS
+        first.setdefault(crowd.words.partition(",")[0], seed)
+    assert len(first) == len(SHAPES)
+    for seed in first.values():
+        for _, case, said in fits(range(seed, seed + 1), list(METHODS)):
+            assert is_fine(said), f"{case}: {said}"

@@ -169,7 +169,16 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
 
 def _simple(comparison: ModelComparison) -> str:
     """The mean, unless the median is safer (M56) or predicts better by a standard error."""
-    return "median" if comparison.prefers_median or comparison.has_long_tails else "mean"
+    return "median" if comparison.prefers_median or _has_long_tails(comparison) else "mean"
+
+
+def _has_long_tails(comparison: ModelComparison) -> bool:
+    """Whether the median of the others predicts better than their mean, by a standard error.
+
+    Mean and median of skewed answers differ; then the mean predicts better, or no worse.
+    """
+    gain = comparison.simple.errors["mean"] - comparison.simple.errors["median"]
+    return float(gain.sum()) > comparison.standard_error(gain)
 
 
 def is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
@@ -197,7 +206,7 @@ def is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
     most = np.quantile(np.abs(worse), _MOST_DECIDING)
     bounded = simple.plain + np.clip(worse, -most, most)
     # The errors of long tails are so uneven that they tell two good predictions apart by chance.
-    allowed = _ALLOWED if comparison.has_long_tails else 0.0
+    allowed = _ALLOWED if _has_long_tails(comparison) else 0.0
     if not no_worse(by_worker(bounded), by_worker(simple.plain), _ROUNDING, allowed):
         return False
     ours, theirs = candidate.scatter, simple.scatter

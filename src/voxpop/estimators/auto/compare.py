@@ -287,15 +287,6 @@ class ModelComparison:
         return variance > 1.0 or np.expm1(variance) * np.exp(variance) > 0.5 * np.pi * variance
 
     @cached_property
-    def has_long_tails(self) -> bool:
-        """Whether the median of the others predicts better than their mean, by a standard error.
-
-        Mean and median of skewed answers differ; then the mean predicts better, or no worse.
-        """
-        gain = self.simple.errors["mean"] - self.simple.errors["median"]
-        return float(gain.sum()) > self.standard_error(gain)
-
-    @cached_property
     def least_error_alike(self) -> Floats:
         """Weighted error (E,) of the best prediction with workers alike, from the median's (M57).
 
