@@ -5,7 +5,6 @@ Runs where playwright and a Chromium of the system are found; its own browsers a
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.conftest import skip_without
+from tests.chromium import browser
 from tests.test_report import HOSTILE, content, hostile_answers
 from voxpop import (
     BI,
@@ -36,24 +35,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+__all__ = ["browser"]
 LEVELS = (4.0, 40.0, 400.0)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        names = ", ".join(BROWSERS)
-        skip_without("chromium", f"no Chromium on this machine: none of {names} is on the path")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        skip_without("chromium", "playwright is not installed")
-    with sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @dataclass

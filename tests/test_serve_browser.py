@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from tests.conftest import skip_without
+from tests.chromium import browser
 from tests.serve_site import PICTURE, QUESTIONS, Site, running
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
@@ -22,31 +21,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.slow
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+__all__ = ["browser"]
 DESK: dict[str, Any] = {"viewport": {"width": 1200, "height": 850}}
 PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        names = ", ".join(BROWSERS)
-        skip_without("chromium", f"no Chromium on this machine: none of {names} is on the path")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        skip_without("chromium", "playwright is not installed")
-    with sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=path, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

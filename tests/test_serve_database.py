@@ -21,13 +21,15 @@ from sqlalchemy import Connection, insert, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from tests.postgres import PostgreSQL
+from tests.serve_api import house_on
 from voxpop.errors import ConfigError, DataError
 from voxpop.service import commands as c
 from voxpop.service import schema
 from voxpop.service.backup import backup
 from voxpop.service.check import check
 from voxpop.service.database import Database, known_versions, newest_version
-from voxpop.service.published import Published
+from voxpop.service.inference import Inference
+from voxpop.service.published import Block, Published
 from voxpop.service.writer import Writer
 
 
@@ -233,28 +235,80 @@ def test_a_new_database_has_todays_tables(database: Database) -> None:
         assert compare_metadata(context, schema.metadata) == []
 
 
-@pytest.mark.parametrize("version", known_versions())
-def test_every_earlier_version_becomes_todays_with_its_data(serve_url: str, version: str) -> None:
-    """Tables of an earlier version, filled with what that version knew, are brought up to date."""
-    old = Database._connect(serve_url)
+def make_old(url: str, version: str) -> dict[str, list[Any]]:
+    """Make the tables of an earlier version, with what that version knew; return all rows."""
+    old = Database._connect(url)
     old._upgrade(version)
     with old.begin() as connection:
+        columns = columns_of(connection)
         for name, row in OLD_ROWS:
-            columns = {one["name"] for one in inspect(connection).get_columns(name)}
-            known = {k: v for k, v in row.items() if k in columns}
+            known = {k: v for k, v in row.items() if k in columns[name]}
             connection.execute(insert(schema.metadata.tables[name]).values(known))
+        connection.execute(update(schema.counter).values(value=2))
+        found = rows_by(connection, columns)
+    old.close()
+    assert all(found.values()), "every table has a row to lose"
+    return found
+
+
+def columns_of(connection: Connection) -> dict[str, list[str]]:
+    """The columns of all tables that are there."""
+    looked = inspect(connection)
+    names = set(looked.get_table_names()) & schema.metadata.tables.keys()
+    return {name: [one["name"] for one in looked.get_columns(name)] for name in sorted(names)}
+
+
+def rows_by(connection: Connection, columns: dict[str, list[str]]) -> dict[str, list[Any]]:
+    """All rows, by these columns."""
+    tables = {name: schema.metadata.tables[name] for name in columns}
+    return {
+        name: sorted(map(repr, connection.execute(select(*(table.c[k] for k in columns[name])))))
+        for name, table in tables.items()
+    }
+
+
+@pytest.mark.parametrize("version", known_versions())
+def test_every_earlier_version_becomes_todays_with_its_data(serve_url: str, version: str) -> None:
+    """Nothing is lost, and the service goes on: people answer, inference learns and publishes."""
+    before = make_old(serve_url, version)
+    old = Database._connect(serve_url)
+    with old.connect() as connection:
+        columns = columns_of(connection)
     old.close()
     assert Database.migrate(serve_url) == (version, newest_version())
     with Database.open(serve_url) as database:
+        with database.connect() as connection:
+            assert rows_by(connection, columns) == before
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            assert compare_metadata(context, schema.metadata) == []
         assert check(database) == []
         assert [row.value for row in database.answers(1)] == [[41.5]]
-        (reply,) = Writer(database).transact([c.Next(campaign=1, worker=1)])
-        assert isinstance(reply, c.Offered)
+        published, inference = Published(database), Inference(database)
+        known = published.read(1, "board")
+        if database.path is None:  # beside a file, blocks are files
+            assert known == Block(1, 1, b"old")
+        with house_on(serve_url) as house:
+            person = house.worker("ages")
+            offer = house.next(person)["offer"]
+            assert offer["task"]["content"] == {"text": "u"}
+            assert house.answer(person, offer["id"], 17).status_code == 200
+            # A key of an upload before the update is still known.
+            again = [{"name": "v", "content": {}}]
+            sent = house.ask("POST", "/campaigns/ages/tasks", again, headers=KEY)
+            assert sent.json()["type"].endswith("key_reused"), sent.text
+        while inference.step():
+            pass
+        inference.close()
+        new = published.read(1, "board", other_than=known.edition if known else None)
+        assert new is not None
+        assert new.seq > 1
+        assert check(database) == []
 
 
 _TASK = {
     "campaign": 1, "content": {}, "kind": "real", "truth": None, "n_open": 0, "state": "open",
 }  # fmt: skip
+KEY = {"Idempotency-Key": "upload-1"}
 OLD_ROWS: list[tuple[str, dict[str, Any]]] = [
     ("campaign", {
         "id": 1, "slug": "ages", "title": "Ages", "instructions": "",
@@ -262,12 +316,26 @@ OLD_ROWS: list[tuple[str, dict[str, Any]]] = [
         "seq": 1, "budget": 100, "reserved": 0, "spent": 5, "created": 1.0,
     }),
     ("task", {**_TASK, "id": 1, "name": "t", "n_answers": 1, "n_taken": 1}),
-    ("task", {**_TASK, "id": 2, "name": "u", "n_answers": 0, "n_taken": 0}),
+    ("task", {**_TASK, "id": 2, "name": "u", "content": {"text": "u"}, "n_answers": 0, "n_taken": 0}),
     ("worker", {
         "id": 1, "campaign": 1, "pseudonym": "w1", "provider": "link", "external_hmac": "h",
         "external": None, "state": "active", "price": None, "capacity": None, "n_answers": 1,
         "n_practice": 0, "created": 1.0,
     }),
+    ("visit", {
+        "id": 1, "campaign": 1, "worker": 1, "provider": "link", "external_session": "s",
+        "state": "open", "completion_code": None, "created": 1.0,
+    }),
+    ("token", {
+        "hash": "h", "scope": "worker", "campaign": 1, "worker": 1, "visit": 1, "expires": None,
+        "note": "",
+    }),
+    ("setting", {"name": "secret", "value": "ab" * 32}),
+    ("dropped", {"campaign": 1, "source": "label_studio", "source_id": "9", "version": 3}),
+    ("idempotency", {"campaign": 1, "key": "upload-1", "body": {
+        "digest": "d", "first_id": 1, "n": 2, "seq": 1,
+    }}),
+    ("published", {"campaign": 1, "kind": "board", "seq": 1, "content": b"old"}),
     ("offer", {
         "id": "o", "campaign": 1, "task": 1, "worker": 1, "visit": None, "state": "answered",
         "price": 5, "created": 1.0, "expires": 2.0, "note": None,
@@ -363,16 +431,32 @@ def test_one_server_a_file_and_one_leader_a_database(serve_url: str) -> None:
 
 def test_published_is_whole_and_newest(database: Database) -> None:
     number = fill(database)
-    published = Published.of(database)
+    published = Published(database)
     assert published.read(number, "board") is None
     published.write(number, "board", 3, b"\x00three\n")
     published.write(number, "summary", 5, b"{}")
     published.write(number, "board", 4, b"four")
-    assert Published.of(database).read(number, "board") == (4, b"four")
-    assert published.read(number, "board", newer_than=3) == (4, b"four")
-    assert published.read(number, "board", newer_than=4) is None
+    assert Published(database).read(number, "board") == Block(2, 4, b"four")
+    assert published.read(number, "board", other_than=1) == Block(2, 4, b"four")
+    assert published.read(number, "board", other_than=2) is None
+    # Learned again: no event came, and yet it is another.
+    published.write(number, "board", 4, b"four, learned")
+    assert published.read(number, "board", other_than=2) == Block(3, 4, b"four, learned")
+    assert published.read(number, "summary") == Block(1, 5, b"{}")
     with pytest.raises(ConfigError, match="kind must be"):
         published.write(number, "../board", 5, b"")
+
+
+@pytest.mark.parametrize("torn", [b"", b"4\nfour", b"3 four\n", b"\x00" * 80])
+def test_a_torn_block_reads_as_none_and_is_replaced(tmp_path: Path, torn: bytes) -> None:
+    """Also what a voxpop before editions left there: it is computed again."""
+    with Database.open(tmp_path / "a.db") as database:
+        published = Published(database)
+        published.write(1, "board", 3, b"three")
+        (tmp_path / "a.db.published" / "1.board").write_bytes(torn)
+        assert published.read(1, "board") is None
+        published.write(1, "board", 5, b"five")
+        assert published.read(1, "board") == Block(1, 5, b"five")
 
 
 def test_a_backup_under_load_is_its_source_at_one_moment(

@@ -25,7 +25,7 @@ from voxpop.service.database import Database
 from voxpop.service.followed import Followed
 from voxpop.service.inference import Inference, run_inference
 from voxpop.service.learning import learn
-from voxpop.service.published import Published
+from voxpop.service.published import Block, Published
 from voxpop.service.publishing import make_board
 from voxpop.service.writer import Writer
 
@@ -197,16 +197,25 @@ def until(done: Callable[[], Any], seconds: float = 60.0) -> Any:
     raise AssertionError("waited in vain")
 
 
+no_block = Block(0, -1, b"")
+
+
+def read(published: Published, campaign: int, kind: str) -> bytes:
+    """What was published last of a kind."""
+    found = published.read(campaign, kind)
+    assert found is not None
+    return found.content
+
+
 @pytest.mark.slow
 def test_boards_estimates_and_summary_are_published_and_learning_goes_on_beside(
     tmp_path: Path,
 ) -> None:
     site = Site(str(tmp_path / "ages.db"), half_width=2.0)
     with site.database:
-        published, inference = Published.of(site.database), Inference(site.database)
+        published, inference = Published(site.database), Inference(site.database)
         inference.step()
-        _, content = published.read(site.campaign, "board") or (0, b"")
-        board = Board.from_bytes(content)
+        board = Board.from_bytes(read(published, site.campaign, "board"))
         # Cold: fewest answers first, nothing is done.
         assert board.pick(3) == [site.first, site.first + 1, site.first + 2]
         assert not board.done.any()
@@ -215,7 +224,7 @@ def test_boards_estimates_and_summary_are_published_and_learning_goes_on_beside(
         def learned() -> Any:
             inference.step()
             found = published.read(site.campaign, "summary")
-            told = json.loads(found[1]) if found else {}
+            told = json.loads(found.content) if found else {}
             return told if told.get("learned_answers") else None
 
         told = until(learned)
@@ -227,11 +236,10 @@ def test_boards_estimates_and_summary_are_published_and_learning_goes_on_beside(
         assert told["n_done"] > 0
         assert told["next"]["rmse_after"] < told["expected_rmse"]
         assert told["answers_to_finish"] > 0
-        _, content = published.read(site.campaign, "board") or (0, b"")
-        board = Board.from_bytes(content)
+        board = Board.from_bytes(read(published, site.campaign, "board"))
         assert (board.half_width[board.done] <= 2.0).all()
         assert (board.half_width[board.order] > 2.0).all()
-        _, content = published.read(site.campaign, "estimates") or (0, b"")
+        content = read(published, site.campaign, "estimates")
         with np.load(io.BytesIO(content), allow_pickle=False) as found:
             arrays = dict(found)
         expected = site.fit()
@@ -239,8 +247,7 @@ def test_boards_estimates_and_summary_are_published_and_learning_goes_on_beside(
         np.testing.assert_allclose(arrays["sd"], expected.sd, rtol=1e-3)
         away = np.abs(arrays["estimate"] - expected.estimate) / expected.sd
         assert away.max() < 1e-3
-        _, content = published.read(site.campaign, "workers") or (0, b"")
-        workers = json.loads(content)["workers"]
+        workers = json.loads(read(published, site.campaign, "workers"))["workers"]
         assert len(workers) == 20
         assert all(w["noise"][0] < w["noise_sd"] < w["noise"][1] for w in workers.values())
 
@@ -249,7 +256,7 @@ def test_boards_estimates_and_summary_are_published_and_learning_goes_on_beside(
 def test_another_leads_when_the_first_is_killed(serve_url: str) -> None:
     url, site = serve_url, Site(serve_url)
     with site.database:
-        published = Published.of(site.database)
+        published = Published(site.database)
         command = [sys.executable, "-m", "voxpop.service.inference", url]
         first = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
         stop = threading.Event()
@@ -262,8 +269,8 @@ def test_another_leads_when_the_first_is_killed(serve_url: str) -> None:
             site.do(site.take(0, 0))
             with site.database.connect() as connection:
                 seq = connection.exec_driver_sql("SELECT seq FROM campaign").scalar_one()
-            found = until(lambda: published.read(site.campaign, "board", newer_than=seq - 1))
-            assert Board.from_bytes(found[1]).as_of == seq
+            until(lambda: (published.read(site.campaign, "board") or no_block).seq == seq)
+            assert Board.from_bytes(read(published, site.campaign, "board")).as_of == seq
         finally:
             stop.set()
             first.kill()
@@ -282,7 +289,7 @@ def test_it_ends_with_its_parent_or_when_told(tmp_path: Path, how: str) -> None:
     with Site(url).database as database:
         command = [sys.executable, "-m", "voxpop.service.inference", url]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-        until(lambda: Published.of(database).read(1, "summary"))
+        until(lambda: Published(database).read(1, "summary"))
         assert child.stdin is not None
         if how == "pipe":
             child.stdin.close()

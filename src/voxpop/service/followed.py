@@ -26,8 +26,6 @@ _STOP_ANSWERS = 3.0
 # Learn again when so much of the answers is new, or any and none came for so many seconds: what is
 # at rest is what ``aggregate`` finds.
 _GROWTH, _QUIET = 0.25, 15.0
-# Answers that a board looks ahead at each task.
-_DEPTH = 4
 # Events at once.
 _MOST_EVENTS = 20_000
 # After these the counted answers are read anew; there may be many, and few such events.

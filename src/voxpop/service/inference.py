@@ -47,7 +47,7 @@ class Inference:
     """All campaigns of a database, followed by the process that leads."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._published, self._clock = database, Published.of(database), clock
+        self._database, self._published, self._clock = database, Published(database), clock
         self._followed: dict[int, Followed] = {}
         self._due: dict[int, float] = {}
         self._n_published: dict[int, int] = {}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import insert, select, update
 
 from voxpop.errors import require
 from voxpop.service.database import Database
@@ -19,8 +20,20 @@ from voxpop.service.schema import published
 _KIND = re.compile(r"[a-z][a-z_]*")
 
 
+class Block(NamedTuple):
+    """Bytes that were published, the number of the event they are as of, and their edition."""
+
+    edition: int
+    seq: int
+    content: bytes
+
+
 class Published:
-    """Blocks of bytes by campaign and kind, each with the number of the event it is as of."""
+    """Blocks of bytes by campaign and kind.
+
+    Every block that is written has another edition than the one before it, also where no event
+    came between them, as when the noise has been learned again from the same answers.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -28,45 +41,57 @@ class Published:
         if database.path is not None:
             self._folder = database.path.with_name(f"{database.path.name}.published")
 
-    @classmethod
-    def of(cls, database: Database) -> Published:
-        """What is published beside a database, or in it."""
-        return cls(database)
-
     def write(self, campaign: int, kind: str, seq: int, content: bytes) -> None:
         """Put a block in place of the one before it."""
         require(bool(_KIND.fullmatch(kind)), f"kind must be small letters, not {kind!r}")
-        if self._folder is not None:
-            self._folder.mkdir(exist_ok=True)
-            # Readers never see half of it; a crash leaves the old one. It is not worth an fsync.
-            new = self._folder / f".{campaign}.{kind}.{os.getpid()}"
-            new.write_bytes(b"%d\n%b" % (seq, content))
-            new.replace(self._folder / f"{campaign}.{kind}")
+        # Only the process that leads inference writes here.
+        if self._folder is None:
+            self._write_row(campaign, kind, seq, content)
             return
-        with self._database.begin() as connection:
-            # Only the process that leads inference writes here.
-            row = (published.c.campaign == campaign) & (published.c.kind == kind)
-            connection.execute(delete(published).where(row))
-            values = {"campaign": campaign, "kind": kind, "seq": seq, "content": content}
-            connection.execute(insert(published).values(values))
+        self._folder.mkdir(exist_ok=True)
+        before = self._read_file(campaign, kind)
+        edition = 1 if before is None else before.edition + 1
+        # Readers never see half of it; a crash leaves the old one. It is not worth an fsync.
+        new = self._folder / f".{campaign}.{kind}.{os.getpid()}"
+        new.write_bytes(b"%d %d\n%b" % (edition, seq, content))
+        new.replace(self._folder / f"{campaign}.{kind}")
 
-    def read(self, campaign: int, kind: str, newer_than: int = -1) -> tuple[int, bytes] | None:
-        """The newest block and its number; None if there is none that is newer."""
+    def _write_row(self, campaign: int, kind: str, seq: int, content: bytes) -> None:
+        there = (published.c.campaign == campaign) & (published.c.kind == kind)
+        new = {"seq": seq, "content": content}
+        again = update(published).where(there).values(**new, edition=published.c.edition + 1)
+        with self._database.begin() as connection:
+            if not connection.execute(again).rowcount:
+                row = {"campaign": campaign, "kind": kind, **new}
+                connection.execute(insert(published).values(row))
+
+    def read(self, campaign: int, kind: str, other_than: int | None = None) -> Block | None:
+        """Return the newest block; None if there is none, or it has the edition that is known.
+
+        Editions begin anew where a folder was lost: one that differs is new, not one that is
+        larger.
+        """
         if self._folder is not None:
-            try:
-                with (self._folder / f"{campaign}.{kind}").open("rb") as file:
-                    # A block torn by a lost disk cache reads as none, and is soon replaced.
-                    first = file.readline(32).strip()
-                    seq = int(first) if first.isdigit() else -1
-                    return (seq, file.read()) if seq > newer_than else None
-            except FileNotFoundError:
-                return None
+            return self._read_file(campaign, kind, other_than)
+        query = select(published.c.edition, published.c.seq, published.c.content).where(
+            published.c.campaign == campaign, published.c.kind == kind
+        )
+        if other_than is not None:
+            query = query.where(published.c.edition != other_than)
         with self._database.connect() as connection:
-            found = connection.execute(
-                select(published.c.seq, published.c.content).where(
-                    published.c.campaign == campaign,
-                    published.c.kind == kind,
-                    published.c.seq > newer_than,
-                )
-            ).first()
-        return None if found is None else (found.seq, bytes(found.content))
+            found = connection.execute(query).first()
+        return None if found is None else Block(found.edition, found.seq, bytes(found.content))
+
+    def _read_file(self, campaign: int, kind: str, known: int | None = None) -> Block | None:
+        assert self._folder is not None
+        try:
+            with (self._folder / f"{campaign}.{kind}").open("rb") as file:
+                numbers = file.readline(64).split()
+                # A block torn by a lost disk cache, or of an earlier voxpop, reads as none, and is
+                # soon replaced.
+                if len(numbers) != 2 or not all(one.isdigit() for one in numbers):
+                    return None
+                edition, seq = map(int, numbers)
+                return None if edition == known else Block(edition, seq, file.read())
+        except FileNotFoundError:
+            return None

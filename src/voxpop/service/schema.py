@@ -280,4 +280,6 @@ published = Table(
     Column("kind", Text, primary_key=True),
     Column("seq", Number, nullable=False),
     Column("content", LargeBinary, nullable=False),
+    # Counts up with every block: what is learned again is new, though no event came.
+    Column("edition", Number, nullable=False, server_default=text("1")),
 )

@@ -103,7 +103,7 @@ def make_service(
 ) -> Service:
     """Put together what the endpoints share."""
     writer = Writer(database, clock)
-    published = Published.of(database)
+    published = Published(database)
     boards = Boards(database, published, writer, settings.board_every, clock)
     metrics = Metrics(lambda: writer.waiting, boards.age)
     return Service(

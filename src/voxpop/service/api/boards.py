@@ -44,6 +44,7 @@ class InUse:
 
     board: Board | None = None
     seq: int = -1
+    edition: int | None = None
     loaded: float = 0.0
     took: float = 0.0
     since: dict[int, float] = field(default_factory=dict)
@@ -137,11 +138,6 @@ class Boards:
         gains = board.gain[rows, later].tolist()
         return dict(zip(board.task[rows].tolist(), gains, strict=True))
 
-    def has_board(self, number: int) -> bool:
-        """Tell whether there is a board of a campaign."""
-        used = self._boards.get(number)
-        return used is not None and used.board is not None
-
     def age(self) -> float:
         """Return the age of the oldest board in use, in seconds."""
         now = self._clock()
@@ -157,7 +153,7 @@ class Boards:
                 log("boards not read", logging.WARNING, error=type(error).__name__)
 
     def refresh(self) -> None:
-        """Read the boards that are newer than those in use, and have done tasks marked as done."""
+        """Read the boards that are not in use yet, and have done tasks marked as done."""
         query = select(campaign.c.id).where(campaign.c.state == "open")
         with self._database.connect() as connection:
             numbers = list(connection.execute(query).scalars())
@@ -165,15 +161,17 @@ class Boards:
             used = self._boards.get(number) or InUse()
             if self._clock() < used.loaded + _REST * used.took:
                 continue
-            found = self._published.read(number, "board", newer_than=used.seq)
+            found = self._published.read(number, "board", other_than=used.edition)
             if found is None:
                 continue
-            start, (seq, content) = time.thread_time(), found
-            board = Board.from_bytes(content)
+            start = time.thread_time()
+            board = Board.from_bytes(found.content)
             board.pick(1)  # puts the tasks in order here, not in a request
-            since = self._since(number, board, seq)
+            since = self._since(number, board, found.seq)
             took = time.thread_time() - start
-            new = InUse(board, seq, self._clock(), took, since, used.marked)
+            new = InUse(
+                board, found.seq, found.edition, self._clock(), took, since, used.marked
+            )  # fmt: skip
             with self._lock:
                 self._boards[number] = new
             self._mark_done(number, new)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import secrets
 import unicodedata
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query
@@ -46,13 +47,18 @@ PROBLEMS = describe(401, 403, 404, 422, 429)
 CHANGES = describe(401, 403, 404, 409, 413, 422, 429, 503)
 
 
+async def page(service: Service, read: Callable[..., Any], *arguments: Any) -> JSONResponse:
+    """Reply with a page of rows, and the cursor of the next one."""
+    rows, after = await service.read(read, *arguments)
+    return JSONResponse({"rows": rows, "next": after})
+
+
 @router.get("", response_model=bodies.Page, responses=PROBLEMS, summary="List campaigns")
 async def list_campaigns(
     service: TheService, owner: TheOwner, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
     """List the campaigns that this token opens, the newest first."""
-    rows, after = await service.read(reads.list_campaigns, owner.campaign, cursor, limit)
-    return JSONResponse({"rows": rows, "next": after})
+    return await page(service, reads.list_campaigns, owner.campaign, cursor, limit)
 
 
 @router.post("", status_code=201, responses=CHANGES, summary="Make a campaign")
@@ -155,8 +161,7 @@ async def list_tasks(
     state: Annotated[str | None, Query(pattern="^(open|done|withdrawn)$")] = None,
 ) -> JSONResponse:
     """List tasks in the order in which they were added."""
-    rows, after = await service.read(reads.list_tasks, row["id"], cursor, limit, state)
-    return JSONResponse({"rows": rows, "next": after})
+    return await page(service, reads.list_tasks, row["id"], cursor, limit, state)
 
 
 @router.post(
@@ -189,8 +194,7 @@ async def list_answers(
     service: TheService, row: TheCampaign, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
     """List answers by task and worker."""
-    rows, after = await service.read(reads.list_answers, row["id"], cursor, limit)
-    return JSONResponse({"rows": rows, "next": after})
+    return await page(service, reads.list_answers, row["id"], cursor, limit)
 
 
 @router.post(

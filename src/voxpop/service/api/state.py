@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from fastapi import Request
-from sqlalchemy import Connection, delete, insert
+from sqlalchemy import insert
 from starlette.concurrency import run_in_threadpool
 
 from voxpop.service.api.access import Access, Doors
@@ -103,8 +103,3 @@ def add_token(
     with database.begin() as connection:
         connection.execute(insert(token).values(**row, visit=None, expires=expires, note=note))
     return made
-
-
-def revoke_token(connection: Connection, digest: str) -> int:
-    """Take a token back; return how many there were."""
-    return connection.execute(delete(token).where(token.c.hash == digest)).rowcount

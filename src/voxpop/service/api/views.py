@@ -36,9 +36,9 @@ _NOTICES = {
 
 @dataclass
 class Latest:
-    """What is known of a campaign from inference, decoded once a version."""
+    """What is known of a campaign from inference, decoded once an edition."""
 
-    seq: dict[str, int] = field(default_factory=dict)
+    edition: dict[str, int] = field(default_factory=dict)
     content: dict[str, Any] = field(default_factory=dict)
     at: float = 0.0
     summary: Row | None = None
@@ -48,15 +48,14 @@ class Latest:
 def latest(service: Service, number: int, kind: str) -> Any:
     """Return what inference published last of a kind, decoded; None where there is nothing."""
     known: Latest = service.watched.setdefault(number, Latest())
-    found = service.published.read(number, kind, newer_than=known.seq.get(kind, -1))
+    found = service.published.read(number, kind, other_than=known.edition.get(kind))
     if found is not None:
-        seq, content = found
         if kind == "estimates":
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            with np.load(io.BytesIO(found.content), allow_pickle=False) as arrays:
                 known.content[kind] = {name: arrays[name] for name in arrays.files}
         else:
-            known.content[kind] = json.loads(content)
-        known.seq[kind] = seq
+            known.content[kind] = json.loads(found.content)
+        known.edition[kind] = found.edition
     return known.content.get(kind)
 
 
@@ -94,6 +93,7 @@ def make_summary(service: Service, number: int) -> Row:
         **facts,
         "seq": row["seq"],
         "inference_seq": seen,
+        "edition": service.watched[number].edition.get("summary", 0),
         "at": service.clock(),
         "state": row["state"],
         "title": row["title"],

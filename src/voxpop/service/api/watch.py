@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from voxpop.service.api import bodies, reads, views
 from voxpop.service.api.export import export_rows
-from voxpop.service.api.owner import CHANGES, PROBLEMS, Cursor, Limit
+from voxpop.service.api.owner import CHANGES, PROBLEMS, Cursor, Limit, page
 from voxpop.service.api.problems import Problem
 from voxpop.service.api.state import Service
 from voxpop.service.api.who import TheCampaign, TheService
@@ -144,8 +144,7 @@ async def list_credits(
     state: Annotated[str | None, Query(pattern="^(due|approved|rejected|paid)$")] = None,
 ) -> JSONResponse:
     """List what answers earned, with what a payment needs: the ids of the provider."""
-    rows, after = await service.read(reads.list_credits, row["id"], cursor, limit, state)
-    return JSONResponse({"rows": rows, "next": after})
+    return await page(service, reads.list_credits, row["id"], cursor, limit, state)
 
 
 @router.post(
@@ -172,8 +171,7 @@ async def list_events(
     limit: Limit = 100,
 ) -> JSONResponse:
     """List what happened after a sequence number: all changes, without gaps."""
-    rows, following = await service.read(reads.list_events, row["id"], after, limit)
-    return JSONResponse({"rows": rows, "next": following})
+    return await page(service, reads.list_events, row["id"], after, limit)
 
 
 @router.get("/summary", responses=PROBLEMS, summary="Sum up")
@@ -186,7 +184,7 @@ async def summary(service: TheService, row: TheCampaign) -> JSONResponse:
     "/live",
     responses={
         200: {
-            "description": "Events `summary`; their `id` is the campaign's sequence number.",
+            "description": "Events `summary`; their `id` is the campaign's sequence number and the edition.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **PROBLEMS,
@@ -218,9 +216,10 @@ async def _stream(
         while not service.closing and time.monotonic() < until:
             found = await views.summary_of(service, number)
             mark = {name: item for name, item in found.items() if name not in ("at", "board_age_s")}
-            seen = last == str(found["seq"]) and found["inference_seq"] >= found["seq"]
+            sent_as = f"{found['seq']}.{found['edition']}"
+            seen = last == sent_as and found["inference_seq"] >= found["seq"]
             if mark != shown and not (shown is None and seen):
-                yield f"id: {found['seq']}\nevent: summary\ndata: {json.dumps(found)}\n\n"
+                yield f"id: {sent_as}\nevent: summary\ndata: {json.dumps(found)}\n\n"
                 spoke = time.monotonic()
             elif time.monotonic() - spoke > _BEAT:
                 yield ": still here\n\n"

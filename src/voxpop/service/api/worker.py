@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -17,6 +18,7 @@ from voxpop.service.api.who import SlugInPath, TheService, TheWorker, address_of
 from voxpop.service.commands import (
     Answer,
     Answered,
+    Command,
     Complete,
     Completed,
     Edit,
@@ -271,9 +273,16 @@ async def edit(
     offer: OfferInPath, body: bodies.EditBody, service: TheService, access: TheWorker
 ) -> JSONResponse:
     """Replace an answer by a new version, within the time that the rules allow."""
+    changed = await _about(service, access, Edit, offer, value=body.value)
+    return JSONResponse(_answered(service, changed))
+
+
+async def _about(
+    service: Service, access: Access, kind: Callable[..., Command], offer: str, **more: Any
+) -> Any:
+    """Carry out a worker's command about an offer, and return the reply."""
     number, person = _ids(access)
-    command = Edit(campaign=number, offer=offer, worker=person, value=body.value)
-    return JSONResponse(_answered(service, await service.submit(command)))
+    return await service.submit(kind(campaign=number, offer=offer, worker=person, **more))
 
 
 @router.post(
@@ -286,9 +295,7 @@ async def skip(
     offer: OfferInPath, body: bodies.SkipBody, service: TheService, access: TheWorker
 ) -> JSONResponse:
     """Pass on a task; this worker is not offered it again."""
-    number, person = _ids(access)
-    command = Skip(campaign=number, offer=offer, worker=person, reason=body.reason)
-    await service.submit(command)
+    await _about(service, access, Skip, offer, reason=body.reason)
     return JSONResponse({"done": True})
 
 
@@ -302,9 +309,7 @@ async def report(
     offer: OfferInPath, body: bodies.ReportBody, service: TheService, access: TheWorker
 ) -> JSONResponse:
     """Tell the owner that something is wrong with a task, and pass on it."""
-    number, person = _ids(access)
-    command = Report(campaign=number, offer=offer, worker=person, text=body.text)
-    await service.submit(command)
+    await _about(service, access, Report, offer, text=body.text)
     return JSONResponse({"done": True})
 
 
@@ -316,6 +321,5 @@ async def report(
 )
 async def extend(offer: OfferInPath, service: TheService, access: TheWorker) -> JSONResponse:
     """Hold an open offer for another lease."""
-    number, person = _ids(access)
-    found: Extended = await service.submit(Extend(campaign=number, offer=offer, worker=person))
+    found: Extended = await _about(service, access, Extend, offer)
     return JSONResponse({"expires_in": round(found.expires - service.clock(), 1)})
