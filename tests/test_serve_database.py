@@ -316,7 +316,10 @@ OLD_ROWS: list[tuple[str, dict[str, Any]]] = [
         "seq": 1, "budget": 100, "reserved": 0, "spent": 5, "created": 1.0,
     }),
     ("task", {**_TASK, "id": 1, "name": "t", "n_answers": 1, "n_taken": 1}),
-    ("task", {**_TASK, "id": 2, "name": "u", "content": {"text": "u"}, "n_answers": 0, "n_taken": 0}),
+    (
+        "task",
+        {**_TASK, "id": 2, "name": "u", "content": {"text": "u"}, "n_answers": 0, "n_taken": 0},
+    ),
     ("worker", {
         "id": 1, "campaign": 1, "pseudonym": "w1", "provider": "link", "external_hmac": "h",
         "external": None, "state": "active", "price": None, "capacity": None, "n_answers": 1,

@@ -184,7 +184,7 @@ async def summary(service: TheService, row: TheCampaign) -> JSONResponse:
     "/live",
     responses={
         200: {
-            "description": "Events `summary`; their `id` is the campaign's sequence number and the edition.",
+            "description": "Events `summary`; their `id` is the sequence number and the edition.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **PROBLEMS,
