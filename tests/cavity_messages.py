@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -93,7 +94,9 @@ class Integration:
 
     def sweep(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
-        given = Integrals(self._law, self._rows, state, edges)
+        # As messages are passed: the floor of the state is the law's lowest.
+        law = replace(self._law, lowest=state.floor)
+        given = Integrals(law, self._rows, state, edges)
         return self._kernels.integrate_sweep(given, new_sums, is_counted=False)[0]
 
     def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:

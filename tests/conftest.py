@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -67,10 +69,35 @@ def serve_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(server.make_database(name))
 
 
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What the service logs, every request included."""
+    from voxpop.service.logs import NAME, start_logging
+
+    stream = io.StringIO()
+    handler = start_logging(stream, level=logging.INFO)
+    yield stream
+    for name in (NAME, "uvicorn"):
+        logging.getLogger(name).removeHandler(handler)
+        logging.getLogger(name).setLevel(logging.NOTSET)
+        logging.getLogger(name).propagate = True
+
+
 @pytest.fixture(scope="session")
 def crowd() -> Simulation:
     """60 tasks in the plane, 4 answers each, 8 per worker."""
     return make_crowd(0)
+
+
+def moved_and_renamed(answers: Answers) -> Answers:
+    """The answers in other units, with other names of workers, in another order of rows."""
+    order = np.random.default_rng(0).permutation(answers.n_edges)
+    names = np.array([f"w{u}" for u in answers.worker_ids])
+    return Answers.from_arrays(
+        answers.task_ids[answers.task][order],
+        names[answers.worker][order],
+        (-3.0 * answers.value + 1e4)[order],
+    )
 
 
 def make_crowd(seed: int, dimension: int = 2, n_tasks: int = 60) -> Simulation:

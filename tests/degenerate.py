@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -227,14 +227,37 @@ def cases(
 
 
 def is_compared(method: str, scale: float) -> bool:
-    """Tell whether a method owes the same estimates at this scale as at scale one."""
+    """Return whether a method owes the same estimates at this scale as at scale one."""
     low, high = _SAME_MODELS
     return method not in _DRAWN and (method != "auto" or low < scale < high)
 
 
 def is_fine(said: str) -> bool:
-    """Tell whether a case holds."""
+    """Return whether a case holds."""
     return said == "held" or said.startswith("refused: ")
+
+
+def report(
+    found: Iterable[tuple[float, str, str]],
+    limit: float = np.inf,
+    show: tuple[str, ...] = ("FAILED",),
+) -> None:
+    """Print cases of some kinds, the slowest, and a tally; exit with 1 if one failed.
+
+    ``found`` are seconds, the name of a case and the verdict on it; ``limit`` is in seconds.
+    """
+    tally: Counter[str] = Counter()
+    slowest: list[tuple[float, str]] = []
+    for seconds, case, said in found:
+        kind = said.partition(":")[0] if is_fine(said) and seconds <= limit else "FAILED"
+        tally[kind] += 1
+        slowest = sorted([*slowest, (seconds, case)], reverse=True)[:10]
+        if kind in show:
+            print(f"{kind}  {case}: {said} ({seconds:.2f} s)", flush=True)
+    for seconds, case in slowest:
+        print(f"{seconds:6.2f} s  {case}")
+    print(", ".join(f"{n} {kind}" for kind, n in sorted(tally.items())))
+    sys.exit("FAILED" in tally)
 
 
 def main() -> None:
@@ -246,20 +269,12 @@ def main() -> None:
     parser.add_argument("--refused", action="store_true", help="also show what was refused")
     given = parser.parse_args()
     scales = [float(part) for part in given.scales.split(",")]
-    tally: Counter[str] = Counter()
-    slowest: list[tuple[float, str]] = []
-    for method, name, scale, said, seconds in cases(
-        given.methods.split(","), scales, lambda number: number < given.crowds
-    ):
-        kind = said.partition(":")[0] if is_fine(said) else "FAILED"
-        tally[kind] += 1
-        slowest = sorted([*slowest, (seconds, f"{method}, {name}, {scale:g}")], reverse=True)[:10]
-        if kind == "FAILED" or (given.refused and kind == "refused"):
-            print(f"{kind}  {method}, {name}, {scale:g}: {said} ({seconds:.2f} s)", flush=True)
-    for seconds, case in slowest:
-        print(f"{seconds:6.2f} s  {case}")
-    print(", ".join(f"{n} {kind}" for kind, n in sorted(tally.items())))
-    sys.exit("FAILED" in tally)
+    methods = given.methods.split(",")
+    found = (
+        (seconds, f"{method}, {name}, {scale:g}", said)
+        for method, name, scale, said, seconds in cases(methods, scales, given.crowds.__gt__)
+    )
+    report(found, show=("FAILED", "refused") if given.refused else ("FAILED",))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The map of the house: every module with the first line of its docstring, and who may import whom.
 
-The map stands in CONTRIBUTING.md, in the order of the data: a module imports only from modules that
-stand above it. ``python -m tests.floor_plan`` writes the map anew after a module has come or gone;
-where it stands is for the developer to choose.
+The map is MAP.md, in the order of the data: a module imports only from modules above it.
+CONTRIBUTING.md has its folders alone. ``python -m tests.floor_plan`` updates both after a module
+has come or gone; where a module stands is for the developer to choose.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import re
 from functools import cache
 from pathlib import Path
 
-import voxpop
-
-SOURCE = Path(voxpop.__file__).parent
-PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
-_MAP = re.compile(r"(?<=<!-- map -->\n```text\n).*?(?=```\n<!-- end of map -->)", re.DOTALL)
+# Of this clone: an installed package has no sources of the compiled kernels.
+SOURCE = Path(__file__).parent.parent / "src/voxpop"
+MAP = Path(__file__).parent.parent / "MAP.md"
+PAGE = MAP.with_name("CONTRIBUTING.md")
+_MAP = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
+_FOLDERS = re.compile(r"(?<=<!-- folders -->\n```text\n).*?(?=```\n<!-- end of folders)", re.DOTALL)
 _WIDTH = 34
 
 
@@ -66,7 +67,7 @@ def drawn() -> list[str]:
     """Names of the modules in the order of the map."""
     found: list[str] = []
     folders: list[str] = []
-    for line in _MAP.findall(PAGE.read_text())[0].splitlines():
+    for line in _MAP.findall(MAP.read_text())[0].splitlines():
         depth, word = (len(line) - len(line.lstrip())) // 2, line.split()[0]
         folders = [*folders[:depth], word.rstrip("/")]
         found.append(".".join(folders))
@@ -91,5 +92,13 @@ def draw(order: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def folders(plan: str) -> str:
+    """The folders of a map alone."""
+    lines = (line for line in plan.splitlines() if line.split()[0].endswith("/"))
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
-    PAGE.write_text(_MAP.sub(lambda _: draw(drawn()), PAGE.read_text()))
+    plan = draw(drawn())
+    MAP.write_text(_MAP.sub(lambda _: plan, MAP.read_text()))
+    PAGE.write_text(_FOLDERS.sub(lambda _: folders(plan), PAGE.read_text()))

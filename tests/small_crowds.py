@@ -10,16 +10,14 @@ test`` looks at a few crowds without a limit (``tests/test_small_crowds.py``).
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from tests.degenerate import is_fine, wrong_with
+from tests.degenerate import report, wrong_with
 from voxpop import Answers, ConvergenceWarning, DataWarning, VoxpopError
 from voxpop.arrays import Floats
 from voxpop.estimators.on_scale import with_scale
@@ -181,18 +179,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=10.0, help="seconds of CPU")
     given = parser.parse_args()
     seeds = range(given.first, given.first + given.count)
-    tally: Counter[str] = Counter()
-    slowest: list[tuple[float, str]] = []
-    for seconds, case, said in fits(seeds, given.methods.split(",")):
-        kind = said.partition(":")[0] if is_fine(said) and seconds <= given.limit else "FAILED"
-        tally[kind] += 1
-        slowest = sorted([*slowest, (seconds, case)], reverse=True)[:10]
-        if kind == "FAILED":
-            print(f"FAILED  {case}: {said} ({seconds:.2f} s)", flush=True)
-    for seconds, case in slowest:
-        print(f"{seconds:6.2f} s  {case}")
-    print(", ".join(f"{n} {kind}" for kind, n in sorted(tally.items())))
-    sys.exit("FAILED" in tally)
+    report(fits(seeds, given.methods.split(",")), given.limit)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 import voxpop
 from tests.conftest import skip_without
-from tests.floor_plan import PAGE, SOURCE, draw, drawn, imports, modules, tree
+from tests.floor_plan import MAP, PAGE, SOURCE, draw, drawn, folders, imports, modules, tree
 
 # Where a name that users have hands over to what stands further down, when it is called.
 DOORS = {
@@ -30,8 +30,9 @@ BY_THE_FRONT_PAGE: set[str] = set()
 
 
 def test_the_map_is_that_of_the_house() -> None:
-    assert draw(drawn()) in PAGE.read_text(), "run python -m tests.floor_plan"
-    assert sorted(drawn()) == sorted(modules())
+    assert sorted(drawn()) == sorted(modules()), "run python -m tests.floor_plan"
+    assert draw(drawn()) in MAP.read_text(), "run python -m tests.floor_plan"
+    assert folders(draw(drawn())) in PAGE.read_text(), "run python -m tests.floor_plan"
 
 
 def test_the_walk_from_a_csv_to_the_report_names_modules() -> None:
@@ -43,6 +44,7 @@ def test_the_walk_from_a_csv_to_the_report_names_modules() -> None:
 
 def test_imports_go_one_way() -> None:
     known, order = modules(), drawn()
+    assert known.keys() <= set(order), "not on the map: run python -m tests.floor_plan"
     place = {name: number for number, name in enumerate(order)}
     upwards = set()
     for name, path in known.items():

@@ -370,7 +370,7 @@ def test_files_of_rules(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tasks", "workers", "asked", "message"),
     [
-        (3, None, {}, "give the workers, or how many answers one may give"),
+        (3, None, {}, "give the workers, or the maximum number of answers per worker"),
         (3, 3, {"group": "team"}, "groups need a table of the tasks"),
         (pd.DataFrame({"task": ["a", "a"]}), 3, {}, "tasks: 'a' occurs more than once"),
         (pd.DataFrame({"task": ["a"]}), 3, {"group": "team"}, "no column 'team' among the tasks"),

@@ -27,11 +27,13 @@ from voxpop import (
     Model,
     Result,
     StrongOracle,
+    aggregate,
     assign_degrees,
     assign_regular,
     score,
     simulate,
 )
+from voxpop.estimators.bi import noise_levels
 from voxpop.inference.groups import fixed_point
 
 SMALL = (10.0, 100.0, 1000.0)
@@ -435,7 +437,7 @@ def test_per_task_priors_go_by_id_not_by_position() -> None:
         ({"prior_mean": 5.0}, "give both"),
         ({"inference": "guess"}, "inference must be"),
         ({"backend": "abacus"}, "backend must be"),
-        ({"threads": 0}, "threads must be at least 1"),
+        ({"threads": 0}, "threads must be from 1 to 1024"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(arguments: dict[str, object], message: str) -> None:
@@ -481,3 +483,45 @@ def test_intervals_of_noise_hold_between_the_levels() -> None:
         true = sd[found.worker_ids.astype(int)] ** 2
         inside, n = inside + int(((low <= true) & (true <= high)).sum()), n + len(true)
     assert inside / n > 0.86
+
+
+def one_long_task(n: int, seed: int) -> Answers:
+    """Answers of ``n`` workers of three kinds to one task, and few to two others."""
+    rng = np.random.default_rng(seed)
+    sd = rng.choice([1.0, 3.0, 10.0], n)
+    task = np.append(np.zeros(n, dtype=int), np.repeat([1, 2], 5))
+    worker = np.append(np.arange(n), np.tile(np.arange(5), 2))
+    return Answers.from_arrays(task, worker, 50.0 + sd[worker] * rng.normal(size=n + 10))
+
+
+def test_levels_are_learned_from_a_part_of_a_long_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = one_long_task(3000, 0)
+    assert noise_levels.thinned(answers) is answers
+    whole = aggregate(answers, "bi")
+    monkeypatch.setattr(noise_levels, "MOST_OF_TASK", 1500)
+    part = noise_levels.thinned(answers)
+    assert part.task_degree.tolist() == [1500, 5, 5]
+    # Evenly spaced in the order of the distance: the furthest is there, and the middle is the same.
+    far, some = (np.sort(noise_levels.median_distance(a)) for a in (answers, part))
+    np.testing.assert_allclose(some[-1], far[-1], rtol=0.02)
+    np.testing.assert_allclose(np.median(some), np.median(far), rtol=0.05)
+    found = aggregate(answers, "bi")
+    # The finest levels are told apart by many answers only: a part costs some precision.
+    assert (np.abs(found.estimate - whole.estimate) < whole.sd).all()
+    assert (whole.sd < found.sd).all()
+    assert (found.sd < 1.5 * whole.sd).all()
+
+
+def test_the_part_of_a_long_task_does_not_depend_on_the_order_of_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(noise_levels, "MOST_OF_TASK", 100)
+    answers = one_long_task(300, 1)
+    order = np.random.default_rng(0).permutation(answers.n_edges)
+    ids = answers.task_ids[answers.task], answers.worker_ids[answers.worker], answers.value
+    shuffled = Answers.from_arrays(*(each[order] for each in ids))
+    one, other = (
+        sorted(zip(a.worker_ids[a.worker].tolist(), a.value[:, 0].tolist(), strict=True))
+        for a in (noise_levels.thinned(answers), noise_levels.thinned(shuffled))
+    )
+    assert one == other

@@ -63,7 +63,7 @@ def test_estimates_and_intervals_lie_within_any_bounds(
     answers, _ = crowd(seed, n_tasks=12)
     inside = (low <= answers.value) & (answers.value <= high)
     if not inside.any():
-        with pytest.raises(vp.DataError, match="leave out all answers, which go from"):
+        with pytest.raises(vp.DataError, match="exclude all answers, which range from"):
             method((low, high)).fit(answers)
         return
     result = method((low, high)).fit(answers)
@@ -162,17 +162,15 @@ def test_bounds_far_away_do_nothing(method: Make) -> None:
 def test_what_contradicts_bounds_is_refused_in_one_line() -> None:
     answers, _ = crowd(9, n_gold=20)
     with pytest.raises(
-        vp.DataError, match=r"bounds 500 to 600 leave out all answers, which go"
+        vp.DataError, match=r"bounds 500 to 600 exclude all answers, which range"
     ) as e:
         vp.Auto(bounds=(500, 600)).fit(answers)
     assert f"{answers.value.min():g} to {answers.value.max():g}" in str(e.value)
     assert "\n" not in str(e.value)
-    with pytest.raises(
-        vp.DataError, match=r"leave out \d+ of 20 gold truths: the first is that of"
-    ):
+    with pytest.raises(vp.DataError, match=r"exclude \d+ of 20 gold truths: the first is that of"):
         vp.Auto(bounds=(0, 50)).fit(answers)
     both = vp.Answers.from_arrays(
         answers.task, answers.worker, np.column_stack([answers.value, answers.value + 1000])
     )
-    with pytest.raises(vp.DataError, match="leave out all answers of"):
+    with pytest.raises(vp.DataError, match="exclude all answers of"):
         vp.BI(noise=vp.Noise(bounds=(0, 100))).fit(both)

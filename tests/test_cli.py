@@ -17,10 +17,12 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+import voxpop as vp
 from tests import exports
 from voxpop import Simulation, __version__
 from voxpop.cli import common, main
 from voxpop.cli.result_folder import default_folder
+from voxpop.data import tables
 from voxpop.inference.engine import backend_in_use
 
 
@@ -53,6 +55,27 @@ def test_aggregate_prints_csv_and_writes_files(files: Path) -> None:
     assert "of left-out answers fell inside" in result.stderr
     listed = "tasks.csv, workers.csv, levels.csv, result.json and report.html"
     assert f"wrote {listed} to {files / 'answers.voxpop'}" in result.stderr
+
+
+def test_long_tables_are_printed_as_short_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By DuckDB in place of Python: every digit, nothing for what is absent, ids as in files."""
+    rng = np.random.default_rng(1)
+    number = rng.normal(size=200) * 10.0 ** rng.integers(-300, 300, 200)
+    number[:4] = np.nan, np.inf, -0.0, 1e16
+    ids = np.array([None, "a,b", 'q"x', " s", "=1+1", "x\ny", *range(194)], dtype=object)
+    columns = {"id": ids, "number": number, "n": np.arange(200)}
+    short, long = io.StringIO(), io.StringIO()
+    tables.print_table(columns, short)
+    monkeypatch.setattr(tables, "_FEW_ROWS", 100)
+    tables.print_table(columns, long)
+    assert long.getvalue() == short.getvalue()
+
+
+def test_no_document_is_made_that_nobody_asked_for(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vp.Result, "to_dict", None)
+    ok("aggregate", files / "answers.csv", "--method", "average", "--no-report")
 
 
 def test_aggregate_writes_a_report_unless_told_not_to(files: Path) -> None:

@@ -54,14 +54,14 @@ def test_convert_writes_a_table_that_reads_the_same(folder: Path, ending: str) -
 def test_convert_takes_several_files_and_tells_of_workers(folder: Path) -> None:
     jobs = [str(path) for path in sorted((folder / "jobs").iterdir())]
     said = ok("convert", *jobs, "o.csv", "--question", "box", "--workers", "w.csv").stderr
-    assert "matched 8 marks into 3 objects: 1 marks are of no object, 2 times" in said
+    assert "into 3 objects (marks without an object: 1, missed objects: 2)" in said
     assert set(pd.read_csv("o.csv")["task"]) == set(exports.OBJECTS)
     workers = {row[0]: row[1:] for row in pd.read_csv("w.csv").itertuples(index=False)}
     assert workers["bob"] == (4, 3, 0, 1)  # marks, found, missed, extra
     assert workers["carol"] == (1, 1, 2, 0)
     failed = run("convert", "project.json", "a.csv", "--question", "age", "--workers", "x.csv")
     assert failed.exit_code == 1
-    assert "nothing was matched" in failed.stderr
+    assert "no marks were matched" in failed.stderr
 
 
 @pytest.mark.usefixtures("folder")
@@ -75,7 +75,7 @@ def test_there_and_back_again() -> None:
     said = ok("export", "project.voxpop", "p.json", "--source", "project.json").stderr
     assert "2 estimates as predictions of 2 tasks" in said
     failed = run("export", "project.voxpop", "p.json")
-    assert (failed.exit_code, "say what to write with --to" in failed.stderr) == (1, True)
+    assert (failed.exit_code, "name the format with --to" in failed.stderr) == (1, True)
 
 
 def test_a_batch_is_reviewed(folder: Path) -> None:

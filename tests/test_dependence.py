@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -165,7 +166,40 @@ def test_experts_shown_by_gold_are_not_merged() -> None:
     answers = Answers.from_arrays(crowd.task, crowd.worker, value)
     assert any(group <= {0, 1, 2, 3, 4} for group in found(answers))
     gold = np.where(np.arange(N_TASKS) < 60, crowd.truth, np.nan)
-    assert not find_groups(Answers.from_arrays(crowd.task, crowd.worker, value, gold=gold))
+    told = found(Answers.from_arrays(crowd.task, crowd.worker, value, gold=gold))
+    # Those who share the error are one opinion; the experts are five.
+    assert told == [set(range(5, N_WORKERS))]
+
+
+def sharing(seed: int, shared: float, share_of_noisy: float = 0.6) -> Answers:
+    """Precise workers, and noisy ones with an error of their own and one that they share."""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(N_TASKS), PER_TASK)
+    worker = np.concatenate(
+        [rng.choice(N_WORKERS, PER_TASK, replace=False) for _ in range(N_TASKS)]
+    )
+    truth, common = rng.normal(50, 20, N_TASKS), shared * rng.standard_normal(N_TASKS)
+    noisy = worker < share_of_noisy * N_WORKERS
+    own = np.sqrt(37.0 - shared**2) * rng.standard_normal(len(task))
+    value = truth[task] + np.where(noisy, common[task] + own, rng.standard_normal(len(task)))
+    gold = np.where(np.arange(N_TASKS) < 50, truth, np.nan)[:, None]
+    return Answers.from_arrays(task, worker, value, gold=gold)
+
+
+def test_workers_who_share_an_error_about_known_truths_count_as_one() -> None:
+    answers = sharing(0, shared=6.0)
+    groups = found(answers)
+    assert groups == [set(range(15))]
+    # Only gold can show which of the two kinds is wrong.
+    assert set(range(15)) not in found(replace(answers, gold=None))
+
+
+@pytest.mark.parametrize("everybody", [False, True])
+def test_noise_and_what_everybody_has_wrong_make_no_group(everybody: bool) -> None:
+    for seed in range(10):
+        # Independent noise of two sizes, or one error that all workers share.
+        answers = sharing(seed, shared=6.0 if everybody else 0.0, share_of_noisy=0.6 + everybody)
+        assert not found(answers)
 
 
 def test_too_many_pairs_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +301,7 @@ def test_the_accounts_share_the_weight_of_one(
         shown = dict(zip(explained.worker.tolist(), explained.weight, strict=True))
         assert shown[3] == pytest.approx(shown[N_WORKERS])
     write_report(answers, result, tmp_path / "report.html")
-    assert "counted as one" in (tmp_path / "report.html").read_text()
+    assert "count as one" in (tmp_path / "report.html").read_text()
 
 
 def test_ids_of_any_kind_can_be_saved(tmp_path: Path) -> None:
@@ -278,7 +312,7 @@ def test_ids_of_any_kind_can_be_saved(tmp_path: Path) -> None:
     value = np.concatenate([answers.value, answers.value**2 / 50], axis=1)
     dated = Answers.from_arrays(answers.task_ids[answers.task], worker, value)
     result = aggregate(dated)
-    assert "equal answers of theirs counted as one" in result.notes[-1]
+    assert "their equal answers count as one" in result.notes[-1]
     assert len(result.worker_ids) == N_WORKERS
     loaded = Result.load(result.save(tmp_path))
     for each in (result, loaded):
@@ -292,8 +326,8 @@ def test_both_accounts_are_flagged_and_named(fitted: tuple[Answers, Result]) -> 
     assert set(flags) == {3, N_WORKERS}
     assert flags[3].other == N_WORKERS
     assert flags[3].kind == "copy"
-    note = next(note for note in result.notes if "counted as one" in note)
-    assert note.startswith("workers 3 and 24 agree far more than the others explain")
+    note = next(note for note in result.notes if "count as one" in note)
+    assert note.startswith("workers 3 and 24 agree far more than independent workers would")
 
 
 def test_noisy_copies_are_flagged_as_dependent() -> None:

@@ -233,7 +233,7 @@ def test_the_evidence_can_be_told_to_the_worker() -> None:
     shared = int((rows[1] == 0).sum())
     assert f"the same answer as worker 1 on {shared} of {shared} tasks" in copies[0].evidence
     rows, _ = plant("equal", "bias")
-    assert "above the median of the others' on average" in find(*rows).flags[0].evidence
+    assert "above the others' median, on average" in find(*rows).flags[0].evidence
     rows, _ = plant("equal", "noise", 1)
     assert "times as far as usual" in find(*rows).flags[0].evidence
 
@@ -284,7 +284,7 @@ def test_the_smallest_crowds_pass_without_a_flag() -> None:
 def test_a_result_of_other_answers_is_refused() -> None:
     answers = Answers.from_arrays([0, 0], [0, 1], [1.0, 2.0])
     other = Answers.from_arrays([0, 0], [0, 2], [1.0, 2.0])
-    with pytest.raises(DataError, match="not of these answers"):
+    with pytest.raises(DataError, match="belongs to other answers"):
         diagnose(answers, Average().fit(other))
     with pytest.raises(ConfigError, match="error_rate must be"):
         diagnose(answers, Average().fit(answers), error_rate=0.0)

@@ -89,6 +89,24 @@ def test_an_answer_out_of_line_loses_its_weight_under_heavy_tails() -> None:
     assert "sds off" in " ".join(found.sentences())
 
 
+def test_a_slip_is_named_and_the_others_are_judged_by_their_noise() -> None:
+    # The sd of any answer, slips included, is ten times that of an answer that is none.
+    rng = np.random.default_rng(4)
+    crowd = simulate(Model(support=(20.0,)), assign_regular(40, 4, 8, rng), rng)
+    value = crowd.answers.value.copy()
+    value[::20] += 3000.0
+    slipped = replace(crowd.answers, value=value)
+    estimator = BI(support=(20.0,), noise=Noise(slips=True))
+    result = estimator.fit(slipped)
+    found = explain(slipped, result, crowd.answers.task_ids[0])
+    assert found.slipped.sum() == 1
+    assert "this looks like a slip" in " ".join(found.sentences())
+    usual = found.predicted_sd[~found.slipped]
+    noise = result.calibration.stretch * np.sqrt(20.0 * (1.0 + 1.0 / 2.0))
+    assert usual.max() < 1.1 * noise
+    assert np.abs(found.off[found.slipped]).min() > 100
+
+
 @pytest.mark.parametrize("noise", [Noise(tails=4.0), Noise(bounds=(-1e3, 1e3))], ids=str)
 def test_without_an_answer_is_the_fit_without_it_on_trees(noise: Noise) -> None:
     # The messages are exact there; nothing is learned from the answers that are left.
@@ -272,7 +290,7 @@ def test_an_unknown_task_is_told_in_one_line(crowd: Simulation) -> None:
         explain(crowd.answers, result, "t077")
     with pytest.raises(DataError, match=r"^no task '---'; there are 't00', 't01', 't02' and 57"):
         explain(crowd.answers, result, "---")
-    with pytest.raises(DataError, match="the result is not of these answers"):
+    with pytest.raises(DataError, match="the result belongs to other answers"):
         explain(make_crowd(1, n_tasks=30).answers, result, "t07")
 
 

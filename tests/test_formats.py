@@ -212,7 +212,7 @@ def test_zooniverse(tmp_path: Path) -> None:
     assert table_of(numbers)[5001, "ip-carol"] == [13]
     assert not any("left out" in note for note in numbers.notes)  # words were not asked for
     with pytest.raises(
-        DataError, match=r"'T3' \(left out: 6 answers to 'T3' that are no number\); it"
+        DataError, match=r"'T3' \(left out: 6 answers to 'T3'that are not numbers\); it"
     ):
         read_answers(path, question="T3")
     points = read_answers(path, question="T2")
@@ -232,7 +232,7 @@ def test_sureal_is_parsed_and_never_run(tmp_path: Path) -> None:
     assert table_of(read_answers(write(tmp_path / "s.json", exports.SUREAL))) == table_of(answers)
     assert any("1 repetitions" in note for note in answers.notes)
     computed = write(tmp_path / "c.py", "dis_videos = [dict(os=__import__('os').listdir())]")
-    with pytest.raises(DataError, match="a program that works it out is not run"):
+    with pytest.raises(DataError, match="voxpop does not run programs"):
         read_answers(computed)
     text = "import numpy as np\ndis_videos = [{'path': 'x', 'os': {'a': 1.0, 'b': np.nan, 'c': 2}}]"
     assert read_answers(write(tmp_path / "n.py", text)).worker_ids.tolist() == ["a", "c"]
@@ -290,7 +290,7 @@ def test_judges_with_runs_and_crowd_kit_frames(tmp_path: Path) -> None:
     path = write(tmp_path / "j.jsonl", "\n".join(map(json.dumps, rows)))
     answers = read_answers(path)
     assert answers.value[:, 0].tolist() == [7, 7, 8, 8]
-    assert answers.notes == ("12 runs are 4 answers: repeated runs count as their mean",)
+    assert answers.notes == ("12 runs are 4 answers: repeated runs are averaged",)
     with pytest.raises(DataError, match="more than once"):
         read_answers(path, duplicates="error")
     frame = pd.DataFrame({"task": [1, 1, 2], "worker": ["u", "v", "u"], "label": [3.0, 4, 5]})

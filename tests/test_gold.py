@@ -168,6 +168,7 @@ def test_a_hidden_truth_does_not_speak_for_itself() -> None:
 # The default
 
 
+@pytest.mark.slow
 def test_without_gold_there_is_no_map_and_nothing_is_kept_of_one() -> None:
     answers, _ = crowd(1, 0)
     assert not answers.is_gold.any()
@@ -211,6 +212,7 @@ def test_experts_in_the_minority_are_followed_where_gold_shows_them() -> None:
     assert len(trusted & experts) >= 11
 
 
+@pytest.mark.slow
 def test_truths_are_covered_with_gold() -> None:
     """20 crowds of 50 open tasks with an offset; at least 0.95 expected of 1,000, sd below 0.015.
 

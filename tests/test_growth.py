@@ -93,7 +93,7 @@ def test_what_a_result_says_of_growth() -> None:
 def test_growth_goes_with_neither_gains_nor_bounds() -> None:
     with pytest.raises(vp.ConfigError, match="gain and growth"):
         vp.Noise(growth=True, gain=True)
-    with pytest.raises(vp.ConfigError, match="growth cannot be on with bounds"):
+    with pytest.raises(vp.ConfigError, match="growth and bounds cannot be combined"):
         vp.Noise(growth=True, bounds=(0, 1))
 
 

@@ -37,6 +37,7 @@ from voxpop.inference.kernel_set import (
 )
 from voxpop.inference.kernels import integrate
 from voxpop.inference.kernels.integrate import Law, NoiseGrid, Rows
+from voxpop.inference.kernels.nodes import Aim
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.numpy_kernels import NumpyKernels
 
@@ -317,7 +318,7 @@ def test_integration_is_brute_force(crowd: Crowd) -> None:
     rows, law = case.as_numpy_rows(), case.law
     sent = integrate.send(rows, law, integrate.nodes_of(rows, law))
     known, classes = integrate.posterior(rows, law, PROBABILITIES)
-    left_out = integrate.predict(rows, law, integrate.nodes_of(rows, law, predicts=True))
+    left_out = integrate.predict(rows, law, integrate.nodes_of(rows, law, Aim.PREDICTIONS))
     bound_error = BOUND_ERROR if crowd.bounded else 0.0
     close, moments = crowd.accuracy + bound_error, 10 * crowd.accuracy + bound_error
     exact = by_brute_force(rows, law)
@@ -425,6 +426,42 @@ def assert_sets_agree(case: Case) -> None:
         assert_sweeps_agree(sweep(kernels, case), swept, case)
         assert_posteriors_agree(posterior(kernels, case), known, case)
         assert_predictions_agree(predict(kernels, case), predicted, case)
+
+
+def test_only_messages_need_nodes_far_from_the_truth() -> None:
+    """Where 100 answers tell the truth well, but some workers are a hundred times as noisy."""
+    crowd = Crowd(degree=100, n_levels=9, n_classes=1, heavy=False, spread=0.0, accuracy=1e-4)
+    case, rng = draw(crowd, 1), np.random.default_rng(1)
+    level = rng.integers(crowd.n_levels, size=(1, crowd.degree))
+    centre = np.sqrt(case.law.grid.variance)[level] * rng.normal(size=level.shape)
+    # Each worker's other answers leave two levels or three.
+    incoming = np.asarray(-2.0 * (np.arange(crowd.n_levels) - level[..., None]) ** 2, np.float64)
+    rows, law = replace(case.as_numpy_rows(), centre=centre, incoming=incoming), case.law
+    of_messages, *others = (integrate.nodes_of(rows, law, aim) for aim in Aim)
+    most = max(int((nodes.weight > 0.0).sum()) for nodes in others)
+    assert most < (of_messages.weight > 0.0).sum() / 4
+    ours, theirs = (integrate.predict(rows, law, nodes) for nodes in (others[0], of_messages))
+    np.testing.assert_allclose(ours.log_density, theirs.log_density, atol=1e-4)
+    np.testing.assert_allclose(ours.pit, theirs.pit, atol=1e-4)
+    assert (np.abs(ours.mean - theirs.mean) < 1e-4 * np.sqrt(theirs.truth_variance)).all()
+    np.testing.assert_allclose(ours.truth_variance, theirs.truth_variance, rtol=1e-3)
+
+
+def test_no_nodes_are_spent_on_what_no_message_tells() -> None:
+    """A narrow level in a class that is out of the question has its mass far from the truth."""
+    crowd = Crowd(degree=1000, n_levels=9, n_classes=5, heavy=False, spread=0.0, accuracy=1e-4)
+    case, rng = draw(crowd, 1), np.random.default_rng(1)
+    level = rng.integers(3, crowd.n_levels, size=(1, crowd.degree))
+    centre = np.sqrt(case.law.grid.variance)[level] * rng.normal(size=level.shape)
+    incoming = np.asarray(-9.0 * (np.arange(crowd.n_levels) - level[..., None]) ** 2, np.float64)
+    rows = replace(case.as_numpy_rows(), centre=centre, incoming=incoming)
+    heard, all_told = replace(case.law, lowest=LEARNED_FLOOR), replace(case.law, lowest=-np.inf)
+    few, many = (integrate.nodes_of(rows, law) for law in (heard, all_told))
+    assert (few.weight > 0.0).sum() < (many.weight > 0.0).sum() / 10
+    ours, theirs = (integrate.send(rows, heard, nodes).message for nodes in (few, many))
+    ours, theirs = (m - m.max(axis=2, keepdims=True) for m in (ours, theirs))
+    # The last few nats above the floor are where sums underflow.
+    np.testing.assert_allclose(np.maximum(ours, -500.0), np.maximum(theirs, -500.0), atol=1e-8)
 
 
 @needs_native

@@ -94,7 +94,7 @@ def test_every_cut_leaves_what_was_whole(tmp_path: Path) -> None:
             assert Campaign.load(path).n_answers == 2 * n_whole + 1
     for length in (0, 5):
         path.write_bytes(whole[:length])
-        with pytest.raises(DataError, match="is no campaign"):
+        with pytest.raises(DataError, match="is not a campaign"):
             Campaign.load(path)
 
 
@@ -185,7 +185,7 @@ def test_a_new_file_takes_nobodys_place(tmp_path: Path) -> None:
 def test_what_is_no_campaign_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text("task,worker,value\na,b,1\n")
-    with pytest.raises(DataError, match="is no campaign"):
+    with pytest.raises(DataError, match="is not a campaign"):
         Campaign.load(path)
     with pytest.raises(DataError, match="cannot be read"):
         Campaign.load(tmp_path / "nowhere")
@@ -273,7 +273,7 @@ def test_a_journal_cut_anywhere_is_read_or_refused_in_a_line(tmp_path: Path) -> 
                 with read(cut) as found:
                     assert found.n_answers in (0, 1)
                 continue
-            with pytest.raises(DataError, match=r"is cut off before|is no campaign"):
+            with pytest.raises(DataError, match=r"is cut off before|is not a campaign"):
                 read(cut)
             assert len(cut.read_bytes()) == length  # what cannot be read is left as it is
 
@@ -291,7 +291,7 @@ def test_records_that_are_whole_but_make_no_sense_are_refused_in_a_line(tmp_path
     ):
         texts = [json.dumps(record).encode() for record in (first, wrong)]
         path.write_bytes(b"".join(b"%08x %s\n" % (zlib.crc32(text), text) for text in texts))
-        with pytest.raises(DataError, match="is no campaign of this version") as told:
+        with pytest.raises(DataError, match="is not a campaign of this version") as told:
             Campaign.load(path)
         assert "\n" not in str(told.value)
 

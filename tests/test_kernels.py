@@ -192,6 +192,7 @@ def test_nodes_stay_few_for_many_answers_on_a_grid_of_levels(
     assert (nodes_of(rows, plain_law(levels)).weight > 0).sum() > 10_000
 
 
+@pytest.mark.slow
 def test_peeling_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a plain trapezoid rule with even steps over all of the range, in logs."""
     degree, levels = 1000, np.geomspace(0.01, 100.0, 5)

@@ -23,7 +23,7 @@ from voxpop.inference.engine import Engine, native_is_installed
 
 Floats = NDArray[np.float64]
 ENGINE = Engine(accuracy=1e-6)
-# The portable backend is held to the compiled one, bit by bit of a fit, in test_mixture.py.
+# The portable backend is compared with the compiled one in test_integrate.py and test_native.py.
 pytestmark = pytest.mark.skipif(
     not native_is_installed(), reason="fits of thousands of answers take minutes without it"
 )

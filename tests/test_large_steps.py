@@ -7,6 +7,7 @@ import pytest
 
 from tests.host_device import HostDevice, compiler
 from voxpop import Answers
+from voxpop.data import exact
 from voxpop.data.exact import (
     column_sums,
     largest_by_owner,
@@ -18,13 +19,13 @@ from voxpop.data.sums import median_by_worker, middle_answers
 from voxpop.inference.gpu_kernels import GpuKernels
 from voxpop.inference.kernel_set import HostArrays
 from voxpop.inference.numpy_kernels import NumpyKernels
-from voxpop.models.noise import bias
+from voxpop.models.noise import bias, levels
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.component import WorkerEvidence
 from voxpop.results.intervals import quantiles_by_row
 
 
-def test_an_order_free_sum_is_the_sum_in_any_order() -> None:
+def test_an_order_free_sum_is_the_sum_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     terms = rng.normal(size=(1000, 3)) * 10.0 ** rng.integers(-6, 3, (1000, 3))
     found = order_free_sum(terms, axis=0)
@@ -32,6 +33,31 @@ def test_an_order_free_sum_is_the_sum_in_any_order() -> None:
     for _ in range(5):
         np.testing.assert_array_equal(order_free_sum(rng.permutation(terms), axis=0), found)
     np.testing.assert_array_equal(order_free_sum(0 * terms, axis=0), np.zeros(3))
+    np.testing.assert_array_equal(order_free_sum(terms.T.copy(), axis=1), found)
+    with monkeypatch.context() as patched:
+        patched.setattr(exact, "_IN_CACHE", 99)
+        np.testing.assert_array_equal(order_free_sum(terms, axis=0), found)
+
+
+@pytest.mark.parametrize("n_levels", [1, 3, 11])
+def test_the_order_of_workers_changes_no_bit_of_the_shares_of_levels(
+    n_levels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even of the last worker, who is alone in a block; and they are what M21 says."""
+    rng, m = np.random.default_rng(8), 101
+    log_likelihood, start = rng.normal(0, 4, (m, n_levels)), np.full(n_levels, -np.log(n_levels))
+    monkeypatch.setattr(levels, "_AT_ONCE", 20)
+    found, order = levels.learn_shares(log_likelihood, start, 3), rng.permutation(m)
+    again = levels.learn_shares(log_likelihood[order], start, 3)
+    np.testing.assert_array_equal(again.log_weights, found.log_weights)
+    np.testing.assert_array_equal(again.posterior, found.posterior[order])
+    weights = np.exp(start)
+    for _ in range(3):
+        belief = weights * np.exp(log_likelihood)
+        belief /= belief.sum(axis=1, keepdims=True)
+        weights = (belief.sum(axis=0) + 1 / n_levels) / (m + 1)
+    np.testing.assert_allclose(np.exp(found.log_weights), weights, rtol=1e-12)
+    np.testing.assert_allclose(found.posterior, belief, rtol=1e-12)
 
 
 def test_middle_answers_are_the_middle_of_sorted_ones() -> None:

@@ -53,11 +53,12 @@ def rows_of(
     gold: float = 0.0,
     spread: bool = True,
     wild: bool = False,
+    longest: int = 7,
 ) -> Matching:
-    """Rows of one to seven answers, with messages that are not flat."""
+    """Rows of one answer and more, with messages that are not flat."""
     rng = np.random.default_rng(seed)
     n, m, n_levels = 40, 15, 7
-    ptr = np.concatenate([[0], np.cumsum(rng.integers(1, 8, n))]).astype(np.int64)
+    ptr = np.concatenate([[0], np.cumsum(rng.integers(1, longest + 1, n))]).astype(np.int64)
     n_edges = int(ptr[-1])
     value = rng.normal(0, 3, n_edges)
     if wild:
@@ -99,6 +100,7 @@ KINDS_OF_ROWS: list[dict[str, Any]] = [
     {"has_bias": True},
     {"n_classes": 3},
     {"wild": True},
+    {"longest": 150, "n_prior": 3},
     {"n_classes": 5, "n_prior": 3, "has_bias": True, "gold": 0.2},
     {"n_classes": 3, "has_bias": True, "wild": True},
 ]

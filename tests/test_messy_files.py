@@ -146,7 +146,7 @@ def test_workbooks_are_read_by_the_name_of_their_sheet(name: str) -> None:
     )
     found, said = converted(f"{name} out.csv")
     assert found[1:] == [[t, w, str(float(v))] for t, w, v in rows[1:]]
-    assert "read sheet 'first'; --sheet names another: 'other & last'" in said
+    assert "read sheet 'first'; choose another with --sheet: 'other & last'" in said
     done = CliRunner().invoke(main, ["convert", name, "out.csv", "--sheet", "other & last"])
     assert done.exit_code == 0, done.stderr
     assert Path("out.csv").read_text().splitlines()[-1] == "t2,bob,1.0"
@@ -280,7 +280,7 @@ def test_bounds_are_kept_and_answers_outside_are_counted() -> None:
     tasks = pd.read_csv(io.StringIO(done.stdout))
     for column in ("value", "lower_95", "upper_95", "lower_90", "upper_90"):
         assert tasks[column].between(0, 50).all()
-    assert "leave out all answers" in refused("aggregate a.csv --bounds 200,300")
+    assert "exclude all answers" in refused("aggregate a.csv --bounds 200,300")
 
 
 @pytest.mark.slow
@@ -314,13 +314,13 @@ def test_plan_passes_the_number_of_workers_on(monkeypatch: pytest.MonkeyPatch) -
 def test_e_mail_addresses_stay_inside_unless_asked_for() -> None:
     exports.write_all(Path())
     done = ok("aggregate project-1.json --question age --method average -o o")
-    told = "workers are called by their ids; names=True (command line: --names) shows their e-mail"
+    told = "workers are named by their ids; names=True (command line: --names) shows their e-mail"
     assert told in done.stderr
     written = [path.read_text() for path in Path("o").iterdir()]
     assert not any("bob@example.org" in text for text in written)
     assert told in (Path("o") / "report.html").read_text()  # the report says which
     done = ok("aggregate project-1.json --question age --method average -o o --names")
-    assert "workers are called by their e-mail addresses (--names)" in done.stderr
+    assert "workers are named by their e-mail addresses (--names)" in done.stderr
     assert "bob@example.org" in Path("o/workers.csv").read_text()
     assert "e-mail addresses (--names)" in Path("o/report.html").read_text()
     # Where an address is all there is, people get made-up names.

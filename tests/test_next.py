@@ -467,11 +467,13 @@ def test_the_command_learns_the_noise_and_stops(tmp_path: Path) -> None:
     path = write_answers(tmp_path)
     done = run(path, "--half-width", 1e4)
     assert done.exit_code == 0, done.stderr
-    assert "noise sd (share)" in done.stderr
+    assert "noise models compared" in done.stderr
     assert "30 of 30 tasks done" in done.stderr
     assert "stop: every task is done" in done.stderr
     assert done.stdout.startswith("task,worker,gain")
     assert run(path, "--workers", "nowhere.csv").stderr.splitlines()[-1].startswith("Error: ")
     assert "give both" in run(path, "--prior-mean", 3).stderr
     path.write_text("task,worker,value\na,u,1\nb,v,2\n")
-    assert "no task has two answers" in run(path).stderr
+    assert "no noise could be learned" in run(path).stderr
+    for option in (("--bounds", "0,1"), ("--scale", "log")):
+        assert "is for noise that is learned" in run(path, "--support", "1", *option).stderr

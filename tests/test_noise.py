@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, truncnorm
 
 import voxpop as vp
-from tests.conftest import make_crowd, random_tree
+from tests.conftest import make_crowd, moved_and_renamed, random_tree
 from voxpop import BI, Answers, ConfigError, ConvergenceWarning, Noise, assign_regular
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
@@ -177,11 +177,11 @@ def test_one_level_for_all_is_the_mean_however_tasks_differ_in_size(
     size = np.exp(rng.normal(0, spread, 20))[task]
     answers = Answers.from_arrays(task, worker, size * (10 + rng.normal(0, 3, 80)))
     found = BI(support="common").fit(answers)
-    values = answers.value.reshape(20, 4)
-    np.testing.assert_allclose(found.estimate[:, 0], values.mean(axis=1), rtol=1e-6)
+    values, close = answers.value.reshape(20, 4), 1e-8 * np.sqrt(found.variance.max())
+    np.testing.assert_allclose(found.estimate[:, 0], values.mean(axis=1), atol=close)
     assert found.audit is not None
     others = (values.sum(axis=1, keepdims=True) - values) / 3
-    np.testing.assert_allclose(found.audit.truth.reshape(20, 4), others, rtol=1e-6)
+    np.testing.assert_allclose(found.audit.truth.reshape(20, 4), others, atol=close)
 
 
 def test_one_level_for_all_is_the_mean_also_where_an_answer_is_far_off() -> None:
@@ -257,13 +257,7 @@ def test_coordinates_of_unequal_scale_count_alike() -> None:
 
 def test_units_names_and_rows_do_not_matter_with_everything_on() -> None:
     answers = crowd(7, n_tasks=40, per_worker=10, difficulty=(0.2, 5.0))[0]
-    order = np.random.default_rng(0).permutation(answers.n_edges)
-    names = np.array([f"w{u}" for u in answers.worker_ids])
-    moved = Answers.from_arrays(
-        answers.task_ids[answers.task][order],
-        names[answers.worker][order],
-        (-3.0 * answers.value + 1e4)[order],
-    )
+    moved = moved_and_renamed(answers)
     rich = BI(noise=Noise(tails="learn", bias=True, difficulty=True, truths="learn"), max_iter=10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -301,11 +295,11 @@ def test_every_component_can_be_switched_on_and_is_told_of() -> None:
         (Path(__file__).parent.parent / "docs" / page).read_text()
         for page in ("guide.md", "commands.md")
     )
-    assert f"`{','.join(LEARNABLE)}`" in commands
+    assert f"`{','.join(LEARNABLE)}`" in commands, "--noise in docs/commands.md lists them in order"
     for component in COMPONENTS:
         assert f"\n{component.name}\n    {component.about[:20]}" in (Noise.__doc__ or "")
-        assert f"| `{component.name}=" in guide
-        for beside in component.compared_with:
+        assert f"| `{component.name}=" in guide, "docs/guide.md has a row for each"
+        for beside in (*component.compared_with, *component.compared_alike):
             assert component in Noise().learning(component.name, *beside).learned
 
 
@@ -384,7 +378,7 @@ def test_a_slip_counts_for_nothing_and_its_worker_is_explained() -> None:
     assert weight[wild].max() < 0.01
     edge = int(np.flatnonzero(wild)[0])
     said = vp.explain(answers, found, answers.task_ids[answers.task[edge]])
-    assert "looks like a slip: about" in str(said)
+    assert "looks like a slip, as do about" in str(said)
     assert "slip_share" in said.columns()
     flagged = {f.worker for f in vp.diagnose(answers, found).flags if f.kind == "slips"}
     assert flagged
@@ -419,5 +413,5 @@ def test_bad_arguments_are_refused(arguments: dict[str, object], message: str) -
 def test_noise_does_not_go_with_everything() -> None:
     with pytest.raises(ConfigError, match="levels of equal weight"):
         BI(support="nbi", noise=Noise(bias=True))
-    with pytest.raises(ConfigError, match="not prior_variance"):
+    with pytest.raises(ConfigError, match="exclude prior_variance"):
         BI(noise=Noise(bias=True), prior_variance=4.0)

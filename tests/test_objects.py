@@ -129,7 +129,7 @@ def test_a_quorum_counts_those_who_looked() -> None:
     assert rows["u"] == (2, 1, 0, 1)  # marks, found, missed, extra
     assert rows["w"] == (0, 0, 1, 0)
     assert (report["marks"] == report["found"] + report["extra"]).all()
-    assert "1 marks are of no object, 3 times an object was missed" in objects.summary()
+    assert "(marks without an object: 1, missed objects: 3)" in objects.summary()
     with pytest.raises(DataError, match="no object was marked by enough workers"):
         match_objects(image, worker, value, "box", Matching(quorum=1), looked=looked).answers()
 

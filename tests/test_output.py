@@ -237,7 +237,7 @@ def test_files_of_two_runs_are_not_one_result(tmp_path: Path, format: str, taken
     one, two = (small(k).save(tmp_path / str(k), format) for k in (0, 1))
     name = "result.json" if taken == "result" else f"{taken}.{format}"
     (one / name).replace(two / name)
-    with pytest.raises(DataError, match=r"is of run \w+ and result\.json of run \w+, so they are"):
+    with pytest.raises(DataError, match=r"belongs to run \w+, but result\.json to run \w+"):
         Result.load(two)
 
 

@@ -27,7 +27,7 @@ from voxpop.inference import engine
 from voxpop.partitions import cluster, steps
 from voxpop.partitions.cut import Source, cut
 from voxpop.partitions.run import Running, aggregate_parts
-from voxpop.partitions.steps import Job, OneByOne, Totals, merge
+from voxpop.partitions.steps import Call, Job, OneByOne, Totals, merge, merge_into
 from voxpop.results import review
 
 GIVEN = vp.BI(support=(1.0, 10.0, 100.0))
@@ -109,12 +109,14 @@ def test_parts_give_the_bits_of_a_fit_in_memory(
     assert not (tmp_path.parent / f".{tmp_path.name}.run").exists()
 
 
+@pytest.mark.slow
 def test_the_numpy_kernels_give_the_same_bits_too(crowd: Path, tmp_path: Path) -> None:
     bi = vp.BI(support=(1.0, 100.0), backend="portable", inference="integrate")
     in_parts(crowd, bi, tmp_path, n_parts=3)
     assert_same_bits(tmp_path, in_memory(crowd, bi, False))
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_there_is_left_alone(
     crowd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_gpu_that_is_there_is_left_alone(
     assert_same_bits(tmp_path, known)
 
 
+@pytest.mark.slow
 def test_a_result_in_parts_loads_as_any_other(crowd: Path, tmp_path: Path) -> None:
     in_parts(crowd, GIVEN, tmp_path, n_parts=3)
     loaded, known = vp.Result.load(tmp_path), in_memory(crowd, GIVEN, False)
@@ -139,12 +142,13 @@ def test_a_result_in_parts_loads_as_any_other(crowd: Path, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.parent.iterdir() if ".part" in path.name] == []
 
 
+@pytest.mark.slow
 def test_tables_of_another_run_are_not_taken_for_its_own(crowd: Path, tmp_path: Path) -> None:
     in_parts(crowd, GIVEN, tmp_path / "one", n_parts=2)
     in_parts(crowd, vp.BI(support=(5.0, 50.0)), tmp_path / "other", n_parts=2)
     table = next((tmp_path / "other" / "tasks.parquet").iterdir())
     table.replace(tmp_path / "one" / "tasks.parquet" / table.name)
-    with pytest.raises(vp.DataError, match="they are not one result"):
+    with pytest.raises(vp.DataError, match="belongs to run"):
         vp.Result.load(tmp_path / "one")
 
 
@@ -190,7 +194,7 @@ def test_a_driver_that_was_killed_goes_on_where_it_was(
     asked: list[int] = []
     ask = OneByOne.total
 
-    def stop(pool: OneByOne, job: Job, at: int) -> Totals:
+    def stop(pool: OneByOne, job: Job, at: int, call: Call | None = None) -> Totals:
         asked.append(at)
         if at >= 8:
             if inside:
@@ -198,7 +202,7 @@ def test_a_driver_that_was_killed_goes_on_where_it_was(
                 steps.answer_parts(job, [0, 1], at, pool._scratch)
                 (Path(pool._scratch) / "00002.mark").unlink()
             raise Killed
-        return ask(pool, job, at)
+        return ask(pool, job, at, call)
 
     with monkeypatch.context() as patched:
         patched.setattr(OneByOne, "total", stop)
@@ -206,9 +210,9 @@ def test_a_driver_that_was_killed_goes_on_where_it_was(
             in_parts(crowd, vp.BI(), tmp_path, n_parts=4)
     again: list[int] = []
 
-    def listen(pool: OneByOne, job: Job, at: int) -> Totals:
+    def listen(pool: OneByOne, job: Job, at: int, call: Call | None = None) -> Totals:
         again.append(at)
-        return ask(pool, job, at)
+        return ask(pool, job, at, call)
 
     monkeypatch.setattr(OneByOne, "total", listen)
     in_parts(crowd, vp.BI(), tmp_path, n_parts=4)
@@ -229,6 +233,36 @@ def test_state_of_another_run_is_not_believed(
     assert_same_bits(tmp_path / "out", in_memory(crowd, GIVEN, False))
 
 
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+def test_a_damaged_run_is_told_in_one_line(
+    crowd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    ask = OneByOne.total
+
+    def stop(pool: OneByOne, job: Job, at: int, call: Call | None = None) -> Totals:
+        if at >= 8:
+            raise Killed
+        return ask(pool, job, at, call)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OneByOne, "total", stop)
+        with pytest.raises(Killed):
+            in_parts(crowd, vp.BI(), tmp_path / "out", n_parts=2)
+    (log,) = tmp_path.rglob("00003.totals")
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "gone":
+        log.unlink()
+    else:
+        log.write_bytes(content if damage == "flipped" else content[:-1])
+    if damage == "gone":
+        in_parts(crowd, vp.BI(), tmp_path / "out", n_parts=2)
+        assert_same_bits(tmp_path / "out", in_memory(crowd, vp.BI(), False))
+        return
+    with pytest.raises(vp.DataError, match=r"00003\.totals: is missing or damaged; remove"):
+        in_parts(crowd, vp.BI(), tmp_path / "out", n_parts=2)
+
+
 def test_a_full_disk_is_told_in_one_line_and_nothing_is_lost(
     crowd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +274,7 @@ def test_a_full_disk_is_told_in_one_line_and_nothing_is_lost(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", full)
-        with pytest.raises(vp.DataError, match=r"the disk is full; .* goes on where it was"):
+        with pytest.raises(vp.DataError, match=r"the disk is full; .* resumes where it stopped"):
             in_parts(crowd, GIVEN, tmp_path, n_parts=2)
     assert all(table.equals(before[name]) for name, table in tables(tmp_path).items())
     in_parts(crowd, GIVEN, tmp_path, n_parts=2)
@@ -255,12 +289,12 @@ def test_dask_gives_the_same_bits_when_a_worker_is_killed(
     killed: list[int] = []
     ask = cluster.DaskPool.total
 
-    def kill_first(pool: cluster.DaskPool, job: Job, at: int) -> Totals:
+    def kill_first(pool: cluster.DaskPool, job: Job, at: int, call: Call | None = None) -> Totals:
         if at == 4:
             workers = pool._client.run(os.getpid)
             killed.append(min(workers.values()))
             os.kill(killed[0], signal.SIGKILL)
-        return ask(pool, job, at)
+        return ask(pool, job, at, call)
 
     monkeypatch.setattr(cluster.DaskPool, "total", kill_first)
     in_parts(crowd, GIVEN, tmp_path, engine="dask", n_workers=2, n_parts=7)
@@ -402,6 +436,16 @@ def test_whole_numbers_are_added_and_others_compared() -> None:
     assert one["sums"].tolist() == [1, 2]
 
 
+def test_what_was_added_to_the_sums_is_not_added_again() -> None:
+    sums = np.array([1, 2])
+    merged: Totals = {}
+    merge_into(merged, {"sums": sums})
+    sums += np.array([3, 4])  # the next part adds its messages itself
+    merge_into(merged, {"sums": sums})
+    merge_into(merged, {"sums": np.array([5, 6])})
+    assert merged["sums"].tolist() == [9, 12]
+
+
 def test_the_command_writes_tables_and_a_report(crowd: Path, tmp_path: Path) -> None:
     command = ["aggregate", str(crowd / "answers.parquet"), "--engine", "outofcore"]
     command += ["--method", "bi", "--support", "1,10,100", "--memory", "100MB"]
@@ -418,8 +462,8 @@ def test_the_command_writes_tables_and_a_report(crowd: Path, tmp_path: Path) -> 
         (["--method", "median"], "not by median"),
         (["--method", "bi", "--noise", "bias"], "use --engine local"),
         (["--method", "bi", "--memory", "much"], "like 600MB"),
-        (["--method", "bi", "--objects"], "--objects goes with --engine local"),
-        (["--method", "bi", "--scheduler", "tcp://127.0.0.1:1"], "goes with --engine dask"),
+        (["--method", "bi", "--objects"], "--objects needs --engine local"),
+        (["--method", "bi", "--scheduler", "tcp://127.0.0.1:1"], "needs --engine dask"),
     ],
 )
 def test_what_parts_cannot_do_is_refused_before_any_work(

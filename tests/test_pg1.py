@@ -92,6 +92,7 @@ def test_two_answers_by_quadrature() -> None:
     assert result.variance[0, 0] == pytest.approx(p @ (x - mean) ** 2, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_default_run_is_as_good_as_a_long_one() -> None:
     rng = np.random.default_rng(2)
     answers, _, _ = draw(rng, 100, 5, 10)

@@ -214,7 +214,7 @@ def test_what_is_missing_is_told_in_one_line(crowd: Simulation) -> None:
         plot_box(answers, mean, "t05")
     with pytest.raises(DataError, match=r"^no task 't077'"):
         plot_task(answers, mean, "t077")
-    with pytest.raises(DataError, match="the result is not of these answers"):
+    with pytest.raises(DataError, match="the result belongs to other answers"):
         plot_task(make_crowd(1, n_tasks=20).answers, mean, "t07")
     with pytest.raises(ConfigError, match="coordinate must be one of value, got 'x'"):
         plot_tasks(answers, mean, coordinate="x")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import voxpop as vp
 from voxpop.cli import main
-from voxpop.estimators.registry import make_estimator
+from voxpop.estimators.registry import OWN, make_estimator
 
 MODULE = """
 from dataclasses import dataclass
@@ -81,12 +81,11 @@ def answers(folder: Path) -> pd.DataFrame:
 
 def test_a_plugin_is_a_method_like_any_other(folder: Path, answers: pd.DataFrame) -> None:
     install(folder, "plugin-good", {"first": "plugin_good:First", "plain": "plugin_good:Plain"})
-    own = [*vp.ESTIMATORS.data]
     result = vp.aggregate(answers, "first")
     assert result.tasks["value"].tolist() == [1.0, 6.0]
     assert result.settings["method"] == "first"
-    assert [*vp.ESTIMATORS] == [*own, "first", "plain"]
-    assert len(vp.ESTIMATORS) == len(own) + 2
+    assert [*vp.ESTIMATORS] == [*OWN, "first", "plain"]
+    assert len(vp.ESTIMATORS) == len(OWN) + 2
     assert "first" in vp.ESTIMATORS
     assert vp.ESTIMATORS["first"].summary == "the first answer to every task"
     assert [*make_estimator("first", {"shift": 2.0}).fit_predict(answers)] == [3.0, 8.0]
@@ -170,7 +169,7 @@ def test_names_that_exist_are_kept(folder: Path, answers: pd.DataFrame) -> None:
     with pytest.raises(vp.ConfigError, match=r"plugin-. 1.5 and by the distribution plugin-. 1.5;"):
         vp.aggregate(answers, "first")
     with pytest.warns(vp.DataWarning) as told:
-        assert {*vp.ESTIMATORS} == {*vp.ESTIMATORS.data}
+        assert {*vp.ESTIMATORS} == OWN.keys()
     lines = sorted(str(warning.message) for warning in told)
     assert lines[0] == (
         "method 'average' of the distribution plugin-a 1.5 is ignored: voxpop has one of that name"

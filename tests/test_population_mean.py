@@ -31,6 +31,7 @@ def crowd(
     return Answers.from_arrays(task, worker, value, gold=gold[:, None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "n_gold"), [("average", 10), ("average", 40), ("gold-first", 25)]
 )

@@ -182,7 +182,7 @@ def test_it_shows_itself(result: Result) -> None:
     assert (
         first == result.review.summary() == "46 labels ready, 14 need a look, 0 workers to talk to"
     )
-    assert "Result of bi: 60 tasks from 240 answers of 30 workers, settled" in second
+    assert "Result of bi: 60 tasks from 240 answers of 30 workers, converged" in second
     assert "tasks that need a look" in repr(result)
     html = result._repr_html_()
     assert html.startswith(f"<p><b>{first}</b>")

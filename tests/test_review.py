@@ -172,7 +172,7 @@ def test_it_is_said_the_same_everywhere(tmp_path: Path, capsys: pytest.CaptureFi
     audit = result.audit
     assert audit is not None
     share = f"{100 * audit.inside_95:.1f}"
-    assert f"{share}%" in audit.summary()
+    assert f"{share} %" in audit.summary()
     assert f">{share} %<" in (out / "report.html").read_text()
 
 
@@ -185,7 +185,7 @@ def test_the_audit_tells_one_figure() -> None:
     for stretch, share in ((1.2, audit.coverage_95), (1.001, audit.unstretched_95)):
         wider = replace(audit, stretch=stretch)
         assert wider.inside_95 == share
-        assert f"{share:.1%} of left-out" in wider.summary()
+        assert f"{100 * share:.1f} % of left-out" in wider.summary()
 
 
 def test_what_cannot_be_tested_is_not_said_to_be_fine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_auto_warns_of_nothing_that_the_user_has_not_written() -> None:
         make_crowd(2, dimension=1, n_tasks=200).answers
     )
     assert not found.trace.converged
-    assert any("stopped at max_iter" in note for note in found.notes)
+    assert any("stopped before it converged" in note for note in found.notes)
 
 
 def test_a_loaded_result_is_reviewed_anew_for_a_report(tmp_path: Path) -> None:

@@ -161,6 +161,7 @@ def test_an_sd_is_half_the_way_from_one_below_to_one_above(t: float, s: float, n
 # Equivariance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1000.0, 0.37])
 def test_prices_in_another_currency(factor: float) -> None:
     crowd = Drawn("log", 5)
@@ -172,6 +173,7 @@ def test_prices_in_another_currency(factor: float) -> None:
     np.testing.assert_allclose(other.worker_variance, one.worker_variance, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("angle", [33.3, 90.0, 271.0])
 @pytest.mark.parametrize("method", ["auto", "median", "nbi"])
 def test_a_rotation_of_all_answers_rotates_all_estimates(angle: float, method: str) -> None:
@@ -292,7 +294,7 @@ def test_values_outside_are_refused_in_one_line(name: ScaleName, value: float, w
 def test_arguments_that_do_not_go_together() -> None:
     with pytest.raises(vp.ConfigError, match="scale must be one of linear, log"):
         vp.Auto(scale="cubic")  # type: ignore[arg-type]
-    with pytest.raises(vp.ConfigError, match="prior_mean and prior_variance go with"):
+    with pytest.raises(vp.ConfigError, match="prior_mean and prior_variance need"):
         vp.BI(scale="log", prior_mean=3.0, prior_variance=2.0)
     with pytest.raises(vp.ConfigError, match="has scale='log' already"):
         with_scale(vp.Auto(scale="log"), "sqrt")

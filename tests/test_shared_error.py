@@ -253,7 +253,7 @@ def test_plans_and_batches_say_what_more_answers_do_not_buy() -> None:
     assert plan.shared is not None
     assert plan.shared.answer_variance[0] == pytest.approx(4.0, rel=0.05)
     said = plan.notes()[0]
-    assert said.startswith("beyond about 3 answers per task, more answers of the same crowd buy")
+    assert said.startswith("beyond about 3 answers per task, more answers from the same crowd help")
     rows = plan.columns()
     lasting = np.sqrt(np.square(rows["truth_rmse"]) - np.square(rows["rmse"]))
     np.testing.assert_allclose(lasting, plan.shared.lasting_rmse)
@@ -267,15 +267,15 @@ def test_plans_and_batches_say_what_more_answers_do_not_buy() -> None:
     few, many = (shared_error_of(model, kappa) for kappa in (0.001, 10.0))
     assert advice(batch, answers, few) == ""
     assert advice(batch, answers, None) == ""
-    assert "gold tasks or other workers buy more" in advice(batch, answers, many)
+    assert "gold tasks or other workers help more" in advice(batch, answers, many)
 
 
 def test_what_intervals_were_checked_against_is_said() -> None:
     answers = make_crowd(0, dimension=1).answers
     result = vp.Auto().fit(answers)
     said = " ".join(result.all_notes())
-    assert "allow for an error that all workers share" in said
-    assert "answers cannot check intervals against the truth: add 20 gold tasks" in said
+    assert "allow for an error shared by all workers" in said
+    assert "intervals were not checked against truths: add 20 gold tasks" in said
     explained = result.explain(answers, answers.task_ids[0])
     assert 0 < explained.shared < 1
     assert any("all workers may share" in line for line in explained.sentences())

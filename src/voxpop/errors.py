@@ -10,7 +10,7 @@ class DataError(VoxpopError, ValueError):
 
 
 class ConfigError(VoxpopError, ValueError):
-    """An argument is out of its range or does not fit the data."""
+    """An argument is out of range or does not fit the data."""
 
 
 class DataWarning(UserWarning):

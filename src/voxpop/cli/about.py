@@ -12,7 +12,7 @@ from voxpop.cli import common
 @click.command()
 @common.json_option
 def methods(as_json: bool) -> None:
-    """List the estimators, one line each.
+    """List the methods of estimation.
 
     \b
         voxpop methods
@@ -33,7 +33,9 @@ def methods(as_json: bool) -> None:
 @click.command()
 @common.json_option
 def version(as_json: bool) -> None:
-    """Show the versions of voxpop and its dependencies, and the backend in use.
+    """Show the versions in use, and the backend.
+
+    They are those of voxpop and its dependencies.
 
     \b
         voxpop version

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from voxpop.cli import common
 from voxpop.cli.parts import in_parts, parts_options
 from voxpop.cli.result_folder import folder_of, result_folder, source_name, source_of
+
+if TYPE_CHECKING:
+    from voxpop.results.metrics import Score
+    from voxpop.results.result import Result
 
 
 @click.command()
@@ -25,7 +29,7 @@ from voxpop.cli.result_folder import folder_of, result_folder, source_name, sour
     default="csv",
     help="Format of the files.",
 )
-@click.option("--no-report", is_flag=True, help="Write no report.html, which holds the answers.")
+@click.option("--no-report", is_flag=True, help="Write no report.html, which contains the answers.")
 @click.option("--title", help="Title of the report.  [default: name of the input]")
 @click.option("--pictures", type=click.Path(path_type=Path), help="Folder of the tasks' pictures.")
 @common.json_option
@@ -43,11 +47,11 @@ def aggregate(
     engine: str,
     **settings: Any,
 ) -> None:
-    """Estimate the truth of every task from ANSWERS: a table or a tool's export ("-" is stdin).
+    """Estimate the truth of every task, with intervals.
 
-    Reads CSV, TSV, Parquet, JSON lines, .xlsx and .ods with one answer per row or a column per
-    worker, and the exports of tools (`voxpop formats`). Writes tasks, workers, result.json and
-    report.html (a page for the browser) to a directory, and prints tables, or CSV in a pipe.
+    ANSWERS ("-" is stdin) is a table with one answer per row or a column per worker, or a tool's
+    export (`voxpop formats`). Writes tasks, workers, result.json and report.html (a page for the
+    browser) to a directory, and prints tables, or CSV in a pipe.
 
     \b
         voxpop aggregate answers.csv
@@ -79,15 +83,14 @@ def aggregate(
     result = common.fit(estimator, table)
     scored = None if true is None else score(result, true, true_variance)
     common.say_result(result)
-    # Files first: whoever reads the output may hang up on us.
+    # Files first: the reader of the output may close the pipe.
     with replacing_folder(folder, saved.FILES) as new:
         written = saved.write(result, new, file_format, source)
         if shown is not None:
             written += [write_report(table, result, new / "report.html", truth=true, **shown).name]
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
-    document = result.to_dict() | ({"score": scored.to_dict()} if scored else {})
-    shows = partial(show_result, result)
-    common.print_data(result.task_columns(), shows, document if as_json else None)
+    document = _document(result, scored) if as_json else None
+    common.print_data(result.task_columns(), partial(show_result, result), document)
     if scored and not as_json:
         show_score(scored, common.console(stderr=True))
 
@@ -95,3 +98,8 @@ def aggregate(
 def _shown(answers: str, title: str | None, pictures: Path | None) -> dict[str, Any]:
     """Say what the report shows beside the result."""
     return {"title": title or source_name(answers), "pictures": pictures or folder_of(answers)}
+
+
+def _document(result: Result, scored: Score | None) -> dict[str, Any]:
+    """Put all into one document; of a large crowd its plain lists take longer than the fit."""
+    return result.to_dict() | ({"score": scored.to_dict()} if scored else {})

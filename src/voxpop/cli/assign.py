@@ -19,7 +19,7 @@ from voxpop.cli import common
 @click.option("--given", help="File of existing answers: they count, and are not asked for again.")
 @click.option("--forbidden", help="File of task and worker: pairs never to assign.")
 @click.option("--group", help="Column of both files: nobody gets tasks from their own group.")
-@click.option("--same-group", is_flag=True, help="Instead, only tasks from their own group.")
+@click.option("--same-group", is_flag=True, help="Workers get only tasks from their own group.")
 @common.seed_option
 @common.output_option("CSV or Parquet file.  [default: stdout]")
 def assign(
@@ -30,9 +30,10 @@ def assign(
     output: Path | None,
     **rules: Any,
 ) -> None:
-    """Assign workers to tasks at random, in equal shares, and within the rules.
+    """Assign workers to tasks, at random and in equal shares.
 
-    Writes one row (task, worker) per answer to ask for. The same seed gives the same rows.
+    Writes one row (task, worker) per answer to ask for, within the rules. The same seed gives the
+    same rows.
 
     \b
         voxpop assign --tasks 1000 --per-task 5 --capacity 20 -o assignment.csv

@@ -16,8 +16,8 @@ from voxpop.cli import common
     required=True,
     help="Folder of data sets, a folder each with answers.csv and truth.csv.",
 )
-@click.option("--methods", help="Some of `voxpop methods`, like auto,bi.  [default: all]")
-@click.option("--sets", help="Some of the data sets, by name.  [default: all]")
+@click.option("--methods", help="Methods to run, such as auto,bi.  [default: all]")
+@click.option("--sets", help="Data sets to run, by name.  [default: all]")
 @click.option("--peers", is_flag=True, help="Also crowd-kit, sureal, statsmodels, if installed.")
 @common.output_option("File for the table: Markdown (.md), CSV or Parquet.")
 @common.json_option

@@ -1,4 +1,4 @@
-"""What the commands share: options, errors as one line, where input comes from and output goes."""
+"""Shared by the commands: options, errors as one line, where input comes from and output goes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from voxpop.models.model import Model
     from voxpop.results.result import Result
 
-# Where a context keeps what was typed.
+# Where a context stores the typed command.
 _TYPED = "voxpop.typed"
 # With more answers, `next` and `plan` do not learn the shared error.
 _MOST_LEARNED = 30_000
@@ -41,7 +41,7 @@ class Commands(click.Group):
     """Turns errors into one line, and warnings into one line each, for every command."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
-        """Keep what was typed, to show how it should be."""
+        """Store the typed command, to show how it should be."""
         context.meta[_TYPED] = list(arguments)
         return super().parse_args(context, arguments)
 
@@ -54,26 +54,42 @@ class Commands(click.Group):
             try:
                 return super().invoke(context)
             except VoxpopError as error:
-                raise click.ClickException(str(error) + _pasteable(context, error)) from None
+                raise click.ClickException(one_line(error) + _pasteable(context, error)) from None
             except BrokenPipeError:
-                raise  # the reader has had enough; click ends quietly
+                raise  # the reader has closed the pipe; click ends quietly
             except UnicodeEncodeError as error:
                 raise click.ClickException(
                     f"the output cannot show {error.object[error.start]!r}; set PYTHONUTF8=1"
                 ) from None
+            except (OverflowError, MemoryError, ValueError) as error:
+                # numpy refuses sizes beyond those of any memory by a ValueError.
+                if isinstance(error, ValueError) and "Maximum allowed" not in str(error):
+                    raise
+                raise click.ClickException(f"too large: {one_line(error)}") from None
             except RuntimeError as error:
                 if "interrupt" in str(error).lower():  # Ctrl-C while DuckDB was at work
                     raise click.Abort from None
                 raise
             except OSError as error:
                 where = f"{error.filename}: " if error.filename else ""
-                raise click.ClickException(f"{where}{error.strerror or error}") from None
+                raise click.ClickException(one_line(f"{where}{error.strerror or error}")) from None
+
+
+def file_or_stdout(out: Path) -> Path:
+    """Take - for standard output, as for input."""
+    return Path("/dev/stdout") if str(out) == "-" else out
+
+
+def one_line(what: object) -> str:
+    """Join the lines of a message: a name that it quotes may hold anything."""
+    return " ".join(str(what).splitlines())
 
 
 def _pasteable(context: click.Context, error: VoxpopError) -> str:
     """Show the command that was typed with the options that an error is about."""
-    options = getattr(error, "options", "")
-    return f"; for example:\n  voxpop {shlex.join(context.meta[_TYPED])} {options}" * bool(options)
+    options, typed = getattr(error, "options", ""), shlex.join(context.meta[_TYPED])
+    # What cannot be printed in a line cannot be pasted, either.
+    return f"; for example:\n  voxpop {typed} {options}" * bool(options and typed.isprintable())
 
 
 def _say_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -140,16 +156,21 @@ crowd_options = together(
 )
 """Also what is known of workers and truths: for every command that asks how noisy workers are."""
 
+scale_option = click.option(
+    "--scale",
+    type=click.Choice(["linear", "log", "sqrt", "logit", "circular"]),
+    help="Scale on which all values have the same noise.  [default: linear or by gold]",
+)
+bounds_option = click.option(
+    "--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."
+)
+
 estimator_options = together(
     crowd_options,
     click.option("--method", default="auto", help="Estimator; see `voxpop methods`."),
-    click.option("--noise", callback=_noise, help="What bi also allows for: tails,bias, ..."),
-    click.option(
-        "--scale",
-        type=click.Choice(["linear", "log", "sqrt", "logit", "circular"]),
-        help="Scale on which all values have the same noise.  [default: linear, or as gold shows]",
-    ),
-    click.option("--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."),
+    click.option("--noise", callback=_noise, help="Noise components to add to bi: tails,bias, ..."),
+    scale_option,
+    bounds_option,
     click.option("--variances", help="File of workers' true variances, for oracles and scores."),
     click.option(
         "--threads", type=int, help="Threads, which do not change the result.  [default: all cores]"
@@ -181,7 +202,7 @@ def stated_levels(support: tuple[float, ...] | str | None) -> tuple[float, ...] 
 def take_crowd(
     settings: dict[str, Any], answers: Answers | None, dimension: int = 1
 ) -> Model | LearnedCrowd:
-    """Take :data:`crowd_options` out: the crowd as stated, or learned from answers, and say so."""
+    """Use up :data:`crowd_options`: the crowd as stated, or learned, with a message."""
     from dataclasses import replace
 
     from voxpop.collect.planning.learn_crowd import learn_crowd
@@ -190,7 +211,7 @@ def take_crowd(
     support = stated_levels(settings.pop("support"))
     names = ("weights", "prior_mean", "prior_variance")
     weights, mean, variance = (settings.pop(name) for name in names)
-    require(support is not None or not weights, "--weights goes with --support")
+    require(support is not None or not weights, "--weights needs --support")
     require(
         variance is not None or not mean,
         "--prior-mean does nothing without --prior-variance; give both",
@@ -206,7 +227,7 @@ def take_crowd(
 
 
 def take_shared_error(settings: dict[str, Any], answers: Answers | None) -> Any:
-    """Take out the error that all workers share, as given, or learned where there is gold.
+    """Use up the option of the shared error: as given, or learned where there is gold.
 
     It is not learned from a large crowd: that would take as long as aggregating it.
     """
@@ -221,7 +242,7 @@ def take_shared_error(settings: dict[str, Any], answers: Answers | None) -> Any:
 
 
 def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
-    """Make the estimator from what :func:`take_answers` leaves of :data:`estimator_options`."""
+    """Make the estimator from the options that :func:`take_answers` leaves."""
     from voxpop.estimators.on_scale import with_scale
     from voxpop.estimators.registry import make_estimator
     from voxpop.models.noise import Noise
@@ -233,7 +254,7 @@ def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
         require(
             len(bounds) == 2, f"bounds must be a lowest and a highest number, got {len(bounds)}"
         )
-    # Methods without bounds of their own have at least those of the scale.
+    # Methods that take no bounds have at least those of the scale.
     of_scale = scale in ("logit", "circular") and method not in ("auto", "bi")
     ends, bounds = (bounds, None) if of_scale else (None, bounds)
     if parts is not None or (bounds is not None and method != "auto"):

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from voxpop.cli import common
+from voxpop.words import counted
 
 
 @click.command()
@@ -20,10 +21,11 @@ from voxpop.cli import common
     help="File for how many objects each worker found and missed.",
 )
 def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options: Any) -> None:
-    """Turn the export of a tool into a long table: CSV, TSV, Parquet or JSON lines by OUT's ending.
+    """Turn the export of a tool into a table of answers.
 
     IN is a file, a folder or several files of CVAT jobs or COCO files, or the URL of a database.
-    Boxes and points become objects: one task each, called IMAGE#LABEL#NUMBER.
+    OUT is CSV, TSV, Parquet or JSON lines, by its ending, with one answer per row; - is CSV on
+    standard output. Boxes and points become objects: one task each, called IMAGE#LABEL#NUMBER.
 
     \b
         voxpop convert export.json answers.csv --question age
@@ -37,15 +39,15 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
     answers = common.take_answers(options)(common.one_or_all(sources))
     require(
         workers is None or answers.objects is not None,
-        "--workers is about objects, and nothing was matched; add --objects",
+        "--workers counts objects, but no marks were matched; add --objects",
     )
     common.say_notes(answers)
-    write_table(long_columns(answers), out)
+    write_table(long_columns(answers), common.file_or_stdout(out))
     if workers is not None and answers.objects is not None:
         write_table(answers.objects.workers(), workers)
     common.say(
-        f"wrote {answers.n_edges} answers of {answers.n_workers} workers to {answers.n_tasks} "
-        f"tasks to {out}"
+        f"wrote {counted(answers.n_edges, 'answer')} of {counted(answers.n_workers, 'worker')} to "
+        f"{counted(answers.n_tasks, 'task')} to {out}"
     )
 
 
@@ -54,8 +56,8 @@ def convert(sources: tuple[str, ...], out: Path, workers: Path | None, **options
 @click.argument("out")
 @click.option("--source", multiple=True, help="The export that the answers came from; repeatable.")
 @click.option("--to", help="Format to write; see `voxpop formats`.  [default: that of --source]")
-@click.option("--task", help="As given to read the export.")
-@click.option("--question", help="As given to read the export.")
+@click.option("--task", help="As when reading the export.")
+@click.option("--question", help="As when reading the export.")
 @click.option("--reasons", help="MTurk: file of worker and reason, to reject the worker's work.")
 @click.option("--bonuses", help="MTurk: file of worker and amount, per approved assignment.")
 @click.option(
@@ -76,7 +78,9 @@ def export(
     prefix: str,
     **reading: Any,
 ) -> None:
-    """Write a saved RESULT in the format of a tool, to import there, or into a database.
+    """Write a result in the format of a tool, or into a database.
+
+    RESULT is the directory that `voxpop aggregate` wrote.
 
     \b
         voxpop export answers.voxpop predictions.json --source export.json
@@ -96,10 +100,10 @@ def export(
         common.say(f"wrote {write_result(loaded, out, prefix, existing)}")
         return
     origin = common.one_or_all(source)
-    require(bool(to or origin), "say what to write with --to, or name the export with --source")
+    require(bool(to or origin), "name the format with --to, or the export with --source")
     amounts = read_by_worker(bonuses, "amount") if bonuses else {}
     written = export_result(
-        *(loaded, Path(out), to or sniff(origin), origin),
+        *(loaded, common.file_or_stdout(Path(out)), to or sniff(origin), origin),
         reasons=read_by_worker(reasons, "reason") if reasons else None,
         bonuses={worker: number(item, f"{bonuses}: {worker}") for worker, item in amounts.items()},
         **reading,
@@ -110,7 +114,7 @@ def export(
 @click.command()
 @common.json_option
 def formats(as_json: bool) -> None:
-    """List the formats that are read and written, one line each.
+    """List the formats that are read and written.
 
     \b
         voxpop formats

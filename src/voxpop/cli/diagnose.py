@@ -27,12 +27,12 @@ def diagnose(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Measure agreement in ANSWERS, and flag workers whose answers chance does not explain.
+    """Measure agreement, and flag workers to check.
 
-    Flags straight-liners, constant and unrelated answers, copies, bias and noise, each with the
-    evidence in words. Removes nobody, but shows how the estimates would change without the flagged
-    workers. Names answers that look mistyped, and what they look like. Prints tables on a terminal,
-    the flags as CSV in a pipe.
+    Flags workers whose answers chance does not explain: straight-liners, constant and unrelated
+    answers, copies, bias and noise, each with the evidence in words. Removes nobody, but shows
+    how the estimates would change without the flagged workers. Names answers that look
+    mistyped, and what they look like. Prints tables on a terminal, the flags as CSV in a pipe.
 
     \b
         voxpop diagnose answers.csv
@@ -45,15 +45,19 @@ def diagnose(
     from voxpop.results.agreement import agreement
     from voxpop.results.diagnosis import diagnose as find_flags
     from voxpop.results.diagnosis.removing import effect_of_removing
+    from voxpop.results.diagnosis.worker_tests import without_far_answers
+    from voxpop.words import counted
 
     if output is not None:
         require_folder(output)
     table, estimator = common.prepare(answers, method, settings)
     common.say_notes(table)
     result = common.fit(estimator, table)
-    agreed = agreement(result.scale.answers(table))
+    agreed = agreement(without_far_answers(result.scale.answers(table)))
     found = find_flags(table, result, error_rate=error_rate)
     common.say(agreed.summary())
+    if n_far := table.n_edges - agreed.n_answers:
+        common.say(f"{counted(n_far, 'answer')} far from all others did not count for agreement")
     common.say(found.summary())
     for typo in found.typos[:_MOST_PRINTED]:
         common.say(typo.summary())

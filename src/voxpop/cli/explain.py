@@ -15,10 +15,11 @@ from voxpop.cli import common
 @common.estimator_options
 @common.json_option
 def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: Any) -> None:
-    """Explain why the estimate of TASK is what it is, from ANSWERS ("-" is stdin).
+    """Explain the estimate of one task, answer by answer.
 
-    Shows every answer with its weight, what the others predict for it, and what the estimate would
-    be without it; then what one more answer would change. A table on a terminal, CSV in a pipe.
+    Shows every answer to TASK in ANSWERS ("-" is stdin) with its weight, what the others
+    predict for it, and what the estimate would be without it; then what one more answer would
+    change. A table on a terminal, CSV in a pipe.
 
     \b
         voxpop explain answers.csv img_001.jpg

@@ -1,4 +1,4 @@
-"""`voxpop mean`: the mean of the truths of a population, with an honest interval."""
+"""`voxpop mean`: the mean of the truths of a population, with an interval from known truths."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from voxpop.cli import common
 @common.estimator_options
 @common.json_option
 def mean(answers: str, method: str, as_json: bool, **settings: Any) -> None:
-    """Estimate the mean of the truths of all tasks like those in ANSWERS ("-" is stdin).
+    """Estimate the mean of the truths of a population.
 
-    Needs known truths (--gold) of tasks drawn at random, at least 5, better 20. They show how far
-    estimates are off on average, and make the interval honest (prediction-powered inference).
-    Prints a table on a terminal, CSV in a pipe.
+    The tasks in ANSWERS ("-" is stdin) are a sample of it. Needs known truths (--gold) of tasks
+    drawn at random, at least 5 and preferably 20: they show how far estimates are off on
+    average, and calibrate the interval (prediction-powered inference). Prints a table on a
+    terminal, CSV in a pipe.
 
     \b
         voxpop mean answers.csv --gold truth.csv

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from voxpop.cli import common
+from voxpop.errors import require
+
+if TYPE_CHECKING:
+    from voxpop.collect.campaign.campaign import Campaign
+    from voxpop.data.answers import Answers
+    from voxpop.results.shared_error import SharedError
 
 
 @click.command(name="next")
@@ -17,13 +23,17 @@ from voxpop.cli import common
 @click.option("--workers", help="Available workers: a file (worker, price, capacity), or ann,bob.")
 @click.option("--half-width", type=float, help="Half-width of the 95 % interval of a done task.")
 @click.option("--capacity", type=int, help="Maximum answers per worker, counting those given.")
-@click.option("--per-worker", type=int, help="Maximum per worker now.  [default: even shares]")
+@click.option(
+    "--per-worker", type=int, help="Maximum per worker in this batch.  [default: even shares]"
+)
 @click.option("--price", default=1.0, help="Price of one answer.")
 @click.option("--budget", type=float, help="Remaining budget.")
 @click.option("--least-gain", default=0.0, help="Minimum reduction of mean variance per cost.")
-@click.option("--pending", help="File of task and worker: pairs that were asked for already.")
+@click.option("--pending", help="File of task and worker: pairs already asked for.")
 @click.option("--forbidden", help="File of task and worker: pairs never to ask for.")
 @common.crowd_options
+@common.scale_option
+@common.bounds_option
 @common.seed_option
 @common.output_option("CSV or Parquet file.  [default: stdout]")
 def next_command(
@@ -34,10 +44,12 @@ def next_command(
     output: Path | None,
     **settings: Any,
 ) -> None:
-    """List the answers to ask for next: those that reduce the expected error most per cost.
+    """List the answers to ask for next.
 
-    Writes one row per answer: task, worker (empty: anyone), the expected reduction of the variance,
-    and why. Ends early when every task is done or the budget is spent.
+    They are those that reduce the expected error most per cost. Writes one row per answer: task,
+    worker (empty: anyone), the expected reduction of the variance, and why. Ends early when every
+    task is done or the budget is spent. The noise of the crowd is learned as `voxpop aggregate`
+    does, or stated with --support.
 
     \b
         voxpop next answers.csv -k 20 --tasks tasks.csv
@@ -49,21 +61,15 @@ def next_command(
     from voxpop.collect.campaign import Rules
     from voxpop.collect.campaign.campaign import next_answers
     from voxpop.collect.campaign.next_batch import advice
-    from voxpop.collect.planning.learn_crowd import LearnedCrowd, shared_error_of
-    from voxpop.models.model import Model
     from voxpop.present.terminal import show_batch
 
     table = common.take_answers(settings)(answers)
     common.say_read(table)
     common.say_notes(table)
+    campaign, shared = _open_campaign(settings, table)
     files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}
-    shared = common.take_shared_error(settings, table)
-    crowd = common.take_crowd(settings, table, table.dimension)
-    if isinstance(crowd, Model):
-        common.say(f"noise variances as given: {', '.join(f'{s:g}' for s in crowd.support)}")
     batch = next_answers(
-        table,
-        crowd,
+        campaign,
         k,
         np.random.default_rng(seed),
         workers=_who(workers),
@@ -71,7 +77,7 @@ def next_command(
         rules=Rules(**settings),
     )
     common.say(batch.summary())
-    if note := advice(batch, table, shared_error_of(LearnedCrowd.of(crowd).model, shared)):
+    if note := advice(batch, table, shared):
         common.say(note)
     if output is not None:
         common.write_data(batch.columns(), output)
@@ -79,7 +85,41 @@ def next_command(
         common.print_data(batch.columns(), lambda screen: show_batch(batch, screen))
 
 
+def _open_campaign(settings: dict[str, Any], table: Answers) -> tuple[Campaign, SharedError | None]:
+    """Start a campaign with the answers, and the error that all workers share."""
+    from voxpop.collect.campaign.campaign import Campaign
+    from voxpop.collect.planning.learn_crowd import LearnedCrowd, shared_error_of
+    from voxpop.estimators.auto.auto import Auto
+    from voxpop.models.model import Model
+
+    of_default = {name: settings.pop(name) for name in ("scale", "bounds")}
+    is_stated = common.stated_levels(settings["support"]) is not None
+    if not is_stated and settings["prior_variance"] is None and settings["prior_mean"] is None:
+        require(settings["weights"] is None, "--weights needs --support")
+        for name in ("support", "weights", "prior_mean", "prior_variance"):
+            del settings[name]
+        of_default["shared_error"] = settings.pop("shared_error")
+        estimator = common.build_estimator("auto", of_default)
+        assert isinstance(estimator, Auto)
+        campaign = Campaign.from_answers(table, estimator=estimator)
+        result = campaign.result()
+        for line in (result.summary(), *result.notes):
+            common.say(line)
+        if table.task_degree.max() == 1 and not table.is_gold.any():
+            common.say("no noise could be learned: errors are those of noise variance 1")
+        return campaign, result.calibration.shared
+    for name, given in of_default.items():
+        require(given is None, f"--{name} is for noise that is learned without a prior")
+    shared = common.take_shared_error(settings, table)
+    crowd = common.take_crowd(settings, table, table.dimension)
+    if isinstance(crowd, Model):
+        common.say(f"noise variances as given: {', '.join(f'{s:g}' for s in crowd.support)}")
+    campaign = Campaign(crowd, value_names=table.value_names)
+    campaign.add_table(table)
+    return campaign, shared_error_of(LearnedCrowd.of(crowd).model, shared)
+
+
 def _who(text: str | None) -> list[str] | str | None:
-    """Tell a file of workers from a list of their ids."""
+    """Return a file of workers as it is, and ids as a list."""
     is_file = text is not None and (Path(text).exists() or Path(text).suffix != "")
     return text if text is None or is_file else text.split(",")

@@ -20,8 +20,8 @@ def _memory(_: click.Context, __: click.Parameter, text: str | None) -> int | No
     """Parse ``600MB``."""
     if text is None:
         return None
-    found = re.fullmatch(r"([\d.]+) ?([KMGT]B)?", text.strip().upper())
-    if found is None:
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d*)?) ?([KMGT]B)?", text.strip().upper())
+    if found is None or not float(found[1]):
         raise click.BadParameter(f"expected a size like 600MB or 2GB, got {text!r}")
     return int(float(found[1]) * _UNITS[found[2] or ""])
 
@@ -33,10 +33,14 @@ parts_options = together(
         default="local",
         help="Where to compute: in memory, in parts from disk, or on a cluster.",
     ),
-    click.option("--memory", callback=_memory, help="Memory of outofcore.  [default: 1GB]"),
+    click.option(
+        "--memory", callback=_memory, help="Memory limit of --engine outofcore.  [default: 1GB]"
+    ),
     click.option("--partitions", type=int, help="Number of parts.  [default: as --memory asks]"),
     click.option("--scheduler", help="Dask scheduler: tcp://HOST:PORT.  [default: a local one]"),
-    click.option("--processes", type=int, help="Of a local Dask cluster.  [default: all cores]"),
+    click.option(
+        "--processes", type=int, help="Processes of a local Dask cluster.  [default: all cores]"
+    ),
     click.option("--run", help="Folder or URL of a run's files.  [default: beside OUTPUT]"),
 )
 """How to work on answers in parts."""
@@ -60,10 +64,10 @@ def in_parts(
     if engine == "local":
         given = [name for name in _OURS if settings.pop(name) is not None]
         if given:
-            raise click.UsageError(f"--{given[0]} goes with --engine outofcore or dask")
+            raise click.UsageError(f"--{given[0]} needs --engine outofcore or dask")
         return False
     if truth is not None or settings.pop("variances") is not None:
-        raise click.UsageError("--truth and --variances go with --engine local")
+        raise click.UsageError("--truth and --variances need --engine local")
     _aggregate(answers, method, settings, folder, engine, source, shown, as_json)
     return True
 
@@ -116,7 +120,7 @@ def _aggregate(
 
 
 def _reading(settings: dict[str, Any]) -> dict[str, Any]:
-    """Take out how to read a table; refuse what only tools' exports have."""
+    """Use up the options of reading a table; refuse those of tools' exports."""
     taken = {name: settings.pop(name) for name in ("task", "worker")}
     taken["values"], taken["gold"] = settings.pop("values") or None, settings.pop("gold") or None
     rest = (
@@ -127,7 +131,7 @@ def _reading(settings: dict[str, Any]) -> dict[str, Any]:
     if given:
         option = {"format": "from", "match": "objects"}.get(given[0], given[0].replace("_", "-"))
         raise click.UsageError(
-            f"--{option} goes with --engine local; in parts a plain table is read, "
+            f"--{option} needs --engine local; the other engines read plain tables, "
             "one answer per row"
         )
     return taken

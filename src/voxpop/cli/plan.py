@@ -40,9 +40,10 @@ def plan(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Find the smallest budget for a target, or the best accuracy for a budget.
+    """Find the budget for a target, or the accuracy for a budget.
 
-    State the crowd (--support, --weights), or have it learned from the answers in the file PILOT.
+    State the crowd (--support, --weights), or let voxpop learn it from the answers in the file
+    PILOT.
 
     \b
         voxpop plan --support 10,100,1000 --tasks 1000 --rmse 3 --price 0.05
@@ -63,7 +64,7 @@ def plan(
         gold_questions, settings["gold"] = int(gold[0]), ()
     read, dimension = common.take_answers(settings), settings.pop("dimension")
     is_stated = common.stated_levels(settings["support"]) is not None
-    require(is_stated == (pilot is None), "give a pilot file, or --support; one of the two")
+    require(is_stated == (pilot is None), "give either a pilot file or --support")
     table = None if pilot is None else read(pilot)
     if table is not None:
         common.say_notes(table)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from voxpop.errors import VoxpopError, require
+from voxpop.words import counted
 
 if TYPE_CHECKING:
     from voxpop.arrays import Floats
@@ -59,7 +60,7 @@ reading_options = together(
         "--missing",
         multiple=True,
         callback=_missing,
-        help="drop: leave out rows without an answer; or a number or word for none; repeatable.",
+        help="drop to leave out rows without an answer, or a value that means none; repeatable.",
     ),
     click.option(
         "--decimal", type=click.Choice([".", ","]), help="Decimal mark.  [default: guessed]"
@@ -76,13 +77,13 @@ reading_options = together(
     click.option("--distance-threshold", type=float, help="Maximum distance of points."),
     click.option("--quorum", type=float, help="Share who must mark an object.  [default: 0.5]"),
     click.option("--looked", help="File of task and worker: who looked, even if they saw nothing."),
-    click.option("--query", help="Table or SELECT to read, if the input is the URL of a database."),
+    click.option("--query", help="Table or SELECT to read, if the input is a database URL."),
 )
 """How to read answers: for every command that reads them. See :func:`take_answers`."""
 
 
 def take_answers(settings: dict[str, Any]) -> Callable[[object], Answers]:
-    """Take the :data:`reading_options` out of a command's settings, and return the reader."""
+    """Use up the :data:`reading_options` in a command's settings, and return the reader."""
     from voxpop.data.objects import Matching
     from voxpop.data.read import ReadingOptions, read_answers
 
@@ -105,13 +106,13 @@ def take_answers(settings: dict[str, Any]) -> Callable[[object], Answers]:
 
 
 def one_or_all(given: tuple[str, ...]) -> Any:
-    """What a repeatable option was given: the only one, a list of several, or None."""
+    """The values of a repeatable option: the only one, a list of several, or None."""
     return given[0] if len(given) == 1 else list(given) or None
 
 
 @contextmanager
 def _open_input(source: object) -> Iterator[object]:
-    """Give what to read: the source itself, or a copy of standard input for ``-``."""
+    """Give the source to read: itself, or a copy of standard input for ``-``."""
     if source != "-":
         yield source
         return
@@ -134,7 +135,7 @@ def _ending(content: bytes) -> str:
         try:
             beginning = zlib.decompressobj(wbits=31).decompress(content, 4096)
         except zlib.error:
-            beginning = b""  # reading all of it tells what is wrong
+            beginning = b""  # reading all of it shows what is wrong
         return f"{_ending(beginning)}.gz"
     if content.startswith((b"PAR1", b"PK")):
         return ".parquet" if content.startswith(b"PAR1") else ".xlsx"
@@ -149,17 +150,17 @@ def say_read(table: Answers) -> None:
     """Print which columns were taken."""
     from voxpop.data.answers import columns_taken
 
-    say(f"read {table.n_edges} answers: {columns_taken(table.columns)}")
+    say(f"read {counted(table.n_edges, 'answer')}: {columns_taken(table.columns)}")
 
 
 def say_notes(table: Answers) -> None:
-    """Print what reading decided or left out."""
+    """Print the notes of reading."""
     for note in table.notes:
         say(note)
 
 
 def take_truths(settings: Mapping[str, Any]) -> Callable[[str, Answers], Floats]:
-    """Return what reads truths of the answers, as the :data:`reading_options` say."""
+    """Return a function that reads truths as the :data:`reading_options` say."""
     from voxpop.data.read import spelling_of
     from voxpop.data.truths import read_truth
 

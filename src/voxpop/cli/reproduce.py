@@ -27,12 +27,13 @@ _PARTS = ("fig1a", "fig1b", "fig1c", "fig1d", "table1", "table2", "table3", "cla
 def reproduce(
     parts: tuple[str, ...], quick: bool, data: Path, output: Path, jobs: int, as_json: bool
 ) -> None:
-    """Reproduce PARTS of the paper: figures, tables, or its claims with PASS, FAIL or OPEN.
+    """Reproduce the paper's figures, tables and claims.
 
-    Every instance has its own random numbers: a part gives the same figures as the whole. Finished
+    PARTS are figures, tables or the claims; every claim ends in PASS, FAIL or OPEN. Every
+    instance has its own random numbers: a part gives the same figures as the whole. Finished
     instances are kept in the output folder: an interrupted run continues where it stopped, and
-    --full continues from --quick. A claim is OPEN if it needs data or machines that are absent. The
-    exit status is 1 if a claim failed.
+    --full continues from --quick. A claim is OPEN if it needs data or machines that are absent.
+    The exit status is 1 if a claim failed.
 
     \b
         voxpop reproduce fig1a -o paper

@@ -1,4 +1,4 @@
-"""Where a result goes: beside its input, and never over the result of another one unasked."""
+"""Where a result goes: beside its input, and over another input's result only on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def source_name(answers: str) -> str:
 
 
 def source_of(answers: str, settings: Mapping[str, Any]) -> str:
-    """Say which answers these are: the input, and what was asked for of it."""
+    """Describe the answers: the input, and what was selected from it."""
     asked = ((name, settings.get(name)) for name in ("question", "query"))
     return " ".join([source_name(answers), *(f"--{name} {part}" for name, part in asked if part)])
 

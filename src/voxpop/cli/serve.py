@@ -16,7 +16,7 @@ database_argument = click.argument("database")
 
 
 def _there(database: str) -> str:
-    """Return a database that must be there: only the service itself makes new ones."""
+    """Return a database that must exist: only the service itself creates new ones."""
     if "://" not in database and not Path(database).exists():
         raise ConfigError(f"{database}: no such file")
     return database
@@ -62,10 +62,11 @@ def serve() -> None:
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the owner's page in a browser.")
 @click.option("--new-link", is_flag=True, help="Print another owner link.")
+@click.option("--revoke-links", is_flag=True, help="End all owner links, and print a new one.")
 @click.option("--no-inference", is_flag=True, help="Do not start the inference process.")
 @click.option("--log-requests", is_flag=True, help="Log every request as JSON to standard error.")
 def run(database: str, images: Path | None, no_inference: bool, **settings: Any) -> None:
-    """Start the service; Ctrl-C ends it.
+    """Start the service; Ctrl-C stops it.
 
     Listens on this machine only, unless --host and --public-url say otherwise. The owner link is
     printed once, on the first start.
@@ -121,7 +122,7 @@ def backup(database: str, target: Path) -> None:
 @serve.command()
 @database_argument
 def check(database: str) -> None:
-    """Check that a database keeps all rules: pairs, money, counts, events without gaps.
+    """Check a database for errors in pairs, money, counts and events.
 
     \b
         voxpop serve check ages.db
@@ -134,5 +135,5 @@ def check(database: str) -> None:
     for line in findings:
         click.echo(line)
     if findings:
-        raise ConfigError(f"{database}: {len(findings)} rules are broken, as listed")
-    say("all rules are kept")
+        raise ConfigError(f"{database}: {len(findings)} errors found, as listed")
+    say("no errors found")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from voxpop.cli import common
+from voxpop.words import counted
 
 
 @click.command()
@@ -26,7 +27,9 @@ from voxpop.cli import common
 def simulate(
     n_tasks: int, per_task: int, per_worker: int, seed: int, output: Path, **stated: Any
 ) -> None:
-    """Draw a crowd from the model: answers.csv, truth.csv and workers.csv.
+    """Draw a crowd from the model, with known truths.
+
+    Writes answers.csv, truth.csv and workers.csv.
 
     \b
         voxpop simulate --tasks 1000 --per-task 5 --per-worker 20 -o crowd
@@ -43,7 +46,10 @@ def simulate(
     rng = np.random.default_rng(seed)
     crowd = draw(Model(**stated), assign_regular(n_tasks, per_task, per_worker, rng), rng)
     folder, drawn = crowd.save(output), crowd.answers
-    common.say(f"wrote {drawn.n_edges} answers of {drawn.n_workers} workers to {folder}")
+    common.say(
+        f"wrote {counted(drawn.n_edges, 'answer')} of {counted(drawn.n_workers, 'worker')} "
+        f"to {folder}"
+    )
 
 
 @click.command()
@@ -51,7 +57,7 @@ def simulate(
 @common.seed_option
 @common.json_option
 def demo(n_tasks: int, seed: int, as_json: bool) -> None:
-    """Simulate a crowd with spammers, and show the error of every method.
+    """Show the error of every method on a crowd with spammers.
 
     \b
         voxpop demo
@@ -76,6 +82,6 @@ def demo(n_tasks: int, seed: int, as_json: bool) -> None:
     gain = mse["average"] / mse["auto"]
     common.say(
         f"Learning who to trust divides the error of the average by {gain:.1f}. "
-        "The oracle knows every\nworker's noise, but not how targets are distributed. Now yours: "
-        "voxpop aggregate answers.csv"
+        "The oracle knows every\nworker's noise, but not how targets are distributed. "
+        "Try your own answers: voxpop aggregate answers.csv"
     )

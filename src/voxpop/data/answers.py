@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Codes, Floats, Ids, Index
+from voxpop.data.components import components
 from voxpop.data.ids import number_ids
 from voxpop.errors import DataError, DataWarning, require, shorten
 
@@ -22,7 +23,7 @@ Duplicates = Literal["error", "mean", "last"]
 
 # Squared differences of larger values would overflow float64.
 _LARGEST_VALUE = 1e100
-# If no value is larger than this, the inverse of a squared difference would.
+# If no value is larger than this, the inverse of a squared difference would overflow.
 _SMALLEST_UNIT = 1e-100
 VARIANCES = (1e-250, 1e250)
 """The range of variances that answers in that range may have, and more."""
@@ -57,8 +58,8 @@ class Answers:
     objects
         How boxes or points were matched into the objects that are the tasks here, if they were.
     contents
-        What a task shows, by its id or that of its image: the address or file name of a picture, a
-        link or a text; for those whose export has it.
+        What a task shows, by its id or that of its image: the URL or file name of a picture, a link
+        or a text; for those whose export has it.
     """
 
     task_ids: Ids
@@ -143,14 +144,14 @@ class Answers:
         if gold is not None:
             check_gold(gold, (len(task_ids), value.shape[1]), task_ids)
         order, repeated = edge_order(task, worker, worker_ids)
-        told: tuple[str, ...] = ()
+        notes: tuple[str, ...] = ()
         if repeated.any() and duplicates in (None, "error"):
             different = repeated if duplicates == "error" else repeated & _differ(order, value)
             if different.any():
                 _refuse_repeats(
                     order, different, task_ids[task], worker_ids[worker], rows, len(value_names)
                 )
-            told = (_left_out(rows[order[repeated]]),)
+            notes = (_left_out(rows[order[repeated]]),)
         order, value = _combine(order, repeated, value, duplicates or "last")
         answers = cls(
             task_ids=task_ids,
@@ -160,7 +161,7 @@ class Answers:
             value=value,
             value_names=value_names,
             gold=gold,
-            notes=told,
+            notes=notes,
         )
         answers._warn_of_weak_data()
         return answers
@@ -209,6 +210,16 @@ class Answers:
     def worker_degree(self) -> Index:
         """Number of answers of each worker."""
         return _read_only(np.diff(self.worker_ptr))
+
+    @cached_property
+    def worker_part(self) -> Codes:
+        """Number of the connected part of the crowd that each worker is in."""
+        n = self.n_tasks
+        part: Codes = components(n + self.n_workers, self.task, self.worker + n)[n:].astype(
+            np.int32
+        )
+        part.flags.writeable = False
+        return part
 
     @cached_property
     def is_gold(self) -> NDArray[np.bool_]:
@@ -262,7 +273,7 @@ class Answers:
 
 
 def columns_taken(columns: Mapping[str, str]) -> str:
-    """Say which column was taken for what."""
+    """Return which columns were used."""
     return ", ".join(f"{role} from {name!r}" for role, name in columns.items())
 
 
@@ -410,7 +421,8 @@ def _combine(
         ends = np.append(starts[1:], len(order)) - 1
         return order[ends], value[order[ends]]
     counts = np.diff(np.append(starts, len(order)))
-    # Averaging about the first of each run keeps small differences of large values.
+    # Averages are taken relative to the first of each run, which keeps small differences of large
+    # values.
     origin = value[order[starts]]
     deviation = value[order] - np.repeat(origin, counts, axis=0)
     mean = np.add.reduceat(deviation, starts, axis=0) / counts[:, None]

@@ -57,7 +57,7 @@ _NEVER_VALUES = {
 
 
 class UnknownColumns(DataError):
-    """Some columns of a table play no role that their names tell.
+    """The roles of some columns cannot be recognised by their names.
 
     ``options`` names the columns that could, for the command line.
     """
@@ -147,7 +147,7 @@ def resolve_roles(
         for role, name in asked.items()
     }
     taken = {name for name in roles.values() if name is not None} | set(gold)
-    # What is left over is the value only if nothing else could be.
+    # The column left over is the value only if nothing else could be.
     if None not in roles.values() or values is not None:
         found = find_values(table, values, taken)
     else:
@@ -163,7 +163,7 @@ def resolve_roles(
 
 
 def _unknown(table: Table, roles: Mapping[str, str | None]) -> UnknownColumns:
-    """Say which roles no name tells, and name columns that could play them."""
+    """Return which roles no name shows, and the columns that could play them."""
     wanted = [role for role, name in roles.items() if name is None]
     guessed = _guess(table, wanted, {name for name in roles.values() if name is not None})
     options = " ".join(f"--{role} {shlex.quote(name)}" for role, name in guessed.items())
@@ -173,7 +173,7 @@ def _unknown(table: Table, roles: Mapping[str, str | None]) -> UnknownColumns:
     on_command_line = options or " ".join(f"--{role}" for role in wanted)
     return UnknownColumns(
         f"{table.name}: no column that looks like the {' or the '.join(wanted)}; the columns are "
-        f"{shorten(table.columns, 12)}; name what is meant{example} "
+        f"{shorten(table.columns, 12)}; name the columns{example} "
         f"(command line: {on_command_line})",
         options,
     )
@@ -190,7 +190,7 @@ def _guess(table: Table, wanted: Sequence[str], taken: set[str]) -> dict[str, st
             found["value"] = numeric[-1]
             left.remove(numeric[-1])
     counts = {name: len(set(table.texts(name))) for name in left}
-    # What is the same in all rows tells nobody apart.
+    # A column with one value in all rows distinguishes nobody.
     by_count = sorted((name for name in left if counts[name] > 1), key=lambda name: counts[name])
     for role in ("worker", "task"):
         if role in wanted and by_count:
@@ -212,7 +212,9 @@ def ids_of_rows(table: Table, role: str, column: str | None = None) -> list[Any]
 
 
 def tidy_ids(codes: Codes, ids: Ids) -> tuple[Codes, Ids, list[str]]:
-    """Trim the white space around ids, and return those it was around; -1 for an empty one."""
+    """Trim the white space around ids, and return the ids that had some; -1 for an empty one."""
+    if ids.dtype.kind in "iu":
+        return codes, ids, []
     listed = ids.tolist()
     trimmed = [item.strip() if isinstance(item, str) else item for item in listed]
     around = [

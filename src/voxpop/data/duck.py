@@ -1,4 +1,4 @@
-"""DuckDB, opened so that nothing else is: what it reads may name other files, and reaches none."""
+"""DuckDB, opened without access to anything but the files it must read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_EXTENSIONS: dict[str, Any] = {
 
 
 def open_memory() -> duckdb.DuckDBPyConnection:
-    """Open a database in memory, which reads the files it is told to until :func:`shut`."""
+    """Open a database in memory, which may read files until :func:`shut`."""
     import duckdb
 
     return duckdb.connect(config=dict(_NO_EXTENSIONS))

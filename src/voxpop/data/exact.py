@@ -38,10 +38,9 @@ def exact_sum(terms: NDArray[Any]) -> Limbs:
 
 def exact_value(limbs: Limbs) -> float:
     """Return the float nearest to a sum."""
-    high, low = limbs.tolist()
-    total = sum(
-        ((h << _SPLIT) + b) << place for place, (h, b) in enumerate(zip(high, low, strict=True))
-    )
+    used = np.flatnonzero(limbs.any(axis=0)).tolist()
+    high, low = limbs[:, used].tolist()
+    total = sum(((h << _SPLIT) + b) << place for place, h, b in zip(used, high, low, strict=True))
     return float(Fraction(total) * Fraction(2) ** (_LOWEST - _BITS))
 
 
@@ -50,10 +49,17 @@ def order_free_sum(terms: Floats, axis: int) -> Floats:
 
     Every term is rounded to 2^-62 of what the largest could add up to.
     """
-    largest, n = float(np.abs(terms).max(initial=0.0)), terms.shape[axis]
+    largest, n = max(terms.max(initial=0.0), -terms.min(initial=0.0)), terms.shape[axis]
     exponent = np.frexp(largest)[1] + (max(n, 1) - 1).bit_length() - 62
     unit = 2.0 ** max(int(exponent), -1000)
-    return np.asarray(np.rint(terms / unit).astype(np.int64).sum(axis=axis) * unit)
+    # The unit is a power of two: nothing is rounded by a product with its reciprocal.
+    per_unit, along = 1.0 / unit, np.moveaxis(terms, axis, 0)
+    total = np.zeros(along.shape[1:], dtype=np.int64)
+    at_once = max(_IN_CACHE // max(total.size, 1), 1)
+    for start in range(0, n, at_once):
+        units = np.rint(along[start : start + at_once] * per_unit)
+        total += units.astype(np.int64).sum(axis=0)
+    return np.asarray(total * unit)
 
 
 def owner_sums(owner: NDArray[Any], terms: Floats, largest: Floats) -> Limbs:
@@ -66,7 +72,8 @@ def owner_sums(owner: NDArray[Any], terms: Floats, largest: Floats) -> Limbs:
         first = np.rint(units)
         rest = np.rint((units - first) * 2.0**_LIMB)
         for limb, part in zip(limbs, (first, rest), strict=True):
-            np.add.at(limb, owner[some], part.astype(np.int64))
+            # This few whole numbers also add up exactly as floats.
+            limb += np.bincount(owner[some], part, len(largest)).astype(np.int64)
     return limbs
 
 
@@ -76,7 +83,7 @@ def owner_values(limbs: Limbs, largest: Floats) -> Floats:
 
 
 def column_sums(terms: Floats) -> Floats:
-    """Add up the columns of (E, c): the bits that :func:`owner_values` has for a single owner."""
+    """Add up the columns of (E, c): the same bits as :func:`owner_values` for a single owner."""
     largest = np.abs(terms).max(axis=0, initial=0.0)
     per_unit, limbs = 1.0 / _unit(largest), np.zeros((2, len(largest)), dtype=np.int64)
     at_once = max(_IN_CACHE // max(len(largest), 1), 1)
@@ -90,7 +97,7 @@ def column_sums(terms: Floats) -> Floats:
 
 
 def largest_by_owner(owner: NDArray[Any], terms: Floats, n_owners: int) -> Floats:
-    """Return the largest size of a term that each owner has; 0 without any."""
+    """Return the largest absolute term of each owner; 0 without any."""
     largest = np.zeros(n_owners)
     np.maximum.at(largest, owner, np.abs(terms))
     return largest

@@ -1,10 +1,10 @@
 """Files as tables: read by DuckDB.
 
 DuckDB gives the ids their dense numbers, so that a million text ids never become a million Python
-strings. Python's own readers say what a text file holds; DuckDB reads a large plain one faster, and
-the number of its rows must be the same. A CSV is opened in spreadsheets, where a cell that begins
-with ``=`` is run: text that could be taken for a formula is written with an apostrophe before it,
-and read without.
+strings. Python's own readers decide what a text file holds; DuckDB reads a large plain one faster,
+and the number of its rows must be the same. A CSV is opened in spreadsheets, where a cell that
+begins with ``=`` is run: text that could be taken for a formula is written with an apostrophe
+before it, and read without.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PARQUET, _JSON_LINES, _TABS = {".parquet", ".pq"}, {".jsonl", ".ndjson"}, {".ts
 class FileTable:
     """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped, or a sheet of a workbook.
 
-    ``beginning`` is what :func:`peek` read of it, where that was done already. ``notes`` tell what
+    ``beginning`` is what :func:`peek` read of it, where that was done already. ``notes`` say what
     was decided to read it.
     """
 
@@ -134,7 +134,7 @@ class FileTable:
         return bool(self._value("SELECT count(*) FROM raw") == rows.n)
 
     def _insert(self, rows: Rows) -> None:
-        """Put the cells of all rows in, as Python's reader gives them."""
+        """Insert the cells of all rows, as Python's reader gives them."""
         names = [f"c{k}" for k in range(len(rows.names))]
         cells = ", ".join(f"{name} VARCHAR" for name in names)
         self._connection.execute(
@@ -215,7 +215,7 @@ class FileTable:
         return np.array(plain, dtype=object) if len(set(plain)) == len(plain) else distinct
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
-        """Cast the column in DuckDB; what that cannot read, as people write numbers."""
+        """Cast the column in DuckDB; what DuckDB cannot read, as people write numbers."""
         found = self._cast(column)
         if found is None:
             found = self.spelling.read(self.texts(column), column, self.where)
@@ -260,7 +260,7 @@ def file_kind(path: Path, beginning: bytes) -> str:
 
 
 def _is_plain(path: Path) -> bool:
-    """Tell whether a CSV has no quotes, and line ends of one kind: then readers cannot differ."""
+    """Return whether a CSV has no quotes, and line ends of one kind: then readers cannot differ."""
     n_feeds = n_returns = n_both = 0
     before = b""
     with path.open("rb") as file:
@@ -274,14 +274,14 @@ def _is_plain(path: Path) -> bool:
 
 
 def is_text(path: Path) -> bool:
-    """Tell whether a path is a file of text other than JSON."""
+    """Return whether a path is a file of text other than JSON."""
     kind = file_kind(path, peek(path))
     return path.is_file() and kind not in {"sheet", ".json", *_JSON_LINES, *_PARQUET}
 
 
 # What a spreadsheet takes for the beginning of a formula, or skips in search of one.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-# First characters of all text that with_apostrophe may change.
+# First characters of all texts that with_apostrophe may change.
 SUSPECT = frozenset((*_FORMULA, "'", ""))
 
 

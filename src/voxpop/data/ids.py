@@ -54,7 +54,7 @@ def id_keys(ids: Ids) -> NDArray[np.uint64]:
 
 
 def plain(identity: Any) -> Any:
-    """Unwrap a numpy scalar: 1 and np.int64(1) are one id."""
+    """Unwrap a numpy scalar: 1 and np.int64(1) are the same id."""
     return identity.item() if isinstance(identity, np.generic) else identity
 
 

@@ -1,4 +1,4 @@
-"""Library errors: what libraries raise on files, as one line; the only place that knows.
+"""Library errors: exceptions of libraries about files, as one line; the only place that knows them.
 
 Readers and writers wrap what touches a file in :func:`naming`. What is not listed here is a mistake
 of voxpop's own, and stays a traceback.
@@ -23,7 +23,7 @@ _USEFUL = ("Original Line:", "Expected Number of Columns:")
 
 @contextmanager
 def naming(where: object, done: str = "read") -> Iterator[None]:
-    """Turn what a library raises meanwhile into ``WHERE: cannot be DONE: why``, in one line."""
+    """Turn exceptions of libraries into ``WHERE: cannot be DONE: why``, in one line."""
     try:
         yield
     except VoxpopError:
@@ -36,14 +36,14 @@ def naming(where: object, done: str = "read") -> Iterator[None]:
 
 
 def reason(error: Exception) -> str | None:
-    """Say in one line why a library gave up; None if the error is not a library's."""
+    """Return in one line why a library failed; None if the error is not a library's."""
     if isinstance(error, EOFError):
         return "it ends too early"
     if isinstance(error, zlib.error):
         return "its compressed data are damaged"
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    # What zipfile raises on members that are packed in a way it does not know.
+    # Raised by zipfile for members that are compressed in an unknown way.
     if isinstance(error, NotImplementedError):
         return f"its parts cannot be unpacked: {_short(error)}"
     if isinstance(error, MemoryError):
@@ -63,5 +63,5 @@ def _is_of_a_package(error: Exception) -> bool:
 def _short(error: Exception) -> str:
     """Keep the first line of a report, and of the others those that help."""
     first, *others = [line.strip() for line in str(error).strip().splitlines()] or [""]
-    told = [first, *(line for line in others if line.startswith(_USEFUL))]
-    return "; ".join(line if len(line) <= 200 else f"{line[:200]}..." for line in told if line)
+    lines = [first, *(line for line in others if line.startswith(_USEFUL))]
+    return "; ".join(line if len(line) <= 200 else f"{line[:200]}..." for line in lines if line)

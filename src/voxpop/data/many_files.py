@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _PARQUET, _JSON = {".parquet", ".pq"}, {".json", ".jsonl", ".ndjson"}
-# White space that is trimmed off ids.
+# White space that is trimmed from ids.
 _SPACE = "' ' || " + " || ".join(f"chr({code})" for code in (9, 10, 11, 12, 13, 160))
 
 
@@ -99,7 +99,7 @@ class FileStream:
         return f"nullif(trim({name}, {_SPACE}), '')" if column in self._texts else name
 
     def may_be_integers(self, column: str) -> bool:
-        """Tell whether ids are text only because the file is text: JSON may have quoted them."""
+        """Return whether ids are text only because the file is text: JSON may have quoted them."""
         if not self._is_json:
             return self._is_csv
         is_text = f"json_type(raw.{quoted(self._written[column])}) = 'VARCHAR'"

@@ -1,7 +1,7 @@
 """Numerals: numbers as people write them, with decimal commas, thousands, units and gaps.
 
-What a column means is decided over all its cells, and told. What could be read in two ways is not
-read: the user says which.
+All cells together decide how a column is read, and a note says how. What could be read in two ways
+is not read: the user says which.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from voxpop.errors import DataError, require, shorten
 Decimal = Literal[".", ","]
 Thousands = Literal[",", ".", " ", "'"]
 
-# What stands for no answer, in any case and with any apostrophe.
+# Words for no answer, in upper or lower case and with any apostrophe.
 MISSING = frozenset(
     {
         *("", "-", "--", "?", "n/a", "na", "#n/a", "n.a.", "nan", "null", "none", "nil", "missing"),
@@ -31,10 +31,10 @@ MISSING = frozenset(
     }
 )
 DROP = "drop"
-# All the spaces that stand between groups of three digits.
+# All spaces that separate groups of three digits.
 _SPACES = " \u00a0\u2007\u2009\u202f"
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-# A number with whatever marks, between what may be units.
+# A number with any marks, between possible units.
 _AROUND = re.compile(
     rf"(?P<sign>[+\-\u2212]?)(?P<before>[^\d.,+\-\u2212]*)"
     rf"(?P<number>[+\-\u2212]?[\d.,'\u2019{_SPACES}]*\d[.,]?(?:[eE][+-]?\d+)?)(?P<after>[^\d]*)",
@@ -50,9 +50,9 @@ _CONVENTIONS: tuple[tuple[Decimal, Thousands | None], ...] = (
     (".", "'"),
 )
 _NAMES = {",": "comma", ".": "point", " ": "space", "'": "apostrophe"}
-# What may stand between thousands, by the mark that stands for them all.
+# Possible separators of thousands, by the mark that represents them.
 _MARKS = {",": ",", ".": ".", " ": _SPACES, "'": "'\u2019"}
-# What a unit may hold beside letters and the signs of currencies.
+# Characters of units beside letters and signs of currencies.
 _UNITS = "%\u2030\u00b0\u2032\u2033/.\u00b2\u00b3\u00b7" + _SPACES
 # No number is as long as this.
 _LONGEST = 100
@@ -60,7 +60,7 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a column holds: numbers, NaN where there is none; and what was decided to read them.
+    """The content of a column: numbers, NaN where there is none; and how they were read.
 
     ``word`` is one of the words that stand for no answer.
     """
@@ -112,7 +112,7 @@ class Spelling:
         return self.decimal is not None or self.thousands is not None
 
     def is_missing(self, text: str | None) -> bool:
-        """Tell whether a cell holds no answer."""
+        """Return whether a cell holds no answer."""
         if text is None:
             return True
         plain = " ".join(text.replace("\u2019", "'").lower().split())
@@ -123,7 +123,7 @@ class Spelling:
         return {" ".join(word.lower().split()) for word in self.missing if isinstance(word, str)}
 
     def is_number(self, text: str | None) -> bool:
-        """Tell whether a cell looks like a number, in whatever spelling, or holds no answer."""
+        """Return whether a cell looks like a number, in whatever spelling, or holds no answer."""
         return text is None or self.is_missing(text) or _parts(text) is not None
 
     def without_codes(self, found: Numbers) -> Numbers:
@@ -150,7 +150,7 @@ class Spelling:
         return Numbers(value, absent, note, word.strip())
 
     def _decide(self, texts: list[str], cells: _Cells) -> tuple[dict[str, float], str]:
-        """Find the one way to read all cells, or say which cell stands against it."""
+        """Find the only way to read all cells, or name the cell that prevents it."""
         parts = {text: part for text in texts if (part := _parts(text)) is not None}
         if others := [text for text in texts if text not in parts]:
             cells.refuse_text(others)
@@ -194,7 +194,7 @@ class _Cells:
         return f"{where}: {shorten([text])} in column {self.column!r}"
 
     def refuse_text(self, texts: list[str], how: str = "") -> NoReturn:
-        """Refuse what is no number."""
+        """Refuse cells that are not numbers."""
         of = {*texts}
         n = sum(text in of for text in self.texts)
         more = f" (and {n - 1} more rows)" if n > 1 else ""
@@ -215,7 +215,7 @@ class _Cells:
     def refuse_both(
         self, texts: list[str], one: tuple[float, ...], two: tuple[float, ...]
     ) -> NoReturn:
-        """Refuse what could be one number or another."""
+        """Refuse cells that could be either of two numbers."""
         place = next(k for k in range(len(texts)) if one[k] != two[k])
         raise DataError(
             f"{self._at(texts[place])} may be {one[place]:.12g} or {two[place]:.12g}; say which "
@@ -224,7 +224,7 @@ class _Cells:
 
 
 def _parts(text: str) -> re.Match[str] | None:
-    """Take a number and its unit apart; None if it is something else."""
+    """Split a number from its unit; None if the text is something else."""
     found = _AROUND.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     units = "" if found is None else found["before"] + found["after"]
     return found if all(_is_of_unit(mark) for mark in units) else None
@@ -254,7 +254,7 @@ def _convert(number: str, decimal: str, thousands: str | None) -> float:
 def _told(
     column: str, read: dict[str, float], way: tuple[str, str | None], unit: tuple[str, str]
 ) -> str:
-    """Show an example of what was read, and say what was decided."""
+    """Return an example of a cell as it was read, and the decisions."""
     decimal, thousands = way
     grouped = [text for text in read if thousands and any(m in text for m in _MARKS[thousands])]
     pointed = [text for text in read if decimal == "," and "," in text]

@@ -1,9 +1,8 @@
 """From marks to objects: which boxes or points of an image are the same thing.
 
-Several workers draw what they see in an image, each in their own order. Before anything can be
-averaged one must know which marks belong together. A worker draws an object at most once, so an
-optimal assignment matches the marks of a worker to the objects, worker after worker, and again
-until nothing changes.
+Several workers draw what they see in an image, each in their own order. Before averaging, one must
+know which marks belong together. A worker draws an object at most once, so an optimal assignment
+matches the marks of a worker to the objects, worker after worker, and again until nothing changes.
 """
 
 from __future__ import annotations
@@ -127,16 +126,6 @@ class Objects:
         return [place.task_id for place in self.places]
 
     @property
-    def seen_by(self) -> Index:
-        """How many workers marked each object."""
-        return np.bincount(self.object[self.object >= 0], minlength=len(self.places))
-
-    @property
-    def shown_to(self) -> Index:
-        """How many looked at the image of each object."""
-        return np.array([len(there) for there in self.viewers], dtype=np.int64)
-
-    @property
     def missed(self) -> Index:
         """How many objects each worker looked at and did not mark."""
         return np.asarray(self.workers()["missed"])
@@ -181,8 +170,8 @@ class Objects:
         extra = int((self.object < 0).sum())
         gold = f"; {self.gold_missed} known objects were not found" if self.gold_missed else ""
         return (
-            f"matched {len(self.object)} marks into {len(self.places)} objects: {extra} marks are "
-            f"of no object, {int(self.missed.sum())} times an object was missed{gold}"
+            f"matched {len(self.object)} marks into {len(self.places)} objects (marks without an "
+            f"object: {extra}, missed objects: {int(self.missed.sum())}){gold}"
         )
 
 
@@ -307,7 +296,7 @@ def _middles(value: Floats, clusters: list[list[int]]) -> Floats:
 
 
 def _find_objects(value: Floats, people: Codes, near: Near, needed: int) -> list[list[int]]:
-    """Cluster the marks of one image, at most one of each worker; return what enough of them saw.
+    """Cluster the marks of one image, at most one of each worker; return those that enough saw.
 
     An object is the list of its marks. Objects are sorted from left to right.
     """

@@ -1,14 +1,13 @@
 """Output: files and sets of files, written under another name and put in place as a whole.
 
-Whoever looks, and whenever a run is killed, finds the old file or the new one. What a killed run
-leaves under a temporary name (``.NAME.….part``) is removed by the next one that writes there.
+At any time, even after a kill, there is the old file or the new one. What a killed run leaves under
+a temporary name (``.NAME.….part``) is removed by the next one that writes there.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import secrets
 import shutil
 import stat
 import sys
@@ -89,7 +88,7 @@ def replacing_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
             if not target.exists():
                 new.rename(target)
             elif not inside and _swap(new, target):
-                # What somebody has put there meanwhile stays.
+                # Files that somebody has put there in the meantime stay.
                 _empty(new, names, target)
             else:
                 for file in sorted(new.iterdir()):
@@ -106,7 +105,7 @@ def replacing_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
 
 
 def _is_shared(folder: Path, names: Collection[str]) -> bool:
-    """Tell whether a folder must stay: it holds more than these files, or is in use as a place."""
+    """Return whether a folder must stay: it holds more than these files, or is in use."""
     return (
         not {entry.name for entry in folder.iterdir()} <= {*names}
         or Path.cwd().is_relative_to(folder)
@@ -126,7 +125,7 @@ def _followed(path: Path) -> Path:
 
 
 def _is_stream(target: Path, path: Path) -> bool:
-    """Tell whether to write to what is there instead of replacing it; refuse what is neither."""
+    """Return whether to write to what is there instead of replacing it; refuse what is neither."""
     if not target.exists():
         return False
     mode = target.stat().st_mode
@@ -140,7 +139,7 @@ def _is_stream(target: Path, path: Path) -> bool:
 
 
 def _open_stream(target: Path) -> IO[bytes]:
-    """Open what is written to; a file that this process has open goes on where it stands."""
+    """Open what is written to; a file that this process has open continues where it is."""
     if target.parent == Path(f"/proc/{os.getpid()}/fd"):
         return os.fdopen(os.dup(int(target.name)), "wb")
     return target.open("ab")
@@ -150,13 +149,13 @@ def _open_stream(target: Path) -> IO[bytes]:
 def _locked_temporary(
     place: Path, target: Path, names: Collection[str] | None = None
 ) -> Iterator[Path]:
-    """Make a temporary file, or a folder for files of these names; nothing of it is left behind.
+    """Make a temporary file, or a folder for files of these names; nothing is left behind.
 
-    It is locked, so that another process can tell it from the leftovers of one that was killed.
+    It is locked, so that another process can distinguish it from the leftovers of a killed one.
     """
     _remove_leftovers(place, target, names)
-    new = place / f".{target.name}.{secrets.token_hex(4)}.part{target.suffix}"
-    # Never open to more people than what it will replace.
+    new = place / f".{target.name}.{os.urandom(4).hex()}.part{target.suffix}"
+    # Never readable by more people than the file that it will replace.
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666
     descriptor = None
     try:
@@ -198,7 +197,7 @@ def _literal(name: str) -> str:
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    """Lock an open file or folder; False where another process holds it, or nothing can be told."""
+    """Lock an open file or folder; False if another process holds it, or that is unknown."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover - Windows has no such locks: leftovers stay
@@ -242,7 +241,7 @@ def _keep_mode(new: Path, old: Path) -> None:
 
 
 def _keep_modes(new: Path, old: Path) -> None:
-    """Keep the modes of a set; a file that is new to it is open to nobody whom others shut out."""
+    """Keep the modes of a set; a new file in it is as private as the most private of the others."""
     if not old.is_dir():
         return
     modes = [f.stat().st_mode for f in old.iterdir() if f.is_file()]

@@ -74,7 +74,7 @@ def read_answers(
 
     The format is detected from what the file holds, and columns that are not named are guessed
     from the names that tools give them; ``answers.notes``, ``answers.columns`` and its ``repr``
-    tell what was taken for what.
+    show which columns were used.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def read_answers(
         ``"drop"`` leaves out, and counts, rows without an answer: empty, N/A, don't know. Numbers
         and words, like -1 or ``["drop", "no idea"]``, mean no answer too.
     decimal, thousands, sheet
-        Marks like ``","``, where the numbers themselves do not tell; the sheet of a workbook.
+        Marks like ``","``, where the numbers are ambiguous; the sheet of a workbook.
     names
         Call the workers of a Label Studio export by their e-mail addresses instead of their ids.
     objects, looked
@@ -188,14 +188,14 @@ def _read_long(table: Table, options: ReadingOptions) -> Answers:
     notes = [*table.notes, *rows.notes, *answers.notes]
     n = len(rows.kept)
     if runs and options["duplicates"] is None and answers.n_edges < n:
-        notes.append(f"{n} runs are {answers.n_edges} answers: repeated runs count as their mean")
+        notes.append(f"{n} runs are {answers.n_edges} answers: repeated runs are averaged")
     contents = _contents(table, {task, worker, *gold, *values}, rows)
     answers = replace(answers, columns=columns, contents=contents, notes=tuple(notes))
     return replace(answers, frame_kind=table.kind)
 
 
 class _LongRows(NamedTuple):
-    """Rows of a long table that hold an answer, by their positions, and what was tidied."""
+    """Rows of a long table that hold an answer, by their positions, and the notes."""
 
     task: _Numbered
     worker: _Numbered
@@ -205,7 +205,7 @@ class _LongRows(NamedTuple):
 
 
 def _long_rows(table: Table, task: str, worker: str, values: Sequence[str]) -> _LongRows:
-    """Read ids and values; leave out rows without an answer if that is asked for."""
+    """Read ids and values; leave out rows without an answer if requested."""
     drops = table.spelling.drops
     where = "" if table.name == "the table" else f"{table.name}: "
     ids: list[_Numbered] = []
@@ -254,7 +254,7 @@ def _gold_beside(
 
 
 def _contents(table: Table, taken: set[str], of: _LongRows) -> dict[Any, str]:
-    """Find what the tasks show, where a column that nothing else needs has it."""
+    """Find what the tasks show, in a column that is not needed otherwise."""
     column = find_column([name for name in table.columns if name not in taken], CONTENTS)
     if column is None:
         return {}

@@ -1,7 +1,7 @@
 """Sheets: the rows of a workbook, ``.xlsx`` or ``.ods``, read with the standard library alone.
 
-A workbook is a ZIP file of XML. Cells are read as they are stored, one after another, so that what
-a file takes in memory depends on what it holds and not on where it says its last cell is.
+A workbook is a ZIP file of XML. Cells are read as they are stored, one after another, so that
+memory depends on the cells that exist, and not on the last cell that the file declares.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ZIP, OLD = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 # The rows of a sheet by number, and their cells by column.
 _Cells = dict[int, dict[int, str]]
 _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
-# What a cell takes in memory.
+# Memory of a cell.
 _CELL = 100
 # Formats of numbers that are dates, and letters that make a format one.
 _DATES = {*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)}
@@ -31,7 +31,7 @@ _DATE_LETTERS = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.|([ymdhs])', re.IGNORECASE)
 
 
 def is_workbook(beginning: bytes) -> bool:
-    """Tell whether a file is a workbook, or an old one that cannot be read, by its first bytes."""
+    """Return whether a file is a workbook, even an old unreadable one, by its first bytes."""
     return beginning.startswith((ZIP, OLD))
 
 
@@ -56,7 +56,7 @@ def read_sheet(path: Path, asked: str | None) -> Rows:
     rows = _table(cells, path, name)
     if asked is None and len(names) > 1:
         others = shorten(names[1:], 8)
-        rows.notes.insert(0, f"read sheet {name!r}; --sheet names another: {others}")
+        rows.notes.insert(0, f"read sheet {name!r}; choose another with --sheet: {others}")
     return rows
 
 
@@ -69,7 +69,7 @@ def _table(cells: _Cells, path: Path, name: str) -> Rows:
     head = find_header([[filled[n].get(c) for c in columns] for n in first])
     header, numbers = filled[first[head]], list(filled)[head + 1 :]
     kept = [row for number, row in filled.items() if number > first[head]]
-    # A column of titles, with nothing below the header, is none.
+    # A column with a title but nothing below it does not count.
     columns = [c for c in columns if header.get(c) or any(row.get(c) for row in kept)]
     names, notes = column_names([header.get(c) for c in columns])
     return Rows(
@@ -117,16 +117,16 @@ class _Book:
 
 
 class _Reader:
-    """What is called back while XML is read."""
+    """The callbacks while XML is read."""
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Begin an element."""
 
     def end(self, name: str) -> None:
-        """End it."""
+        """End an element."""
 
     def text(self, text: str) -> None:
-        """Take text."""
+        """Receive text."""
 
 
 class _Attributes(_Reader):

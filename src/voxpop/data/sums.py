@@ -56,10 +56,10 @@ def weighted_means(
 ) -> Floats:
     """Mean answer of every task, with one weight per answer; without weights, the plain mean.
 
-    ``bias`` (workers, dimension) is taken off the answers of each worker.
+    ``bias`` (workers, dimension) is subtracted from the answers of each worker.
     """
     weight = np.ones(answers.n_edges) if weight is None else weight
-    # About one answer of the task, so that small differences of large values are kept.
+    # Relative to one answer of the task, so that small differences of large values are kept.
     origin = answers.value[answers.task_ptr[:-1]]
     deviation = answers.value - origin[answers.task]
     if bias is not None:

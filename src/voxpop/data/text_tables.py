@@ -59,7 +59,7 @@ class Rows:
 
 
 def column_names(header: Row) -> tuple[list[str], list[str]]:
-    """Name the columns, each differently, and tell where that took another name."""
+    """Give each column its own name, and report where that took another name."""
     names: dict[str, None] = {}
     notes = []
     for place, text in enumerate(header, start=1):
@@ -69,7 +69,7 @@ def column_names(header: Row) -> tuple[list[str], list[str]]:
             count += 1
             name = f"{plain}_{count}"
         if count:
-            notes.append(f"more than one column is called {plain!r}; another is {name!r} here")
+            notes.append(f"several columns are called {plain!r}; another is {name!r} here")
         names[name] = None
     return list(names), notes
 
@@ -91,7 +91,7 @@ def _n_filled(row: Row) -> int:
 
 
 def _is_title(row: Row, widest: Row) -> bool:
-    """Tell whether a row is a title, alone in its first cell, or a note that begins with ``#``."""
+    """Return whether a row is a title, alone in its first cell, or a note beginning with ``#``."""
     if _n_filled(row) == 1:
         return bool(row[0]) and _n_filled(widest) > 1
     return (row[0] or "").startswith("#") and len(row) != len(widest) > 1
@@ -104,7 +104,7 @@ def above_header(n: int) -> list[str]:
 
 @contextmanager
 def _csv_rows(path: Path, delimiter: str) -> Iterator[Iterator[list[str]]]:
-    """Read as Python does, but refuse what it would mend: a quote that does not end."""
+    """Read as Python does, but refuse what it would repair: a quote that does not end."""
     usual = csv.field_size_limit(_LARGEST_CELL)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -127,7 +127,7 @@ def find_delimiter(beginning: str) -> str:
 
 
 def read_csv(path: Path, shown: object, delimiter: str) -> Rows:
-    """Hold every row of a CSV in UTF-8 against its header, and count them."""
+    """Compare every row of a CSV in UTF-8 with its header, and count the rows."""
     names: list[str] = []
     blank = array("q")
     number = 0
@@ -208,7 +208,7 @@ def read_json(path: Path, source: Path, lines: bool) -> Rows:
     columns: dict[str, list[str | None]] = {}
     numbers: list[int] = []
     is_text: set[str] = set()
-    known: dict[str, str] = {}  # every text is kept once
+    known: dict[str, str] = {}  # equal texts are stored once
     with naming(source):
         for number, item in _json_lines(path, source) if lines else _json_items(path, source):
             if not isinstance(item, dict):

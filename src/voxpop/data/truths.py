@@ -91,7 +91,7 @@ def read_variances(source: object, worker_ids: Ids) -> Floats:
     variance, _ = _align(ids, np.array(number, dtype=np.float64), worker_ids)
     if np.isnan(variance).any():
         missing = worker_ids[np.isnan(variance)]
-        raise DataError(f"variances: there is none for worker {shorten(missing)}")
+        raise DataError(f"variances: none given for worker {shorten(missing)}")
     least, most = VARIANCES
     if not ((variance >= least) & (variance <= most)).all():
         raise DataError(f"variances: expected positive finite numbers, {least:g} to {most:g}")

@@ -29,20 +29,20 @@ LIMIT = "VOXPOP_UNPACK_LIMIT"
 """Environment variable: how many times its own size a packed file may grow."""
 
 _USUAL_LIMIT = 100.0
-# Small files may be anything: so much is unpacked, and so much memory taken, without a question.
+# Small files may contain anything: up to this size they are unpacked without a check.
 _ALWAYS, _ALWAYS_MEMORY = 16 << 20, 1 << 30
 _BEGINNING, _CHUNK = 1 << 16, 1 << 20
 
 
 def growth_limit() -> float:
-    """Return how many times its own size a packed file may grow."""
-    told = os.environ.get(LIMIT, str(_USUAL_LIMIT))
+    """Return by what factor a packed file may grow."""
+    text = os.environ.get(LIMIT, str(_USUAL_LIMIT))
     try:
-        limit = float(told)
+        limit = float(text)
     except ValueError:
         limit = 0.0
     if not limit > 0:
-        raise ConfigError(f"{LIMIT} must be a positive number like 100, got {told!r}")
+        raise ConfigError(f"{LIMIT} must be a positive number like 100, got {text!r}")
     return limit
 
 
@@ -52,8 +52,8 @@ def refuse_growth(path: object, packed: int, unpacked: float, least: int = _ALWA
     if unpacked > max(least * max(limit / _USUAL_LIMIT, 1.0), limit * packed):
         raise DataError(
             f"{path}: grows from {packed:,} bytes to more than {int(unpacked):,}, which is more "
-            f"than {limit:g} times and looks like a trap; if you trust it, raise the limit: "
-            f"{LIMIT}={max(1000, int(10 * limit))}, or unpack it first"
+            f"than {limit:g} times and looks like a decompression bomb; if you trust it, raise the "
+            f"limit: {LIMIT}={max(1000, int(10 * limit))}, or unpack it first"
         )
 
 
@@ -88,7 +88,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def is_packed(path: Path) -> bool:
-    """Tell whether a file is gzipped, by its first bytes; a pipe is not looked into."""
+    """Return whether a file is gzipped, by its first bytes; a pipe is not looked into."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -106,7 +106,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file like :func:`open_bytes`; tell in one line what goes wrong meanwhile."""
+    """Open a file like :func:`open_bytes`; report any error in one line."""
     if not path.exists():
         raise DataError(f"{path}: no such file")
     with naming(path), open_bytes(path) as file:
@@ -149,7 +149,7 @@ def read_text(path: Path, largest: int = 2**31) -> str:
 
 @contextmanager
 def plain_text(path: Path) -> Iterator[tuple[Path, str]]:
-    """Give a file of plain UTF-8, which is the file or a copy of it, and its former encoding.
+    """Give a file in plain UTF-8, the file itself or a copy, and its original encoding.
 
     What is not UTF-8 throughout is taken for Windows-1252, as spreadsheets still write it, unless
     it began as UTF-8: then a byte of it is damaged.

@@ -1,6 +1,6 @@
-"""XML, read as it comes: no document types, no deep nesting, no odd encodings.
+"""XML, read safely: no document types, no deep nesting, no odd encodings.
 
-No export has a document type, and entities are the way XML does harm.
+No export has a document type, and entities are how XML does harm.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def parse_xml(
     except expat.ExpatError as error:
         raise DataError(f"{where}: is not well-formed XML: {error}") from None
     except (ValueError, LookupError):
-        # What Python's decoders raise on an encoding that expat asks them for.
+        # Raised by Python's decoders for an encoding that expat asks them for.
         raise DataError(
-            f"{where}: is in an encoding that XML does not have; save it as UTF-8"
+            f"{where}: is in an encoding that is not supported; save it as UTF-8"
         ) from (None)

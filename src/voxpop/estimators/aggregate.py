@@ -28,10 +28,10 @@ def aggregate(
         An estimator, or the name of one that needs no arguments: ``"auto"`` (noise models
         compared on left-out answers), ``"bi"``, ``"nbi"``, ``"average"``, ``"median"``.
     scale
-        The scale on which noise is alike: ``"log"`` (prices, sizes), ``"sqrt"`` (counts),
-        ``"logit"`` (percentages), ``"circular"`` (angles) or ``"linear"``; estimates and intervals
-        come back in the answers' unit. The default is linear; ``"auto"`` takes another that
-        answers suggest where gold confirms it.
+        The scale on which all values have the same noise: ``"log"`` (prices, sizes), ``"sqrt"``
+        (counts), ``"logit"`` (percentages), ``"circular"`` (angles) or ``"linear"``; estimates and
+        intervals come back in the answers' unit. The default is linear; ``"auto"`` takes another
+        that answers suggest where gold confirms it.
     on_sweep
         Called after every sweep with its stage, its number, its change, and the change at which
         the iteration stops.

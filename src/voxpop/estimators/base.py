@@ -142,7 +142,7 @@ def one_of(*choices: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedEstimator(Estimator):
-    """An estimator whose arguments say themselves what they must be."""
+    """An estimator whose arguments declare their own conditions."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -154,7 +154,7 @@ class CheckedEstimator(Estimator):
 
 
 def plain_settings(estimator: Estimator) -> dict[str, Any]:
-    """The estimator's name and arguments in a form that JSON can hold; tables by their kind."""
+    """The estimator's name and arguments as JSON values; tables by their kind."""
     return {"method": estimator.name} | {
         name: _plain(argument) for name, argument in vars(estimator).items()
     }
@@ -175,7 +175,7 @@ def _plain(item: object) -> object:
 
 
 def as_tuples(numbers: ArrayLike) -> object:
-    """Freeze an array of any depth, so that what holds it can be compared and hashed."""
+    """Freeze an array of any depth, so that its owner can be compared and hashed."""
     listed = np.asarray(numbers, dtype=np.float64).tolist()
 
     def freeze(item: object) -> object:

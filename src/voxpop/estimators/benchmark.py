@@ -20,8 +20,9 @@ from voxpop.estimators.base import Estimator
 from voxpop.estimators.peers import PEERS
 from voxpop.estimators.registry import ESTIMATORS, make_estimator
 from voxpop.results.metrics import Score, score
+from voxpop.words import percent
 
-# What every method is held against, and so always runs.
+# Every method is compared with these, so they always run.
 _SIMPLE = ("average", "median")
 # A data set is two files, [PREFIX_]answers.csv and [PREFIX_]truth.csv, or of another ending.
 _ANSWERS = re.compile(r"(?P<prefix>.+_)?answers(?P<ending>\.(csv|tsv|parquet|jsonl|ndjson)(\.gz)?)")
@@ -52,7 +53,7 @@ def find_data_sets(folder: Path) -> dict[str, DataSet]:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One method on one data set: its score, or in ``note`` what stopped it."""
+    """One method on one data set: its score, or in ``note`` why it failed."""
 
     data_set: str
     method: str
@@ -168,7 +169,7 @@ class Benchmark:
             errors.append([method, *cells])
             inside = [np.nan if run.score is None else run.score.coverage_95 for run in row]
             if np.isfinite(inside).any():
-                covered.append([method, *(f"{x:.0%}" if x == x else "-" for x in inside)])
+                covered.append([method, *(percent(x) if x == x else "-" for x in inside)])
         parts += ["RMSE, the least in bold:", _table(["method", *self.sizes], errors)]
         parts += [
             "Share of truths inside 95 % intervals:",
@@ -194,8 +195,8 @@ def run_benchmark(
 ) -> Benchmark:
     """Run methods, or all that need nothing but answers, on the data sets of a folder, or some.
 
-    ``peers`` adds the methods of other packages that are installed. Whatever stops a method on a
-    set is its result there. ``on_run`` is called after every run.
+    ``peers`` adds the methods of other packages that are installed. An error of a method on a set
+    is its result there. ``on_run`` is called after every run.
     """
     found = find_data_sets(folder)
     if not found:
@@ -203,7 +204,7 @@ def run_benchmark(
             f"{folder}: found no data set; expected folders with answers.csv and truth.csv"
         )
     for name in sets or ():
-        require(name in found, f"no data set {name!r} in {folder}; choose of {', '.join(found)}")
+        require(name in found, f"no data set {name!r} in {folder}; choose from {', '.join(found)}")
     estimators = [*_own_methods(methods), *(PEERS if peers else ())]
     sizes, runs = {}, []
     for name in sets or found:
@@ -224,7 +225,7 @@ def _own_methods(names: Sequence[str] | None) -> list[Estimator]:
     for name in dict.fromkeys((*_SIMPLE, *ESTIMATORS)):
         try:
             made.append(make_estimator(name))
-        except VoxpopError:  # an oracle, which needs to be told
+        except VoxpopError:  # an oracle, which needs the workers' variances
             continue
     return made
 

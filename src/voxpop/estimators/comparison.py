@@ -103,9 +103,8 @@ def compare(
     methods
         Names or estimators, or a mapping from labels to them.
     truth
-        Known truths, as for :func:`voxpop.score`: the methods are then scored against them. Without
-        them there is only what left-out answers show, which says nothing of an error that all
-        workers share.
+        Known truths, as for :func:`voxpop.score`: the methods are then scored against them.
+        Otherwise by left-out answers only, which cannot show an error that all workers share.
     """
     table = read_answers(answers, **reading)
     named = dict(methods) if isinstance(methods, Mapping) else _labelled(methods)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import sum_by_task
+from voxpop.data.sums import mean_by_task
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.results.calibration import Calibration, GoldCheck, calibrated
 from voxpop.results.result import Result
@@ -41,8 +41,8 @@ def widen_by_gold(
     Intervals are never narrowed: a factor below one may be chance, or gold tasks may be easier than
     the rest. With fewer than 19 gold tasks no 95 % statement is possible, and a note says so.
 
-    Where the result allows for an error that all workers share, and was not told its kappa, the
-    errors of hidden truths teach kappa first (M69), however few they are.
+    Where the result allows for an error that all workers share, and was not given its kappa, kappa
+    is first learned from the errors of hidden truths (M69), however few they are.
 
     Parameters
     ----------
@@ -56,23 +56,32 @@ def widen_by_gold(
     n_gold = int(answers.is_gold.sum())
     if n_gold == 0 or n_gold == answers.n_tasks:
         return result
-    shared = result.calibration.shared
+    by_gold, note = calibration_by_gold(
+        n_gold, result.calibration.shared, lambda: hidden or hide_gold(fit, answers)
+    )
+    if by_gold is not None:
+        result = result.calibrated(by_gold)
+    return replace(result, notes=(*result.notes, note))
+
+
+def calibration_by_gold(
+    n_gold: int, shared: SharedError | None, hide: Callable[[], HiddenGold]
+) -> tuple[Calibration | None, str]:
+    """The calibration by hidden gold tasks, and a note; None if they are too few."""
     learns = shared is not None and not shared.is_told
     note = (
-        f"{n_gold} gold tasks are too few to check 95 % intervals by hiding them: that takes "
-        f"{_FEWEST}"
+        f"{n_gold} gold tasks are too few to check 95 % intervals by hiding them: at least "
+        f"{_FEWEST} are needed"
     )
     if n_gold < _FEWEST and not learns:
-        return replace(result, notes=(*result.notes, note))
-    hidden = hidden or hide_gold(fit, answers)
+        return None, note
+    hidden, learned = hide(), None
     if shared is not None and learns:
-        shared = hidden.learn(shared)
-        result = result.calibrated(Calibration(shared=shared))
+        learned = shared = hidden.learn(shared)
     if n_gold < _FEWEST:
-        return replace(result, notes=(*result.notes, note))
+        return Calibration(shared=learned), note
     check = check_by_gold(hidden, shared)
-    wider = result.calibrated(Calibration(gold=check))
-    return replace(wider, notes=(*result.notes, check.summary()))
+    return Calibration(shared=learned, gold=check), check.summary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +96,10 @@ class HiddenGold:
     truth: Floats
 
     def learn(self, shared: SharedError) -> SharedError:
-        """Learn kappa from the errors."""
-        return shared.learned(self.truth - self.agreed.estimate, self.agreed.variance)
+        """Learn kappa from the errors, in an order that is not that of the tasks."""
+        error, variance = self.truth - self.agreed.estimate, self.agreed.variance
+        order = np.lexsort((*variance.T, *error.T))
+        return shared.learned(error[order], variance[order])
 
 
 def hide_gold(fit: Callable[[Answers], Result], answers: Answers) -> HiddenGold:
@@ -129,13 +140,18 @@ def gold_folds(answers: Answers) -> NDArray[np.int64]:
     """
     assert answers.gold is not None
     gold = np.flatnonzero(answers.is_gold)
-    mean = sum_by_task(answers, answers.value) / answers.task_degree[:, None]
-    digest = [
-        hashlib.blake2b(str(answers.task_ids[i]).encode(), digest_size=8).hexdigest() for i in gold
-    ]
-    keys = [np.array(digest), *mean[gold].T[::-1], *answers.gold[gold].T[::-1]]
+    mean = mean_by_task(answers, answers.value)
     fold = np.full(answers.n_tasks, -1)
-    fold[gold[np.lexsort(keys)]] = np.arange(len(gold)) % FOLDS
+    fold[gold] = folds_of(answers.task_ids[gold].tolist(), mean[gold], answers.gold[gold])
+    return fold
+
+
+def folds_of(ids: Iterable[object], mean: Floats, truth: Floats) -> NDArray[np.int64]:
+    """Fold (g,) of gold tasks, from their ids, mean answers (g, d) and truths (g, d)."""
+    digest = [hashlib.blake2b(str(i).encode(), digest_size=8).hexdigest() for i in ids]
+    fold = np.empty(len(truth), dtype=np.int64)
+    order = np.lexsort([np.array(digest), *mean.T[::-1], *truth.T[::-1]])
+    fold[order] = np.arange(len(truth)) % FOLDS
     return fold
 
 

@@ -18,6 +18,8 @@ _PATIENCE = 8
 # What counts as a new low: a tenth below the last one, so that a slow drift is not progress.
 _NEW_LOW = 0.9
 _DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.85)
+# So many sweeps at the strongest damping without a new low: more would only swing on.
+_GIVEN_UP = 30
 UNDAMPED = (0.0,)
 """For sweeps that cannot oscillate, such as EM."""
 
@@ -30,11 +32,13 @@ def iterate_until(
     on_sweep: OnSweep | None = None,
     dampings: Sequence[float] = _DAMPINGS,
     warn: bool = True,
+    give_up: int = _GIVEN_UP,
 ) -> Trace:
     """Call ``sweep(damping)`` until the change it returns is at most ``tol``.
 
     Starts with the first of ``dampings``; when the change stops falling, it takes the next (M17).
-    Warns when it stops at ``max_iter``, unless ``warn`` is false.
+    Stops at ``max_iter``, or after ``give_up`` sweeps at the strongest damping without a new low,
+    and warns then, unless ``warn`` is false.
     """
     changes: list[float] = []
     used: list[float] = []
@@ -52,7 +56,17 @@ def iterate_until(
             lowest, since = changes[-1], 0
         elif since >= _PATIENCE and stage + 1 < len(dampings):
             stage, lowest, since = stage + 1, np.inf, 0
-    if warn:
+        elif since >= give_up and len(dampings) > 1:
+            break
+    if warn and len(changes) < max_iter:
+        warnings.warn(
+            f"{what} stopped after {len(changes)} sweeps: the largest change swings about "
+            f"{changes[-1]:.2g} and falls no more, so that it never reaches tol = {tol:g}; read "
+            "the estimates as approximate",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    elif warn:
         warnings.warn(
             f"{what} stopped after {max_iter} sweeps with a change of {changes[-1]:.2g}, above "
             f"tol = {tol:g}; raise max_iter, or read the estimates as approximate",
@@ -84,5 +98,6 @@ def iterate_weights(
         weight = new * (weight / new) ** damping
         return change
 
-    trace = iterate_until(sweep, tol, max_iter, what, on_sweep, dampings)
+    # Weights may swing for hundreds of sweeps, which are cheap, and settle in the end.
+    trace = iterate_until(sweep, tol, max_iter, what, on_sweep, dampings, give_up=max_iter)
     return weight, trace

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import mean_by_worker, with_gold
 from voxpop.errors import DataError
@@ -26,7 +26,8 @@ from voxpop.results.result import PROBABILITIES, Result
 
 # With fewer known truths the spread of the errors, Student's with n - 1 degrees, has no variance.
 _FEWEST_GOLD = 4
-# What fits: so many truths, so few workers, each of whom answered this share of the tasks.
+# Conditions: at least this many truths, at most this many workers, who answered this share of
+# tasks.
 _ENOUGH_GOLD, _MOST_JUDGES, _SHARE = 8, 20, 0.5
 # Beyond this many workers their covariances, on which missing answers are filled in, mean nothing.
 _MOST_WORKERS = 50
@@ -35,11 +36,10 @@ _FREEDOMS = (0.0, *(10.0 ** np.arange(-3.0, 1.6, 0.25)).tolist())
 _SLOPE_FREEDOMS = (1.0, 1000.0)
 # A judge's own noise is at least this share of the variance of its answers.
 _LEAST_NOISE = 0.02
-# A score this many robust sds from what the other judges let expect is a slip; an sd is no smaller
-# than this share of the judge's spread, or judges who copy each other would be slips where they do
-# not.
+# A score this many robust sds from the prediction by the other judges is a slip. An sd is at least
+# this share of the spread of the judge, or judges who copy each other would seem to slip.
 _FAR, _LEAST_SPREAD = 8.0, 0.05
-# Scores are drawn in to this many robust sds before they say what to expect of each other.
+# Scores are cut at this many robust sds before they predict each other.
 _DRAWN_IN = 3.0
 # Sweeps of EM for missing answers, and for the factor; tasks at a time, which bounds the memory.
 _SWEEPS, _FACTOR_SWEEPS, _AT_ONCE = 50, 300, 2000
@@ -49,28 +49,28 @@ _SWEEPS, _FACTOR_SWEEPS, _AT_ONCE = 50, 300, 2000
 class Judges(Estimator):
     """Regress known truths on the answers of a few workers who answer nearly every task.
 
-    For LLM judges and other small panels with at least 8, better 20, known truths. The truth is a
-    line over a weighted mean of the answers, plus what single judges deserve beyond that (M75).
+    For LLM judges and other small panels with at least 8, preferably 20, known truths. The truth
+    is a line over a weighted mean of the answers, plus what single judges deserve beyond it (M75).
     Weights are equal, or those of a common factor of all answers (M76), which tasks without a known
     truth show as well. How far single judges may depart from that is learned from gold: all
     settings are averaged by their marginal likelihood, in closed form. Offsets, gains and judges
     who go together are allowed for; a missing answer is filled in from the other judges (M77), and
-    so is a slip, which is far from what they let expect (M80).
+    so is a slip, which is far from their prediction (M80).
 
     Intervals are those of the prediction: Student's, with the error of all that is learned.
     """
 
     name: ClassVar[str] = "judges"
-    summary: ClassVar[str] = "truths regressed on the answers of a few judges; needs gold"
+    summary: ClassVar[str] = "regression of the truths on the answers of a few judges; needs gold"
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
         n_gold = int(answers.is_gold.sum())
         if n_gold < _FEWEST_GOLD:
             raise DataError(
-                f"judges needs at least {_FEWEST_GOLD} tasks with a known truth, better 20, and "
-                f"there are {n_gold}; give gold (command line: --gold), or use a method that does "
-                "without, such as bi"
+                f"judges needs at least {_FEWEST_GOLD} tasks with a known truth, preferably 20, "
+                f"but there are {n_gold}; give gold (command line: --gold), or use a method that "
+                "needs none, such as bi"
             )
         if answers.n_workers > _MOST_WORKERS:
             raise DataError(
@@ -82,10 +82,15 @@ class Judges(Estimator):
 
 def fits_judges(answers: Answers) -> bool:
     """Whether these are judges: 2 to 20 workers who answered half the tasks, and 8 truths."""
+    return are_judges(answers.worker_degree, answers.n_tasks, int(answers.is_gold.sum()))
+
+
+def are_judges(worker_degree: Index, n_tasks: int, n_gold: int) -> bool:
+    """Do as :func:`fits_judges`, from the number of answers of each worker."""
     return bool(
-        answers.is_gold.sum() >= _ENOUGH_GOLD
-        and 2 <= answers.n_workers <= _MOST_JUDGES
-        and answers.worker_degree.min() >= _SHARE * answers.n_tasks
+        n_gold >= _ENOUGH_GOLD
+        and 2 <= len(worker_degree) <= _MOST_JUDGES
+        and worker_degree.min() >= _SHARE * n_tasks
     )
 
 
@@ -114,7 +119,7 @@ def _fit(estimator: Judges, answers: Answers) -> Result:
 class _Scores:
     """The answers as a table of tasks by judges, centred, in one coordinate; none is missing.
 
-    A missing answer is what the others let expect, by the joint Gaussian of all judges (M77); a
+    A missing answer is predicted from the others, by the joint Gaussian of all judges (M77); a
     slip counts as missing.
     """
 
@@ -172,7 +177,7 @@ class _Scores:
 
 
 def _slips(table: Floats) -> NDArray[np.bool_]:
-    """Tell which scores are slips: far from what the other judges of the task let expect (M80)."""
+    """Tell which scores are slips: far from the prediction by the other judges (M80)."""
     if table.shape[1] < 2:
         return np.zeros(table.shape, dtype=bool)
     seen = ~np.isnan(table)
@@ -201,7 +206,7 @@ def _covariance(table: Floats) -> Floats:
 
 
 def _factor(covariance: Floats) -> Floats:
-    """Weights with which answers tell the factor that all judges share, by EM (M76).
+    """Weights of the answers in the factor that all judges share, by EM (M76).
 
     In units of the judges' mean gain, so that the weighted answers are on the scale of their mean.
     """
@@ -231,7 +236,7 @@ class _Regression:
 
 def _average(scores: _Scores, known: NDArray[np.bool_], truth: Floats) -> _Regression:
     """Average the regressions of all settings by their marginal likelihood."""
-    # In the unit of the scores, and about the mean: then the slope of honest judges is one.
+    # In the unit of the scores, relative to the mean: then the slope of honest judges is one.
     centre = float(truth.mean())
     y = (truth - centre) / scores.unit
     found, log_likelihood = [], []

@@ -12,19 +12,19 @@ from voxpop.results.gold_map import GoldMap
 
 FEWEST_GOLD = 5
 """Gold tasks from which on gold judges and maps: one or two may be odd ones."""
-# Shift and slope are learned as if so many more gold tasks had come out right: a prior about 0 and
-# 1 whose sd is that of one gold task over the square root of this.
+# Shift and slope are learned as if this many more gold tasks had come out right: a prior about 0
+# and 1 whose sd is that of one gold task over the square root of this.
 _TASKS_IN_PRIOR = 4.0
-# What a gold task is off by counts up to so many typical distances from the median: a typo among
+# Errors of gold tasks are cut at this many typical distances from the median: a typo among
 # the truths must not move all estimates.
 _REACH = 5.0
-# A bend takes so many gold tasks, of which each piece has ten, and is judged by hiding tenths.
+# A bend needs this many gold tasks, ten in each piece, and is judged by hiding tenths.
 _FEWEST_TO_BEND, _PER_PIECE, _MOST_PIECES, _FOLDS = 40, 10, 8, 10
 
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """A line in one coordinate, and by what it misses each gold task left out (n,)."""
+    """A line in one coordinate, and its error on each gold task left out (n,)."""
 
     centre: float
     shift: float
@@ -35,7 +35,7 @@ class _Line:
 
 
 def left_out_errors(hidden: Floats, truth: Floats) -> Floats:
-    """What known truths are above hidden estimates (n, d), each mapped as the others show."""
+    """Known truths minus hidden estimates (n, d), each mapped as the others show."""
     lines = [_line(h, t) for h, t in zip(hidden.T, truth.T, strict=True)]
     return np.stack([line.left_out for line in lines], axis=1)
 
@@ -49,6 +49,9 @@ def learn_map(
     """
     if len(hidden) < FEWEST_GOLD:
         return None
+    # Sums are then the same to the last bit, in any order of the tasks.
+    order = np.lexsort((*hidden.T, *truth.T))
+    hidden, truth = hidden[order], truth[order]
     columns = [*zip(hidden.T, truth.T, strict=True)]
     lines = [_line(*column) for column in columns]
     bends = [_bend(*column, line) for column, line in zip(columns, lines, strict=True)]

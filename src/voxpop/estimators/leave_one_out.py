@@ -12,7 +12,7 @@ from voxpop.arrays import Codes, Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import leave_one_out_medians as leave_one_out_medians
 
-# Shares of a task's weight that a sum less the answer itself cannot tell from nothing.
+# Share of a task's weight below which a sum minus the answer itself is only rounding.
 NO_WEIGHT = 1e-9
 
 

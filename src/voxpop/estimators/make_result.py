@@ -29,7 +29,7 @@ _HALF_STEP = 0.5 * np.log(2.5)
 
 @dataclass(frozen=True)
 class WorkerNoise:
-    """What an estimator infers of the workers; the level arrays are empty without levels."""
+    """What an estimator infers about the workers; the level arrays are empty without levels."""
 
     variance: Floats
     interval: Floats
@@ -48,7 +48,7 @@ def make_result(
     notes: tuple[str, ...] = (),
     audit: Audit | None = None,
 ) -> Result:
-    """Combine what was inferred of tasks and workers with the ids and names of the answers.
+    """Combine what was inferred about tasks and workers with the ids and names of the answers.
 
     Without an audit of its own, a method gets the plug-in audit.
     """
@@ -84,11 +84,13 @@ def make_result(
 def _holding_estimates(found: Posterior) -> Posterior:
     """Widen the intervals that do not hold their own estimate.
 
-    Where a small share of the posterior is far away, the mean may lie beyond a quantile.
+    Where a small share of the posterior is far away, the mean may lie beyond a quantile. Where
+    values are huge beside their noise, rounding may bring neighbouring quantiles out of order.
     """
     below = np.asarray(PROBABILITIES) < 0.5
     held = found.estimate[:, :, None]
     quantile = np.where(below, np.fmin(found.quantile, held), np.fmax(found.quantile, held))
+    quantile = np.maximum.accumulate(quantile, axis=2)
     return replace(found, quantile=np.where(np.isnan(found.quantile), np.nan, quantile))
 
 
@@ -115,7 +117,7 @@ def gaussian_result(
         Of every worker, per coordinate. By default the mean squared residual of the worker's
         answers, and the 95 % interval of a variance estimated from as many Gaussian residuals.
     worker_weight
-        What an answer of each worker counts, in any unit; by default all count alike.
+        Weight of an answer of each worker, in any unit; equal by default.
     trace, notes, settings
         How the iteration went, sentences for the user, and what to keep beside the arguments.
     """
@@ -168,7 +170,7 @@ def result_from_estimates(
     answers = read_answers(source)
     found = _by_task(answers, estimate, "estimate")
     if variance is None:
-        # Each task with n answers has spent one of them on its estimate.
+        # The estimate of a task uses up one degree of freedom of its n answers.
         residual = (answers.value - found[answers.task]) ** 2
         freedom = max(answers.n_edges - answers.n_tasks, 1)
         spread = residual.sum(axis=0) / freedom / answers.task_degree[:, None]
@@ -203,7 +205,7 @@ def _by_task(answers: Answers, given: object, what: str) -> Floats:
         found = read_truth(given, answers.task_ids, answers.value_names, needed=what)
     bad = ~np.isfinite(found).all(axis=1)
     if bad.any():
-        raise DataError(f"{what}: there is none for task {shorten(answers.task_ids[bad])}")
+        raise DataError(f"{what}: none given for task {shorten(answers.task_ids[bad])}")
     return found
 
 
@@ -271,7 +273,7 @@ def _log_edges(levels: Floats) -> Floats:
 
 
 def without_intervals(result: Result, why: str) -> Result:
-    """Say nothing of how far off estimates and workers are, where no answer shows it."""
+    """Leave out sds, intervals and noise where no answer shows them."""
     return replace(
         result,
         variance=np.full_like(result.variance, np.nan),

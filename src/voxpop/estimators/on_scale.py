@@ -20,7 +20,7 @@ def fit_on_scale(
     scale: ScaleName | Scale,
     bounds: Range | None = None,
 ) -> Result:
-    """Fit answers on the scale on which noise is alike; estimates come back in the users' units.
+    """Fit answers on a scale with equal noise for all values; estimates are in the users' units.
 
     Answers and gold are transformed, fitted, and what comes out is transformed back (M50)-(M53).
     ``fit`` is the method of any estimator, such as ``NBI().fit``; arguments that it was made with
@@ -49,7 +49,7 @@ class OnScale(Estimator):
     scale: ScaleName
     bounds: Range | None = None
     name: ClassVar[str] = "on_scale"
-    summary: ClassVar[str] = "another estimator on the scale on which noise is alike"
+    summary: ClassVar[str] = "another estimator, on a scale where all values have the same noise"
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
@@ -70,7 +70,7 @@ def with_scale(
 ) -> Estimator:
     """Return the estimator on a scale; None leaves it as it is.
 
-    ``bounds`` of the scale are for estimators that have no bounds of their own.
+    ``bounds`` of the scale are for estimators that take no bounds.
     """
     if scale is None:
         return estimator

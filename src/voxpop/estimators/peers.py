@@ -16,8 +16,8 @@ from voxpop.estimators.base import Estimator, OnSweep
 from voxpop.estimators.make_result import gaussian_result
 from voxpop.results.result import Result
 
-# statsmodels inverts dense matrices of so many rows, again and again: beyond this it takes
-# minutes for what `two-way` has in no time.
+# statsmodels inverts dense matrices of this many rows repeatedly: beyond this it takes minutes
+# for what `two-way` computes at once.
 _MOST_UNKNOWNS = 1000
 
 

@@ -1,4 +1,4 @@
-"""Population means: the mean of the truths, with an interval that gold makes honest."""
+"""Population means: the mean of the truths, with an interval calibrated by gold."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from voxpop.estimators.aggregate import aggregate
 from voxpop.estimators.base import Estimator
 from voxpop.estimators.conformal import FOLDS, gold_folds
 from voxpop.models.scale import ScaleName
+from voxpop.words import percent
 
-# The slope and the mean of the errors are learned from gold; so many more show their spread.
+# The slope and the mean of the errors are learned from gold; this many more show their spread.
 _FEWEST = 5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PopulationMean:
-    """The mean of the truths of a population, and how sure it is; arrays have one entry per value.
+    """The mean of the truths of a population, and its uncertainty; arrays have one entry per value.
 
     Attributes
     ----------
@@ -36,7 +37,7 @@ class PopulationMean:
     estimates_mean
         Mean of the estimates of the tasks without gold: what you would have without correction.
     power
-        What the estimates count, from 0 (gold alone) to 1.
+        Weight of the estimates, from 0 (gold alone) to 1.
     n_gold, n_tasks
         Number of tasks with a known truth, and of all tasks.
     """
@@ -82,18 +83,18 @@ class PopulationMean:
     def summary(self) -> str:
         """Say it in a sentence for each value."""
         low, high = self.interval()
-        said = []
+        sentences = []
         for j, name in enumerate(self.value_names):
             of = f" of {name}" if len(self.value_names) > 1 else ""
             others = self.n_tasks - self.n_gold
             wider = self.gold_sd[j] / self.sd[j] if self.sd[j] > 0 else 1.0
-            said.append(
+            sentences.append(
                 f"the mean{of} is {self.mean[j]:.4g}, 95 % interval {low[j]:.4g} to {high[j]:.4g}: "
                 f"{self.n_gold} known truths, and estimates of {others} other tasks that count "
-                f"{self.power[j]:.0%}; from known truths alone the interval would be {wider:.2g} "
-                "times as wide"
+                f"{percent(self.power[j])}; from known truths alone the interval would be "
+                f"{wider:.2g} times as wide"
             )
-        return "\n".join(said)
+        return "\n".join(sentences)
 
     def __repr__(self) -> str:
         return f"PopulationMean({self.summary()})"
@@ -108,13 +109,13 @@ def population_mean(
 ) -> PopulationMean:
     """Estimate the mean of the truths of a population, by prediction-powered inference (M78)-(M79).
 
-    Every task is estimated, and the error that estimates have on average is taken off, as gold
-    shows it: the interval holds whatever the model missed, such as an error that all workers share.
-    The estimate of a gold task is made with its own truth hidden. Where estimates tell little about
-    truths they count little, and the mean is that of gold.
+    Every task is estimated, and their average error, as gold shows it, is subtracted: the interval
+    holds whatever the model missed, such as an error that all workers share. The estimate of a gold
+    task is made with its own truth hidden. Where estimates say little about truths they have little
+    weight, and the mean is that of gold.
 
-    The tasks are a sample of the population, and gold tasks are drawn from them at random; that is
-    all that is assumed. With fewer than five gold tasks nothing can be said.
+    The tasks are a sample of the population, and gold tasks are drawn from them at random; there
+    are no other assumptions. With fewer than five gold tasks nothing can be said.
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ def _combine(truth: Floats, hidden: Floats, others: Floats) -> tuple[float, floa
     power = min(float(together / spread) / (1 + n / n_others), 1.0)
     rest = truth - power * hidden
     mean = float(rest.mean() + power * others.mean())
-    # Two are learned of gold: the mean of what is left, and the power.
+    # Two parameters are learned from gold: the mean of the residuals, and the power.
     square = float(((rest - rest.mean()) ** 2).sum()) / (n - 2)
     of_power = square / (spread * (n - 1)) / (1 + n / n_others) ** 2
     apart = others.mean() - hidden.mean()

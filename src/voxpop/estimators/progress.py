@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-# A bar comes for what takes longer than this, and changes no more often.
+# A bar appears for iterations longer than this, and is updated no more often.
 _PATIENCE, _PACE = 1.0, 0.2
 
 

@@ -3,43 +3,53 @@
 from __future__ import annotations
 
 import warnings
-from collections import UserDict
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from inspect import Parameter
 
 from voxpop.errors import ConfigError, DataWarning, require
-from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator, arguments
-from voxpop.estimators.baselines.averages import (
-    Average,
-    GeometricMedian,
-    HodgesLehmann,
-    Huber,
-    Median,
-)
-from voxpop.estimators.baselines.gold_first import GoldFirst
-from voxpop.estimators.baselines.itu import P910, P913
-from voxpop.estimators.baselines.nbi import NBI, Raykar
-from voxpop.estimators.baselines.pg1 import PG1
-from voxpop.estimators.baselines.quantise import QuantiseClassify
-from voxpop.estimators.baselines.truth_discovery import CATD, CRH, GTM, KDEm
-from voxpop.estimators.baselines.two_way import TwoWay
-from voxpop.estimators.bi.bi import BI
-from voxpop.estimators.bounds.exact import Exact
-from voxpop.estimators.bounds.oracles import StrongOracle
-from voxpop.estimators.bounds.weak_oracle import WeakOracle
-from voxpop.estimators.judges import Judges
+
+OWN = {
+    "auto": "auto.auto.Auto",
+    "bi": "bi.bi.BI",
+    "nbi": "baselines.nbi.NBI",
+    "raykar": "baselines.nbi.Raykar",
+    "pg1": "baselines.pg1.PG1",
+    "gold-first": "baselines.gold_first.GoldFirst",
+    "judges": "judges.Judges",
+    "average": "baselines.averages.Average",
+    "median": "baselines.averages.Median",
+    "geometric-median": "baselines.averages.GeometricMedian",
+    "hodges-lehmann": "baselines.averages.HodgesLehmann",
+    "huber": "baselines.averages.Huber",
+    "catd": "baselines.truth_discovery.CATD",
+    "crh": "baselines.truth_discovery.CRH",
+    "gtm": "baselines.truth_discovery.GTM",
+    "kdem": "baselines.truth_discovery.KDEm",
+    "two-way": "baselines.two_way.TwoWay",
+    "p910": "baselines.itu.P910",
+    "p913": "baselines.itu.P913",
+    "quantise": "baselines.quantise.QuantiseClassify",
+    "strong-oracle": "bounds.oracles.StrongOracle",
+    "weak-oracle": "bounds.weak_oracle.WeakOracle",
+    "exact": "bounds.exact.Exact",
+}
+"""Where voxpop's own estimators are, by name; each is imported when it is asked for."""
 
 
-class Estimators(UserDict[str, type[Estimator]]):
-    """Estimators by name; a plugin is imported when it is asked for, or when all are listed.
+class Estimators(Mapping[str, type[Estimator]]):
+    """Estimators by name, each imported on first use; plugins also when all are listed.
 
     A plugin that cannot be used raises a ``ConfigError`` when it is asked for by name. Listing all
     estimators warns and leaves it out.
     """
 
-    def __missing__(self, name: str) -> type[Estimator]:
+    def __getitem__(self, name: str) -> type[Estimator]:
+        if name in OWN:
+            module, _, kind = OWN[name].rpartition(".")
+            return getattr(import_module(f"voxpop.estimators.{module}"), kind)  # type: ignore[no-any-return]
         offers = _offers().get(name)
         if offers is None:
             raise KeyError(name)
@@ -52,11 +62,11 @@ class Estimators(UserDict[str, type[Estimator]]):
             return False
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.data
+        yield from OWN
         for name, offers in _offers().items():
             try:
                 require(
-                    name not in self.data,
+                    name not in OWN,
                     f"method {name!r} of {_source(offers[0])} is ignored: voxpop has one of that "
                     "name",
                 )
@@ -70,24 +80,16 @@ class Estimators(UserDict[str, type[Estimator]]):
         return sum(1 for _ in self)
 
     def names(self) -> list[str]:
-        """All names, without importing any plugin."""
-        return [*dict.fromkeys([*self.data, *_offers()])]
+        """All names, without importing anything."""
+        return [*dict.fromkeys([*OWN, *_offers()])]
 
 
-ESTIMATORS = Estimators(
-    (estimator.name, estimator)
-    for estimator in (
-        *(Auto, BI, NBI, Raykar, PG1, GoldFirst, Judges),
-        *(Average, Median, GeometricMedian, HodgesLehmann, Huber),
-        *(CATD, CRH, GTM, KDEm, TwoWay, P910, P913, QuantiseClassify),
-        *(StrongOracle, WeakOracle, Exact),
-    )
-)
+ESTIMATORS = Estimators()
 """Every estimator by its name on the command line, plugins included."""
 
 
 def make_estimator(method: str, options: Mapping[str, object] | None = None) -> Estimator:
-    """Make the estimator of that name; say which argument it lacks or does not take.
+    """Make the estimator of that name; report an argument that it lacks or does not take.
 
     ``"auto"`` with an argument that only BI has is BI: if the noise is given, nothing is compared.
     """
@@ -98,8 +100,10 @@ def make_estimator(method: str, options: Mapping[str, object] | None = None) -> 
         raise ConfigError(f"no method {method!r}; choose one of {choices}") from None
     given = dict(options or {})
     known = arguments(kind)
-    if kind is Auto and given.keys() - known.keys() and given.keys() <= arguments(BI).keys():
-        kind, known = BI, arguments(BI)
+    if method == "auto" and given.keys() - known.keys():
+        bi = ESTIMATORS["bi"]
+        if given.keys() <= arguments(bi).keys():
+            kind, known = bi, arguments(bi)
     for name in given:
         require(name in known, f"method {method!r} takes no {name}")
     for name, argument in known.items():

@@ -1,4 +1,4 @@
-"""Shared: allow for an error that all workers share, once a method has found the rest."""
+"""Shared: allow for an error that all workers share, after any method."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_shared_error(
     shared = SharedError.option(option)
     if shared is None:
         return result
-    # Where truths are known an answer's distance from them has the shared error in it.
+    # The distance of an answer from a known truth includes the shared error.
     counted = (answers.task_degree > 1)[answers.task]
     unknown = counted & ~answers.is_gold[answers.task]
     edges = np.flatnonzero(unknown if unknown.any() else counted)
@@ -42,14 +42,14 @@ def with_shared_error(
 def residuals(
     answers: Answers, result: Result, edges: Index, weight: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Some answers less their estimates, the variances of these, and what each answer counts."""
+    """Some answers minus their estimates, the variances of these, and the weight of each answer."""
     task = answers.task[edges]
     residual = answers.value[edges] - result.estimate[task]
     return residual, result.agreement_variance[task], weight[answers.worker[edges]]
 
 
 def worker_weights(result: Result, degree: Index) -> Floats:
-    """What an answer of each worker (m,) counts, one on average over all answers."""
+    """Weight of an answer of each worker (m,), one on average over all answers."""
     trusted, alike = result.worker_weight, result.alike_share
     mean = exact_value(exact_sum(trusted * degree)) / int(degree.sum())
     return np.asarray((1.0 - alike) * trusted / mean + alike)

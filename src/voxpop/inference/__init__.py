@@ -1,1 +1,1 @@
-"""How it is worked out: messages between tasks and workers, and the kernels that compute them."""
+"""How it is computed: messages between tasks and workers, and the kernels that compute them."""

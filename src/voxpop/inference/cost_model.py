@@ -15,7 +15,7 @@ KernelName = Literal["enumerate", "active", "integrate"]
 
 # Most configurations of one task that can be enumerated at all: their tables fill the memory.
 MOST_CONFIGURATIONS = 2**22
-# Most configurations that are enumerated unasked. Sweeps would bear more; but the quantiles of a
+# Most configurations that are enumerated by default. Sweeps would bear more; but the quantiles of a
 # task's truth are those of a mixture with as many components. The second number is for tasks that
 # are rarely enumerated, because their workers settle.
 _MOST_UNASKED, _MOST_SETTLED = 2**14, 2**16
@@ -26,7 +26,7 @@ _WORTH_TAKING_APART, _WORTH_LEAVING_OUT = 3.0, 2.0
 _WIDEST_RATIO = 1e5
 # Zooming in costs about as much as half of these nodes, and leaves the other half.
 _NODES_AFTER_ZOOM = 100.0
-# From so many numbers (answers times coordinates) on a GPU is taken unasked: below, copies and
+# From this many numbers (answers times coordinates) on, a GPU is used by default: below, copies and
 # launches would take longer than the compiled kernels. An estimate, not a measurement.
 GPU_PAYS_FROM = 200_000
 # A worker has settled when its messages leave this many nats to the second-best level, and half
@@ -44,7 +44,7 @@ def choose_kernel(
 ) -> KernelName:
     """Choose the kernel of tasks of that degree; refuse what cannot be enumerated.
 
-    ``per_worker`` is how many answers a worker gives, as a rule.
+    ``per_worker`` is the typical number of answers of a worker.
     """
     n_levels = len(levels)
     few = degree * log(n_levels) <= log(MOST_CONFIGURATIONS) + 1e-9
@@ -54,7 +54,7 @@ def choose_kernel(
             f"a task with {degree} answers has {n_levels}^{degree} configurations of levels, "
             "too many to enumerate; use inference='auto'",
         )
-    # With one answer there is nothing to integrate against a flat prior, and nobody to settle.
+    # One answer under a flat prior needs no integral, and its worker never settles.
     if inference == "enumerate" or degree == 1:
         return "enumerate"
     tame = levels.max() <= _WIDEST_RATIO * levels.min()
@@ -73,9 +73,9 @@ def choose_kernel(
 
 
 def _settles(levels: Floats, degree: int, dimension: int, per_worker: float) -> bool:
-    """Tell whether most workers will be sure of their level.
+    """Return whether the levels of most workers will be certain.
 
-    One answer tells levels of ratio x apart by d/2 (log x - 1 + 1/x) nats, if the truth is known.
+    One answer separates levels of ratio x by d/2 (log x - 1 + 1/x) nats, if the truth is known.
     """
     ratio = float((levels[1:] / levels[:-1]).min()) if len(levels) > 1 else np.inf
     nats = per_worker * dimension / 2 * (log(ratio) - 1.0 + 1.0 / ratio)
@@ -83,7 +83,7 @@ def _settles(levels: Floats, degree: int, dimension: int, per_worker: float) -> 
 
 
 def most_free(n_levels: int, degree: int) -> int:
-    """How many workers of a task may be free before enumerating all of it is cheaper."""
+    """The number of free workers of a task above which enumerating all of it is cheaper."""
     pairs = max(1.0, 0.5 * ((n_levels - 1) * degree) ** 2)
     spare = degree * log(n_levels) - log(4.0 * pairs)
     return max(0, min(degree, int(spare / log(2.0))))

@@ -1,4 +1,4 @@
-"""Engine: how messages are worked out, by which kernel set, how exactly, how parallel."""
+"""Engine: how messages are computed, by which kernel set, how exactly, how parallel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from voxpop.models.model import Model
 
 if TYPE_CHECKING:
     from voxpop.inference.kernel_set import KernelSet
+    from voxpop.inference.kernels.integrate import NoiseGrid
     from voxpop.inference.message_passing import MessagePassing
     from voxpop.inference.moment_matching import MomentMatching
     from voxpop.inference.schedule import Whole
 
 
+# More threads than this are a slip of the keyboard.
+_MOST_THREADS = 1024
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """How messages are worked out: by which kernel set, in which way, how exactly, how parallel.
+    """How messages are computed: by which kernel set, in which way, how exactly, how parallel.
 
     ``backend`` "auto" is a GPU where there is one and the answers are many, else the best set
     installed; ``inference`` "auto" is what suits a task; ``threads`` None is one for each core that
@@ -55,8 +60,8 @@ class Engine:
             f"accuracy must be between 1e-14 and 0.01, got {self.accuracy}",
         )
         require(
-            self.threads is None or self.threads >= 1,
-            f"threads must be at least 1, got {self.threads}",
+            self.threads is None or 1 <= self.threads <= _MOST_THREADS,
+            f"threads must be from 1 to {_MOST_THREADS}, got {self.threads}",
         )
 
     def open(
@@ -65,13 +70,15 @@ class Engine:
         model: Model,
         per_worker: float | None = None,
         whole: Whole | None = None,
+        grid: NoiseGrid | None = None,
     ) -> MessagePassing:
         """Lay out answers and the paper's model for passing messages.
 
         ``per_worker`` and ``whole`` go with a part of a larger set of answers, as in
-        :class:`MessagePassing`.
+        :class:`MessagePassing`. With a ``grid`` the noise at each level is a mixture.
         """
         from voxpop.inference.groups import model_in_units, noise_unit
+        from voxpop.inference.kernels.integrate import NoiseGrid
         from voxpop.inference.message_passing import MessagePassing
 
         unit = noise_unit(model)
@@ -84,6 +91,7 @@ class Engine:
             self.kernels(answers),
             per_worker=per_worker,
             whole=whole,
+            grid=None if grid is None else NoiseGrid(grid.variance / unit**2, grid.mixing),
         )
 
     def match(self, answers: Answers, model: Model) -> MomentMatching:
@@ -127,7 +135,7 @@ def _cores() -> int:
 
 
 def gpu_is_there() -> bool:
-    """Tell whether CuPy is installed and finds a GPU."""
+    """Return whether CuPy is installed and finds a GPU."""
     if find_spec("cupy") is None:
         return False
     from voxpop.inference.gpu_device import finds_gpu
@@ -141,7 +149,7 @@ def host_backend() -> str:
 
 
 def native_is_installed() -> bool:
-    """Tell whether the compiled kernels were built with this package."""
+    """Return whether the compiled kernels were built with this package."""
     return find_spec("voxpop._native") is not None
 
 

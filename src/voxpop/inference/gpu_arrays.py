@@ -1,4 +1,4 @@
-"""GPU arrays: what belongs to answers, kept on a GPU between sweeps, and the workers' sums.
+"""GPU arrays: per-answer arrays, kept on a GPU between sweeps, and the workers' sums.
 
 Sums of messages are of whole numbers, and others in an order that depends on their number only:
 the same bits come out on every run.
@@ -16,7 +16,7 @@ from voxpop.arrays import Floats, Index
 from voxpop.inference.gpu_device import Device
 from voxpop.inference.kernel_set import Edges, SweepState
 
-# Messages that one thread brings to their workers' sums, as in sums.cu.
+# Messages that one thread adds to their workers' sums, as in sums.cu.
 _SEGMENT = 32
 # Teams whose counts one thread adds up.
 _TEAMS_EACH = 64
@@ -38,7 +38,7 @@ class GpuWorkers:
 
 
 class GpuArrays:
-    """Arrays on a GPU, and what all of its kernels take."""
+    """Arrays on a GPU, and the arguments that all its kernels share."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -140,8 +140,8 @@ class GpuArrays:
             self._small[key] = self.device.upload(array)
         return self._small[key]
 
-    def heard(self, state: SweepState, edges: Edges) -> tuple[Any, ...]:
-        """Messages and what workers believe, as all kernels take them."""
+    def incoming(self, state: SweepState, edges: Edges) -> tuple[Any, ...]:
+        """Messages and the workers' beliefs, as all kernels take them."""
         worker: Any = edges.worker
         numbers = (np.float64(x) for x in (state.quantum, state.floor, state.damping))
         return (
@@ -150,7 +150,7 @@ class GpuArrays:
         )  # fmt: skip
 
     def n_teams(self, n: int, lanes: int, size: int) -> int:
-        """How many teams share the work on n tasks, of which each needs so many numbers."""
+        """How many teams share the work on n tasks, each of which needs this many numbers."""
         device = self.device
         most = min(n, device.n_threads // lanes, device.workspace // size)
         whole = max(device.block // lanes, 1)

@@ -20,14 +20,14 @@ _WORKSPACE_SHARE = 0.1
 
 
 class Device(Protocol):
-    """What the kernels need of a GPU; its arrays are of a type of its own."""
+    """What the kernels need from a GPU; it has its own type of arrays."""
 
     block: int
     """The number of threads in a launch is a multiple of this."""
     n_threads: int
-    """So many threads keep it busy."""
+    """Number of threads that keep it busy."""
     workspace: int
-    """So many numbers a kernel may have as a workspace."""
+    """Maximum size of a kernel's workspace, in numbers."""
     shapes: bool
     """Whether kernels are compiled for the sizes of a model, and not for any."""
 
@@ -53,7 +53,7 @@ class Device(Protocol):
         """Return a kernel of some sources."""
 
     def launch(self, kernel: Any, n_threads: int, *args: Any) -> None:
-        """Run a kernel in at least so many threads."""
+        """Run a kernel in at least this many threads."""
 
 
 def source_of(files: tuple[str, ...]) -> str:
@@ -108,8 +108,8 @@ class CupyDevice:
         return _module(files, tuple(sorted(defines.items()))).get_function(name)
 
     def launch(self, kernel: Any, n_threads: int, *args: Any) -> None:
-        """Run a kernel in at least so many threads."""
-        # CuPy takes no None: a null pointer is a number.
+        """Run a kernel in at least this many threads."""
+        # CuPy does not accept None: a null pointer is a number.
         given = tuple(np.uint64(0) if arg is None else arg for arg in args)
         kernel((-(-n_threads // _BLOCK),), (_BLOCK,), given)
 
@@ -130,7 +130,7 @@ def _cupy() -> Any:
 
 @lru_cache(maxsize=1)
 def finds_gpu() -> bool:
-    """Tell whether CuPy finds a GPU."""
+    """Return whether CuPy finds a GPU."""
     cupy = _cupy()
     if cupy is None:
         return False

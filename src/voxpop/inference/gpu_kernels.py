@@ -52,7 +52,7 @@ class Enumeration:
         )
         device.launch(
             kernel, self._n, self._value, self._prior_mean, self._table, np.int64(self._widest),
-            np.int64(self._n), *self._kernels.heard(state, edges), change,
+            np.int64(self._n), *self._kernels.incoming(state, edges), change,
         )  # fmt: skip
         self._kernels.add_messages(new_sums, edges)
         return float(device.download(change)[0])
@@ -72,7 +72,7 @@ class Enumeration:
         )  # fmt: skip
         device.launch(
             kernel, n_teams * lanes, self._value, self._prior_mean, self._table, self._last,
-            np.int64(n), *kernels.heard(state, edges)[:5], kernels.there(probabilities),
+            np.int64(n), *kernels.incoming(state, edges)[:5], kernels.there(probabilities),
             kernels.there(ndtri(probabilities)), np.int32(q),
             device.empty(n_teams * size), *found,
         )  # fmt: skip
@@ -80,7 +80,7 @@ class Enumeration:
 
 
 class OneLevel:
-    """Tasks all of whose workers have the same level: there is nothing to say about it."""
+    """Tasks all of whose workers have the same level: messages carry no information."""
 
     kept = 0
 
@@ -111,7 +111,7 @@ class GpuKernels(GpuMatching):
         self.team_sizes: dict[tuple[int, ...], int] = {}
 
     def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
-        """Return values less an origin of their task, and the origins."""
+        """Return values relative to an origin of their task, and the origins."""
         return self._host.centre(value, unit)
 
     def enumeration(
@@ -216,7 +216,7 @@ class _Rows:
         )
         given_rows = there(rows.value), mean, there(rows.low), there(rows.high), there(rows.known)
         self._rows = (np.int32(self._degree), *given_rows, log_class, *about)
-        self._heard = kernels.heard(given.state, given.edges)
+        self._incoming = kernels.incoming(given.state, given.edges)
 
     def _compile(self, name: str) -> Any:
         files = (
@@ -246,7 +246,7 @@ class _Rows:
         left, n_left = device.zeros((self.n,), np.int64), device.zeros((1,), np.int64)
         rows = np.int64(self.n), *self._rows, self._todo, left, n_left
         device.launch(
-            self._kernel, n_teams * self._lanes, *self._law, *rows, *self._heard, *work, *out
+            self._kernel, n_teams * self._lanes, *self._law, *rows, *self._incoming, *work, *out
         )
         self.n = int(device.download(n_left)[0])
         if self.n:

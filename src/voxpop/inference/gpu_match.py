@@ -33,9 +33,9 @@ class GpuMatching(GpuArrays):
         launch("match_sweep", evidence, counts, moved, sums)
         if sums is None:
             self.add_messages(new_sums, given.edges)
-        said = np.zeros((n, 1)) if evidence is None else device.download(evidence)
+        by_class = np.zeros((n, 1)) if evidence is None else device.download(evidence)
         counted = None if counts is None else self.add_up(counts)
-        return float(self.add_up(moved)[0]), said, counted
+        return float(self.add_up(moved)[0]), by_class, counted
 
     def match_predict(self, given: Matching, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""
@@ -71,7 +71,7 @@ class _Launch:
             np.int64(n), np.int64(n_edges), np.int64(rows.most), there(rows.ptr),
             there(rows.value), mean, there(rows.known),
             there(rows.log_class) if zeros is None else zeros, rows.site, rows.prior_site,
-            *about, sending, *kernels.heard(given.state, given.edges),
+            *about, sending, *kernels.incoming(given.state, given.edges),
             device.empty(self.n_teams * size),
         )  # fmt: skip
 

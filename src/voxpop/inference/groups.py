@@ -1,4 +1,4 @@
-"""Groups: tasks of equal degree that one kernel works out together, and their messages.
+"""Groups: tasks of equal degree that one kernel computes together, and their messages.
 
 Where the levels of a task's workers are summed over, all coordinates are in one group; where the
 truth is integrated over, each coordinate of a task is a row of a group of its own (M15).
@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.data.answers import Answers
@@ -35,6 +34,11 @@ from voxpop.inference.kernels.integrate import Law, NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
+# Rows that are put in order together.
+_NEARBY_ROWS = 1 << 14
+# Tasks whose classes stay in the cache.
+_TASKS_AT_ONCE = 1 << 14
+
 
 @dataclass(frozen=True, eq=False)
 class TruthPrior:
@@ -50,13 +54,13 @@ class TruthPrior:
 
     @property
     def is_flat(self) -> bool:
-        """Tell whether any truth is as likely as any other."""
+        """Return whether any truth is as likely as any other."""
         return self.weight.size == 0
 
 
 @dataclass(frozen=True, eq=False)
 class SweepParameters:
-    """What is taken as given in a sweep: the noise, the shares of the classes, the prior."""
+    """The inputs of a sweep: the noise, the shares of the classes, the prior."""
 
     grid: NoiseGrid
     log_class: Floats
@@ -72,14 +76,14 @@ class SweepParameters:
         return cls(NoiseGrid.plain(model.levels), np.zeros(1), truths, accuracy)
 
     def law(self, j: int, floor: float) -> Law:
-        """What the rows of coordinate j have in common."""
+        """The common inputs of the rows of coordinate j."""
         variance, weight = self.truths.variance[j], self.truths.weight[j]
         return Law(self.grid, variance, weight, self.accuracy, floor)
 
 
 @dataclass(frozen=True, eq=False)
 class WorkerBias:
-    """What is believed of the workers' biases: mean and precision (m, d)."""
+    """Beliefs about the workers' biases: mean and precision (m, d)."""
 
     mean: Floats
     precision: Floats
@@ -114,14 +118,14 @@ class Group:
 
     def send(self, parameters: SweepParameters, state: SweepState, new_sums: WorkerSums) -> float:
         """Replace all messages, add them to the sums, return the largest change."""
-        del parameters  # the kernel has them
+        del parameters  # they are in the kernel
         return self.kernel.sweep(state, self.edges, new_sums)
 
     def posterior(
         self, parameters: SweepParameters, state: SweepState, probabilities: Floats
     ) -> Posterior:
-        """What is known of the truths, less the origins."""
-        del parameters  # the kernel has them
+        """Posterior of the truths, relative to the origins."""
+        del parameters  # they are in the kernel
         return self.kernel.posterior(state, self.edges, probabilities)
 
 
@@ -201,13 +205,13 @@ class RowGroup:
         self._kernels.recentre(self._worker, self.bias_precision, self.bias_pull, of_slot)
 
     def resume_bias(self, precision: Floats, pull: Floats) -> None:
-        """Go on from messages (n, l) about the biases."""
+        """Continue from messages (n, l) about the biases."""
         self.bias_precision, self.bias_pull = precision, pull
 
-    def hear_classes(self, log_class: Floats, evidence: Floats) -> None:
-        """Take what the other coordinates (n_tasks, d, C) say of the class of each task."""
+    def receive_classes(self, log_class: Floats, evidence: Floats) -> None:
+        """Use the evidence of the other coordinates (n_tasks, d, C) for the class of each task."""
         if len(log_class) > 1:
-            self._log_class = classes_heard(log_class, evidence[self.task], self.slot)
+            self._log_class = class_messages(log_class, evidence[self.task], self.slot)
 
     def sweep(
         self,
@@ -228,7 +232,7 @@ class RowGroup:
     def posterior(
         self, parameters: SweepParameters, state: SweepState, probabilities: Floats
     ) -> Posterior:
-        """What is known of the truths, less the origins."""
+        """Posterior of the truths, relative to the origins."""
         return self.posterior_and_classes(parameters, state, probabilities, None)[0]
 
     def posterior_and_classes(
@@ -239,7 +243,7 @@ class RowGroup:
         bias: WorkerBias | None,
         bounded: bool = True,
     ) -> tuple[Posterior, Floats]:
-        """What is known of the truths, within their bounds or not, and of the classes (n, C)."""
+        """Posterior of the truths, within their bounds or not, and of the classes (n, C)."""
         given = self._integrals(parameters, state, bias)
         if not bounded:
             anywhere = np.full(len(self.task), np.inf)
@@ -283,10 +287,20 @@ def bias_sums(
     return sums(1), sums(2)
 
 
-def classes_heard(log_class: Floats, evidence: Floats, slot: int) -> Floats:
+def class_messages(log_class: Floats, evidence: Floats, slot: int) -> Floats:
     """Log probability (n, C) of each task's class by the evidence (n, d, C) of the others."""
-    found = log_class + evidence.sum(axis=1) - evidence[:, slot]
-    return np.asarray(found - logsumexp(found, axis=1, keepdims=True))
+    found = np.empty((len(evidence), len(log_class)))
+    # Class by class, some tasks at once: numpy is slow along short axes, and out of the cache.
+    for start in range(0, len(evidence), _TASKS_AT_ONCE):
+        some = evidence[start : start + _TASKS_AT_ONCE]
+        of_class = np.tile(log_class[:, None], len(some))
+        for j in range(some.shape[1]):
+            if j != slot:
+                of_class += some[:, j].T
+        of_class -= of_class.max(axis=0)
+        of_class -= np.log(sum(np.exp(of_class)))
+        found[start : start + _TASKS_AT_ONCE] = of_class.T
+    return found
 
 
 def make_groups(
@@ -324,8 +338,7 @@ def make_groups(
         yield Group(kernels, kernel, tasks, worker, origin, n_levels)
         return
     for j in range(dimension):
-        # Rows of similar spread side by side need similarly many nodes.
-        order = np.argsort(np.ptp(value[:, :, j], axis=1), kind="stable")
+        order = _by_spread(value[:, :, j])
         low, high = np.full(len(order), -np.inf), np.full(len(order), np.inf)
         if bounds is not None:
             low, high = (bound[j] / unit[j] - origin[order, j] for bound in bounds)
@@ -334,6 +347,17 @@ def make_groups(
             origin[order, j : j + 1], (low, high), gold[order, j] - origin[order, j],
             n_levels, has_bias,
         )  # fmt: skip
+
+
+def _by_spread(value: Floats) -> Index:
+    """Order rows (n, l) by their spread: those side by side need similarly many nodes.
+
+    No row moves further than its messages are in the cache.
+    """
+    spread = value.max(axis=1) - value.min(axis=1)
+    blocks = range(0, len(spread), _NEARBY_ROWS)
+    parts = [at + np.argsort(spread[at : at + _NEARBY_ROWS], kind="stable") for at in blocks]
+    return np.concatenate(parts)
 
 
 def gather_tasks(answers: Answers, tasks: Index, size: int) -> tuple[Workers, Floats]:
@@ -351,7 +375,7 @@ def gather_tasks(answers: Answers, tasks: Index, size: int) -> tuple[Workers, Fl
 def put_posterior(
     out: Posterior, task: Index, coordinates: slice, found: Posterior, origin: Floats, unit: Floats
 ) -> None:
-    """Write what was found of some tasks, relative to their origins, into arrays for all."""
+    """Write the posterior of some tasks, relative to their origins, into arrays for all."""
     at, scale = (task, coordinates), unit[coordinates]
     # Answers were centred within their task, to keep small differences of large values; here the
     # origin comes back.

@@ -1,8 +1,8 @@
 """Kernel sets: what an implementation of the kernels (numpy, compiled, a GPU's) must offer.
 
-A kernel works out the messages of many tasks with equally many answers at once. A set has two ways
-to sum over the levels of a task's workers, all coordinates together, and one to integrate over the
-truth, coordinate by coordinate; the last carries every noise model, the paper's included.
+A kernel computes the messages of many tasks with the same number of answers at once. A set has two
+ways to sum over the levels of a task's workers, all coordinates together, and one to integrate over
+the truth, coordinate by coordinate; the last carries every noise model, the paper's included.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from voxpop.models.model import Model
 
 Workers = NDArray[np.int32]
 
+# Messages that are gathered at once: a few megabytes.
+_GATHERED = 1 << 16
+
 
 @dataclass(frozen=True, eq=False)
 class SweepState:
-    """What all tasks hear in one sweep: the workers' sums (m, K), in units of a quantum (M16).
+    """The input of all tasks in one sweep: the workers' sums (m, K), in units of a quantum (M16).
 
     ``floor`` is the lowest log message kept, ``damping`` the share of the old message in the new.
     """
@@ -70,7 +73,7 @@ class BiasMessages:
     """One coordinate of the workers' biases: beliefs (m,), and the messages about them (n, l).
 
     A belief is a mean and a precision; a message a precision and a precision times a mean. A sweep
-    replaces the messages, with so much ``damping``.
+    replaces the messages, with this ``damping``.
     """
 
     mean: Floats
@@ -84,7 +87,7 @@ class BiasMessages:
 class RowInputs:
     """Rows (one coordinate of one task each) to integrate over, as ``kernels.integrate.Rows``.
 
-    ``value`` (n, l) are the answers; what their workers' messages make of them is for the kernel.
+    ``value`` (n, l) are the answers; the kernel combines them with their workers' messages.
     """
 
     value: Floats
@@ -97,7 +100,7 @@ class RowInputs:
 
 
 class Integrals(NamedTuple):
-    """All that a kernel needs to integrate over rows."""
+    """The input of a kernel that integrates over rows."""
 
     law: Law
     rows: RowInputs
@@ -126,7 +129,7 @@ class MatchInputs:
 
 
 class Matching(NamedTuple):
-    """All that a kernel needs to match moments in rows."""
+    """The input of a kernel that matches moments in rows."""
 
     law: Law
     rows: MatchInputs
@@ -152,8 +155,8 @@ class ExpectedCounts:
 class Predictions:
     """Every answer as predicted by the others: log density, PIT, and moments.
 
-    ``truth_mean`` and ``truth_variance`` are what the others say of the truth, ``bias`` what is
-    believed of the worker's without this answer, ``variance`` that of the predicted answer.
+    ``truth_mean`` and ``truth_variance`` are the moments of the truth given the others, ``bias``
+    the belief about the worker's without this answer, ``variance`` that of the predicted answer.
     """
 
     log_density: Floats
@@ -165,7 +168,7 @@ class Predictions:
 
 
 class TaskKernel(Protocol):
-    """One way to work out the messages of tasks of the same degree, under the paper's noise."""
+    """One way to compute the messages of tasks of the same degree, under the paper's noise."""
 
     kept: int
     """Numbers kept between sweeps."""
@@ -174,14 +177,14 @@ class TaskKernel(Protocol):
         """Replace all messages, add them to the sums, return the largest change."""
 
     def posterior(self, state: SweepState, edges: Edges, probabilities: Floats) -> Posterior:
-        """Return what is known of the truths."""
+        """Return the posterior of the truths."""
 
 
 class WarmStartKernel(TaskKernel, Protocol):
     """A kernel that is slow from flat messages, and can guess better ones to start from.
 
     Its messages are accurate as probabilities, not in logs: tasks none of whose workers has changed
-    its belief, as a probability, need not be worked out again.
+    its belief, as a probability, need not be computed again.
     """
 
     def guess(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
@@ -192,9 +195,9 @@ class WarmStartKernel(TaskKernel, Protocol):
 
 
 class Arrays(Protocol):
-    """Where a kernel set wants the arrays that belong to answers, and the workers' sums.
+    """The place where a kernel set keeps per-answer arrays and the workers' sums.
 
-    Values, workers and messages stay there from sweep to sweep; others look at them by ``fetch``.
+    Values, workers and messages stay there from sweep to sweep; other code reads them by ``fetch``.
     """
 
     def bring(self, array: NDArray[Any]) -> Any:
@@ -272,7 +275,15 @@ class HostArrays:
     def gather(self, per_edge: Any, edge: Index, levels: Index | None = None) -> Any:
         """Copy messages (E, 1, ...) at the edges (n, l), or some of their levels: (n, l, ...)."""
         found = per_edge[:, 0]
-        return found[edge] if levels is None else found[edge[:, :, None], levels]
+        if levels is None:
+            return found[edge]
+        flat = edge.reshape(-1)
+        out = np.empty((len(flat), len(levels)), dtype=found.dtype)
+        # Whole messages first: numpy copies rows several times as fast as single numbers.
+        for start in range(0, len(flat), _GATHERED):
+            some = slice(start, start + _GATHERED)
+            out[some] = found[flat[some]][:, levels]
+        return out.reshape(*edge.shape, len(levels))
 
 
 class KernelSet(Arrays, Protocol):
@@ -305,7 +316,7 @@ class KernelSet(Arrays, Protocol):
     def integrate_posterior(
         self, given: Integrals, probabilities: Floats
     ) -> tuple[Posterior, Floats]:
-        """Return what is known of the truths (n, 1) and of the classes (n, C)."""
+        """Return the posterior of the truths (n, 1) and of the classes (n, C)."""
 
     def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
         """Predict each answer (n, l) from the others; the PIT may be left out."""
@@ -324,7 +335,7 @@ class KernelSet(Arrays, Protocol):
 
 
 def belief(units: WorkerSums, quantum: float, log_weights: Floats) -> Floats:
-    """Return the probabilities of the levels that sums of messages (m, K) stand for."""
+    """Return the probabilities of the levels, from sums of messages (m, K)."""
     # Level by level: numpy is slow along short axes, and from one place to the next.
     log_p = units.T.copy() * quantum + log_weights[:, None]
     p = np.exp(log_p - log_p.max(axis=0))

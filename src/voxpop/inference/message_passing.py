@@ -1,10 +1,10 @@
 """Message passing: tasks in groups of equal degree, the messages of every edge, and one sweep.
 
 A sweep is: tasks send messages to their workers (local to a task), these are summed per worker,
-and every task hears the sums less its own part (local to an edge). Messages about levels are kept
-as whole numbers of a small quantum (M16), so that the sums per worker come out the same to the last
-bit in whatever order they are added. Only per-worker sums leave a task, so threads, a GPU or a
-cluster fit behind the kernel set without touching an estimator.
+and every task receives the sums minus its own part (local to an edge). Messages about levels are
+kept as whole numbers of a small quantum (M16), so that the sums per worker come out the same to the
+last bit in any order of addition. Only per-worker sums leave a task, so threads, a GPU or a cluster
+fit behind the kernel set without touching an estimator.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from voxpop.inference.kernel_set import (
     SweepState,
     add_to_workers,
 )
+from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.message_store import MessageStore, edges_of
-from voxpop.inference.schedule import Asked, Schedule, Sent, Whole
+from voxpop.inference.schedule import Asked, DeviceSums, Schedule, Sent, Whole
 from voxpop.models.model import Model
 
 # Numbers kept between sweeps: 256 MB.
@@ -51,8 +52,8 @@ _CACHE_NUMBERS = 32_000_000
 # Lowest log message of a guess: it does not know which answer of a task is the odd one, so one
 # task must not outweigh all others of a worker.
 _GUESS_FLOOR = -10.0
-# Under a learned noise model a level that explains an answer worse than another by so many nats is
-# out of the question, by however much more.
+# Under a learned noise model a level that explains an answer worse than another by this many nats
+# is ruled out, by however much more.
 LEARNED_FLOOR = -575.0
 
 
@@ -68,9 +69,9 @@ class MessagePassing(MessageStore, Schedule):
     unit
         Of each coordinate, (d,).
     inference, accuracy, kernels
-        Which kernel for which task ("auto": the cheapest), how exact, and whose.
+        The kernel of each task ("auto": the cheapest), its accuracy, and the kernel set.
     per_worker
-        How many answers a worker gives, as a rule, where ``answers`` are a part of a larger set:
+        Typical number of answers of a worker, where ``answers`` are a part of a larger set:
         the kernels are then those of the whole, and nothing is kept for later sweeps.
     whole
         What all answers are like, where ``answers`` are a part of them that sends its messages
@@ -79,6 +80,8 @@ class MessagePassing(MessageStore, Schedule):
         Whether parameters other than the model's are going to be given in every sweep: all tasks
         are then integrated over, with ``n_classes`` classes of difficulty, ``bounds`` (2, d) of the
         truths, and messages about the workers' biases if these are ``has_bias``.
+    grid
+        The noise at each of the model's levels, if it is a mixture and always the same.
     """
 
     def __init__(
@@ -96,9 +99,12 @@ class MessagePassing(MessageStore, Schedule):
         n_classes: int = 1,
         bounds: Floats | None = None,
         has_bias: bool = False,
+        grid: NoiseGrid | None = None,
     ) -> None:
         self._answers, self._unit, self._kernels = answers, unit, kernels
         self._parameters = SweepParameters.of_model(model, answers.n_tasks, accuracy)
+        if grid is not None:
+            learned, self._parameters = True, replace(self._parameters, grid=grid)
         per_worker = per_worker if whole is None else whole.per_worker
         self._groups = list(
             _all_groups(
@@ -117,7 +123,7 @@ class MessagePassing(MessageStore, Schedule):
         self._floor = max(floor, LEARNED_FLOOR) if learned else floor
         shape = answers.n_workers, len(model.support)
         self.sums: WorkerSums = np.zeros(shape, dtype=np.int64)
-        self._sums_there: tuple[WorkerSums, Any] | None = None
+        self._device_sums = DeviceSums(kernels)
         self.evidence = np.zeros((answers.n_tasks, answers.dimension, n_classes))
         self.log_weights = model.log_weights
         self._begin(any(group.warm for group in self._groups), accuracy)
@@ -134,15 +140,15 @@ class MessagePassing(MessageStore, Schedule):
         """Let tasks send their messages, or some (n,); see :meth:`Schedule.send`."""
         damping, moved, parameters, bias, tasks, is_counted = asked
         parameters = parameters or self._parameters
-        # Where only some tasks send, the sums are what they add to those of all.
-        state, new_sums = self._state(damping), self._kernels.zeros(self.sums.shape, np.int64)
+        # Where only some tasks send, the sums are changes of those of all tasks.
+        state, new_sums = self._state(damping), self._device_sums.new(self.sums)
         counts = CountSums(parameters, self._answers.dimension) if is_counted else None
         evidence, change = self.evidence.copy(), 0.0
         for group in self._groups:
             if isinstance(group, Group):
                 change = max(change, _sweep_tasks(group, state, moved, new_sums))
                 continue
-            group.hear_classes(parameters.log_class, self.evidence)
+            group.receive_classes(parameters.log_class, self.evidence)
             part, rows = group, None
             if tasks is not None:
                 rows = np.flatnonzero(tasks[group.task])
@@ -150,19 +156,18 @@ class MessagePassing(MessageStore, Schedule):
                     continue
                 part = group.rows(rows)
                 self._kernels.add_messages(new_sums, part.edges, -1)
-            found, said, counted = part.sweep(parameters, state, bias, new_sums, is_counted)
-            change, evidence[part.task, group.slot] = max(change, found), said
+            found, by_class, counted = part.sweep(parameters, state, bias, new_sums, is_counted)
+            change, evidence[part.task, group.slot] = max(change, found), by_class
             if rows is not None:
                 group.put_back(rows, part)
             if counts is not None and counted is not None:
                 counts.add(counted, group.slot)
         self.evidence[:] = evidence
-        sums = self._kernels.fetch(new_sums)
-        self._sums_there = sums, new_sums
+        sums = self._device_sums.fetch(new_sums)
         return sums, change, None if counts is None else counts.result()
 
     def guess(self) -> WorkerSums:
-        """Guess where messages would be slow to send from flat ones; others are sent."""
+        """Guess messages where flat ones would be slow to start from; others are sent."""
         new_sums = np.zeros_like(self.sums)
         state = replace(self._state(0.0), floor=_GUESS_FLOOR)
         for group in self._groups:
@@ -173,7 +178,7 @@ class MessagePassing(MessageStore, Schedule):
         return new_sums
 
     def posterior(self, probabilities: Floats) -> Posterior:
-        """What is known of all truths, in the answers' own units."""
+        """Posterior of all truths, in the units of the answers."""
         return self.posterior_and_classes(probabilities)[0]
 
     def posterior_and_classes(
@@ -185,7 +190,7 @@ class MessagePassing(MessageStore, Schedule):
         bounded: bool = True,
         hidden: bool = False,
     ) -> tuple[Posterior, Floats]:
-        """What is known of truths, cut if ``bounded``, or of gold ``hidden``, and of classes."""
+        """Posterior of truths, cut if ``bounded``, or with gold ``hidden``, and of classes."""
         parameters, state = parameters or self._parameters, self._state(0.0)
         shape = (self._answers.n_tasks, self._answers.dimension)
         out = Posterior(np.empty(shape), np.empty(shape), np.empty((*shape, len(probabilities))))
@@ -194,10 +199,10 @@ class MessagePassing(MessageStore, Schedule):
             if isinstance(group, Group):
                 found = group.posterior(parameters, state, probabilities)
             else:
-                group.hear_classes(parameters.log_class, self.evidence)
+                group.receive_classes(parameters.log_class, self.evidence)
                 about = parameters, state, probabilities, bias, bounded
-                found, said = group.posterior_and_classes(*about)
-                classes[group.task] += said / shape[1]
+                found, by_class = group.posterior_and_classes(*about)
+                classes[group.task] += by_class / shape[1]
             put_posterior(out, group.task, group.coordinates, found, group.origin, self._unit)
         if self._answers.gold is not None and not hidden:
             put_gold(out, self._answers.is_gold, self._answers.gold[self._answers.is_gold])
@@ -206,12 +211,12 @@ class MessagePassing(MessageStore, Schedule):
     def predict(
         self, parameters: SweepParameters, bias: WorkerBias | None, with_pit: bool = True
     ) -> Predictions:
-        """Predict every answer (E, d) from the others, in the answers' own units."""
+        """Predict every answer (E, d) from the others, in the units of the answers."""
         state = self._state(0.0)
         out = [np.zeros(self._answers.value.shape) for _ in range(6)]
         for group in self._groups:
             assert isinstance(group, RowGroup)
-            group.hear_classes(parameters.log_class, self.evidence)
+            group.receive_classes(parameters.log_class, self.evidence)
             p, j = group.predict(parameters, state, bias, with_pit), group.slot
             unit, edge = self._unit[j], edges_of(self._answers, group)
             mean = (p.truth_mean + group.origin) * unit
@@ -241,23 +246,24 @@ class MessagePassing(MessageStore, Schedule):
 
     def sent(self) -> WorkerSums:
         """Sum up the messages to each worker."""
-        sums = self._kernels.zeros(self.sums.shape, np.int64)
+        sums = self._device_sums.new(self.sums)
         for group in self._groups:
             self._kernels.add_messages(sums, group.edges)
         return self._kernels.fetch(sums)
 
     def state(self) -> Iterator[tuple[Any, str]]:
-        """Where all messages are: objects, and the names of arrays in them."""
+        """The places of all messages: objects, and the names of arrays in them."""
         for group in self._groups:
             names = ("message", "bias_precision", "bias_pull")
             yield from ((group, name) for name in names if hasattr(group, name))
         yield self, "evidence"
 
+    def add_to(self, sums: WorkerSums) -> None:
+        """Add the messages sent next to the sums of other parts, not to new ones."""
+        self._device_sums.others = sums
+
     def _state(self, damping: float) -> SweepState:
-        weights = np.ascontiguousarray(self.log_weights)
-        if self._sums_there is None or self._sums_there[0] is not self.sums:
-            self._sums_there = self.sums, self._kernels.bring(self.sums)
-        there = self._sums_there[1]
+        weights, there = np.ascontiguousarray(self.log_weights), self._device_sums.of(self.sums)
         return SweepState(there, weights, self.quantum, self._floor, damping)
 
 
@@ -292,35 +298,34 @@ def _sweep_tasks(
 
 
 class CountSums:
-    """Adds up what learning needs."""
+    """Adds up the counts for learning."""
 
     def __init__(self, parameters: SweepParameters, dimension: int) -> None:
         shape, n_prior = parameters.grid.mixing.shape, parameters.truths.weight.shape[1]
         self._sums = np.zeros((dimension, int(np.prod(shape)) + shape[0] + n_prior + 2))
-        self._shape, self._prior = shape, n_prior
+        self._shape = shape
 
     def add(self, sums: Floats, j: int) -> None:
         """Add what a kernel counted in coordinate j."""
         self._sums[j] += sums
 
     def result(self) -> ExpectedCounts:
-        """All that was counted."""
-        sizes = (int(np.prod(self._shape)), self._shape[0], self._prior, 1)
-        pairs, classes, components, pull, precision = np.split(self._sums, np.cumsum(sizes), axis=1)
-        d = len(self._sums)
+        """All counts."""
+        n_pairs, n_classes, sums = int(np.prod(self._shape)), self._shape[0], self._sums
+        first = n_pairs + n_classes
         return ExpectedCounts(
-            pairs.sum(axis=0).reshape(self._shape),
-            classes.sum(axis=0) / d,
-            components,
-            pull[:, 0],
-            precision[:, 0],
+            sums[:, :n_pairs].sum(axis=0).reshape(self._shape),
+            sums[:, n_pairs:first].sum(axis=0) / len(sums),
+            sums[:, first:-2],
+            sums[:, -2],
+            sums[:, -1],
         )
 
 
 def _hidden_gold(groups: list[Group | RowGroup], answers: Answers) -> list[Group | RowGroup]:
     """The groups of gold tasks as if no truth were known.
 
-    The workers of a task are heard without its own message: so it does not speak for itself.
+    The cavity messages of its workers leave out its own, so that it does not confirm itself.
     """
     known = [group for group in groups if answers.is_gold[group.task[0]]]
     return [group.hidden() if isinstance(group, RowGroup) else group for group in known]

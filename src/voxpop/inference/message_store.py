@@ -1,4 +1,4 @@
-"""Message store: the messages of all groups by edge, and going on from some that are given."""
+"""Message store: the messages of all groups by edge, and continuing from given ones."""
 
 from __future__ import annotations
 
@@ -53,23 +53,21 @@ class MessageStore:
     def resume(
         self, messages: Sequence[Any], levels: Index, bias: Sequence[tuple[Any, ...]]
     ) -> None:
-        """Go on from the messages (E, 1, K) of every slot, with some of the levels.
+        """Continue from the messages (E, 1, K) of every slot, with some of the levels.
 
         With ``bias``, from messages (E, 1) about the biases, too: precision and pull, or nothing.
-        All are of the same kernels and in the same quantum, and nothing leaves these.
+        All are of the same kernels and in the same quantum, and are not copied from them. The
+        caller sets the sums.
         """
         kernels, self._guesses_left = self._kernels, 0
-        sums = kernels.zeros(self.sums.shape, np.int64)
         for group in self._groups:
             at = edges_of(self._answers, group)
             group.message = kernels.gather(messages[group.slot], at, levels)
-            kernels.add_messages(sums, group.edges)
             if bias[group.slot] and isinstance(group, RowGroup):
                 group.resume_bias(*(kernels.gather(part, at) for part in bias[group.slot]))
-        self.sums = kernels.fetch(sums)
 
     def resume_part(self, messages: WorkerSums, sums: WorkerSums, quantum: float) -> None:
-        """Go on where the answers are a part of a larger set, in its quantum.
+        """Continue where the answers are a part of a larger set, in its quantum.
 
         ``sums`` (m, K) are those of all messages to the workers, also from other tasks.
         """

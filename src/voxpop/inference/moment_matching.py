@@ -2,7 +2,7 @@
 
 No integral is left, so that a sweep takes a small part of the time, whatever the number of answers
 to a task, and comes near enough to learn a noise model by (``kernels.match``). It has no
-posterior, and no bounds of the truths: what is made of the answers is integrated.
+posterior, and no bounds of the truths: the final posterior is integrated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from voxpop.inference.groups import (
     SweepParameters,
     WorkerBias,
     bias_sums,
-    classes_heard,
+    class_messages,
     fixed_point,
 )
 from voxpop.inference.kernel_set import (
@@ -36,7 +36,7 @@ from voxpop.inference.kernel_set import (
     SweepState,
 )
 from voxpop.inference.message_passing import LEARNED_FLOOR, CountSums
-from voxpop.inference.schedule import Whole
+from voxpop.inference.schedule import DeviceSums, Whole
 from voxpop.models.model import Model
 
 
@@ -103,7 +103,7 @@ class MomentMatching:
         self._floor = max(floor, LEARNED_FLOOR)
         self.log_weights = model.log_weights
         self.sums: WorkerSums = np.zeros((answers.n_workers, n_levels), dtype=np.int64)
-        self._sums_there: tuple[WorkerSums, Any] | None = None
+        self._device_sums = DeviceSums(kernels)
         self.evidence = np.zeros((n, d, n_classes))
 
     def sweep(
@@ -135,7 +135,7 @@ class MomentMatching:
         parameters, state = parameters or self._parameters, self._state(damping)
         kernels, sent = self._kernels, np.empty(0, dtype=np.intp)
         if tasks is None:
-            new_sums = kernels.zeros(self.sums.shape, np.int64)
+            new_sums = self._device_sums.new(self.sums)
         else:
             new_sums = kernels.bring(self.sums.copy())
             sent = np.flatnonzero(tasks[self._answers.task])
@@ -147,20 +147,18 @@ class MomentMatching:
                 part = (kernels.take(there, sent) for there in given.edges)
                 kernels.add_messages(new_sums, Edges(*part), -1)
                 given = given._replace(rows=replace(given.rows, sending=tasks))
-            found, said, sums = kernels.match_sweep(given, new_sums, is_counted)
+            found, by_class, sums = kernels.match_sweep(given, new_sums, is_counted)
             sending = slice(None) if tasks is None else tasks
-            evidence[sending, j], moved[j] = said[sending], found
+            evidence[sending, j], moved[j] = by_class[sending], found
             if counts is not None and sums is not None:
                 counts.add(sums, j)
         self.evidence[:] = evidence
-        new = kernels.fetch(new_sums)
-        self._sums_there = new, new_sums
-        return new, moved, None if counts is None else counts.result()
+        return self._device_sums.fetch(new_sums), moved, None if counts is None else counts.result()
 
     def predict(
         self, parameters: SweepParameters, bias: WorkerBias | None, with_pit: bool = True
     ) -> Predictions:
-        """Predict every answer (E, d) from the others, in the answers' own units."""
+        """Predict every answer (E, d) from the others, in the units of the answers."""
         state, found = self._state(0.0), []
         for j, unit in enumerate(self._unit.tolist()):
             p = self._kernels.match_predict(self._given(j, parameters, state, bias), with_pit)
@@ -196,13 +194,13 @@ class MomentMatching:
 
     def sent(self) -> WorkerSums:
         """Sum up the messages to each worker."""
-        sums = self._kernels.zeros(self.sums.shape, np.int64)
+        sums = self._device_sums.new(self.sums)
         for at in self._coordinates:
             self._kernels.add_messages(sums, Edges(self._worker, at.message))
         return self._kernels.fetch(sums)
 
     def state(self) -> Iterator[tuple[Any, str]]:
-        """Where all messages are: objects, and the names of arrays in them."""
+        """The places of all messages: objects, and the names of arrays in them."""
         names = ("message", "bias_precision", "bias_pull", "site", "prior_site")
         for at in self._coordinates:
             yield from ((at, name) for name in names)
@@ -213,11 +211,15 @@ class MomentMatching:
         return [at.message for at in self._coordinates]
 
     def resume(self, other: MomentMatching) -> None:
-        """Go on from the messages of another noise model, about the same levels."""
+        """Continue from the messages of another noise model with the same levels."""
+        edges = np.arange(len(self._answers.worker))
         for at, of_other in zip(self._coordinates, other._coordinates, strict=True):
-            at.message = self._kernels.take(of_other.message, np.arange(len(self._answers.worker)))
+            at.message = self._kernels.take(of_other.message, edges)
             if at.site.shape == of_other.site.shape:
                 at.site = self._kernels.take(of_other.site, np.arange(at.site.shape[0]))
+            if self._has_bias and other._has_bias:
+                at.bias_precision = self._kernels.take(of_other.bias_precision, edges)
+                at.bias_pull = self._kernels.take(of_other.bias_pull, edges)
         self.sums = other.sums
 
     def _given(
@@ -229,7 +231,7 @@ class MomentMatching:
             about = BiasMessages(bias.mean[:, j], bias.precision[:, j], *messages, bias.damping)
         log_class = np.zeros((self._answers.n_tasks, 1))
         if len(parameters.log_class) > 1:
-            log_class = classes_heard(parameters.log_class, self.evidence, j)
+            log_class = class_messages(parameters.log_class, self.evidence, j)
         rows = MatchInputs(
             self._ptr, self._most, at.value, mean.T[j] - self._origin[j], at.known,
             log_class, at.site, at.prior_site, about,
@@ -237,16 +239,17 @@ class MomentMatching:
         edges = Edges(self._worker, at.message)
         return Matching(parameters.law(j, state.floor), rows, state, edges)
 
+    def add_to(self, sums: WorkerSums) -> None:
+        """Add the messages sent next to the sums of other parts, not to new ones."""
+        self._device_sums.others = sums
+
     def _state(self, damping: float) -> SweepState:
-        weights = np.ascontiguousarray(self.log_weights)
-        if self._sums_there is None or self._sums_there[0] is not self.sums:
-            self._sums_there = self.sums, self._kernels.bring(self.sums)
-        there = self._sums_there[1]
+        weights, there = np.ascontiguousarray(self.log_weights), self._device_sums.of(self.sums)
         return SweepState(there, weights, self.quantum, self._floor, damping)
 
 
 def rms_moved(squares: Floats, n_open: int) -> float:
-    """Return by how many sds truths moved, from squares (d,) over so many open tasks."""
+    """Return by how many sds truths moved, from squares (d,) over this many open tasks."""
     return float(np.sqrt(squares / max(n_open, 1)).max())
 
 

@@ -119,7 +119,7 @@ class NativeKernels(HostArrays):
         self._machine = _native.Machine(threads, instruction_set)
 
     def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
-        """Return values less an origin of their task, and the origins."""
+        """Return values relative to an origin of their task, and the origins."""
         n, degree, dimension = value.shape
         if degree > _FEW_ANSWERS:
             return NumpyKernels().centre(value, unit)
@@ -183,7 +183,7 @@ class NativeKernels(HostArrays):
 def _room_for(
     edges: Edges, dimension: int, probabilities: Floats
 ) -> tuple[Posterior, tuple[Floats, Floats, Posterior]]:
-    """Return a posterior to be filled, and what the kernels want to know to do so."""
+    """Return a posterior to be filled, and the arguments of the kernels that fill it."""
     shape = len(edges.worker), dimension
     quantile = np.empty((*shape, len(probabilities)))
     room = Posterior(np.empty(shape), np.empty(shape), quantile)
@@ -191,7 +191,7 @@ def _room_for(
 
 
 def _room_for_counts(law: Law) -> Floats:
-    """Return room for all that learning counts."""
+    """Return room for all counts of learning."""
     mixing = law.grid.mixing
     return np.empty(mixing.size + len(mixing) + len(law.prior_variance) + 2)
 

@@ -24,6 +24,7 @@ from voxpop.inference.kernels import active, integrate, match
 from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.integrate import Rows
 from voxpop.inference.kernels.match import MatchedRows
+from voxpop.inference.kernels.nodes import Aim
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
@@ -33,7 +34,7 @@ _BLOCK_NUMBERS = 1_000_000
 _USUAL_NODES = 250
 
 Send = Callable[[slice, Floats, Floats], None]
-"""Write the log messages of some rows that hear some, largest entry 0."""
+"""Write the outgoing log messages of some rows, given the incoming ones; the largest entry is 0."""
 
 
 def blocks(n: int, numbers_per_task: int) -> Iterator[slice]:
@@ -45,7 +46,7 @@ def blocks(n: int, numbers_per_task: int) -> Iterator[slice]:
 def sweep_in_blocks(
     send: Send, numbers_per_task: int, state: SweepState, edges: Edges, new_sums: WorkerSums
 ) -> float:
-    """Work out messages block by block: clip, damp, round, compare and add them up."""
+    """Compute messages block by block: clip, damp, round, compare and add them up."""
     change = 0.0
     for rows in blocks(len(edges.worker), numbers_per_task):
         worker, old = edges.worker[rows], edges.message[rows]
@@ -134,7 +135,7 @@ class PrunedEnumeration:
         self._most_free = most_free(len(model.support), value.shape[1])
 
     def _send(self, rows: slice, incoming: Floats, out: Floats) -> None:
-        """Sum over what matters; where that is not little, over everything."""
+        """Sum over the configurations that matter; where these are many, over all."""
         settled = active.send(
             self._value[rows],
             self._prior_mean[rows],
@@ -155,7 +156,7 @@ class PrunedEnumeration:
         return sweep_in_blocks(self._send, self._dense.numbers_per_task, state, edges, new_sums)
 
     def guess(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
-        """Take the others' average for the truth (M27)."""
+        """Use the others' average as the truth (M27)."""
         levels = self._model.levels
 
         def send(rows: slice, incoming: Floats, out: Floats) -> None:
@@ -182,7 +183,7 @@ class NumpyKernels(HostArrays):
     pruned_enumeration = staticmethod(PrunedEnumeration)
 
     def centre(self, value: Floats, unit: float) -> tuple[Floats, Floats]:
-        """Return values less an origin of their task, and the origins."""
+        """Return values relative to an origin of their task, and the origins."""
         value, middle = value / unit, value.shape[1] // 2
         origin = np.partition(value, middle, axis=1)[:, middle, :]
         return value - origin[:, None, :], origin
@@ -219,11 +220,11 @@ class NumpyKernels(HostArrays):
 
     def integrate_predict(self, given: Integrals, with_pit: bool = True) -> Predictions:
         """Predict each answer from the others."""
-        del with_pit  # it is there anyhow
+        del with_pit  # it is computed anyway
         value = given.rows.value
         out = np.empty((6, *value.shape))
         for some, block in _row_blocks(given):
-            nodes = integrate.nodes_of(block, given.law, predicts=True)
+            nodes = integrate.nodes_of(block, given.law, Aim.PREDICTIONS)
             p = integrate.predict(block, given.law, nodes)
             bias = value[some] - block.centre
             out[:, some] = p.log_density, p.pit, p.mean, p.truth_variance, bias, p.variance
@@ -275,7 +276,7 @@ def _row_blocks(given: Integrals) -> Iterator[tuple[slice, Rows]]:
 def _without_bias(
     value: Floats, bias: BiasMessages | None, worker: NDArray[np.int32], some: slice
 ) -> tuple[Floats, Floats]:
-    """Take the cavity belief of each answer's bias off the answer (M31); its variance too."""
+    """Subtract the cavity belief about the bias from each answer (M31); its variance too."""
     if bias is None:
         return value, np.zeros_like(value)
     who = worker[some]
@@ -311,7 +312,7 @@ def _send_bias(
     shift: Floats,
     shift_variance: Floats,
 ) -> None:
-    """Divide what is believed of a bias with the answer by what was believed without (M31).
+    """Divide the belief about a bias with the answer by that without (M31).
 
     Without it, the bias has the mean ``old`` and the variance ``before``.
     """

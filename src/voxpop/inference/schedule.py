@@ -1,38 +1,36 @@
-"""The schedule of sweeps: first guesses, who has moved and is heard anew, and the workers' sums.
+"""The schedule of sweeps: first guesses, which tasks to recompute, and the workers' sums.
 
-It holds all that a sweep needs to know of the workers, and nothing of the tasks: these may be in
-memory (:class:`MessagePassing`) or in parts elsewhere, and send the same messages.
+It holds everything that a sweep needs about the workers, and nothing about the tasks: these may be
+in memory (:class:`MessagePassing`) or in parts elsewhere, and send the same messages.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from voxpop.arrays import Floats, WorkerSums
+from voxpop.arrays import Floats, Mask, WorkerSums
 from voxpop.inference.cost_model import Inference, choose_kernel
 from voxpop.inference.groups import SweepParameters, WorkerBias
-from voxpop.inference.kernel_set import ExpectedCounts, belief
+from voxpop.inference.kernel_set import ExpectedCounts, KernelSet, belief
 
 # Guesses before the first sweep, where a kernel makes them: the fourth is as good as they get.
 _N_GUESSES = 4
 # With more than this share of the workers moved, most tasks have one of them: all send.
 _MOST_MOVED = 0.125
 
-Mask = NDArray[np.bool_]
 Sent = tuple[WorkerSums, float, ExpectedCounts | None]
 """Sums of the messages to each worker, the largest change, and counts to learn from."""
 
 
 @dataclass(frozen=True)
 class Whole:
-    """What a part of the answers must know of all of them, to send the messages it would among all.
+    """What a part of the answers must know about all of them, to send the messages of the whole.
 
-    ``per_worker`` are the answers that a worker gives, as a rule, and ``most_answers`` the most;
+    ``per_worker`` is the typical number of answers of a worker, and ``most_answers`` the most;
     ``open_degrees`` those of tasks without a known truth.
     """
 
@@ -52,6 +50,32 @@ class Whole:
         }
 
 
+class DeviceSums:
+    """The workers' sums where the kernels compute: on a GPU, copied there only after a change."""
+
+    def __init__(self, kernels: KernelSet) -> None:
+        self._kernels = kernels
+        self._known: tuple[WorkerSums, Any] | None = None
+        self.others: WorkerSums | None = None
+        """Sums of other parts of the answers, to add messages to."""
+
+    def new(self, sums: WorkerSums) -> Any:
+        """Return zeros in the shape of these sums, or the sums of other parts."""
+        return self._kernels.zeros(sums.shape, np.int64) if self.others is None else self.others
+
+    def of(self, sums: WorkerSums) -> Any:
+        """Return the copy of these sums there."""
+        if self._known is None or self._known[0] is not sums:
+            self._known = sums, self._kernels.bring(sums)
+        return self._known[1]
+
+    def fetch(self, there: Any) -> WorkerSums:
+        """Bring new sums back, and remember where they came from."""
+        sums = self._kernels.fetch(there)
+        self._known = sums, there
+        return sums
+
+
 class Asked(NamedTuple):
     """What tasks are asked to send, as in :meth:`Schedule.sweep`; None is all or the model's."""
 
@@ -67,7 +91,7 @@ class Schedule(ABC):
     """Sweeps of all tasks, wherever these are; see :meth:`sweep`.
 
     ``sums`` (m, K) of the messages to each worker are in units of ``quantum`` (M16); with
-    ``log_weights`` (K,) they are what tasks hear.
+    ``log_weights`` (K,) they are the input of tasks.
     """
 
     sums: WorkerSums
@@ -82,7 +106,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def guess(self) -> WorkerSums:
-        """Guess where messages would be slow to send from flat ones; return the sums of all."""
+        """Guess messages where flat ones would be slow to start from; return the sums of all."""
 
     @abstractmethod
     def send(self, asked: Asked) -> Sent:
@@ -100,7 +124,7 @@ class Schedule(ABC):
         """Let tasks send their messages once; return the largest change, and counts to learn from.
 
         Messages are sent by all tasks, or by some (n,); :attr:`sums` and :attr:`log_weights` are
-        what they hear, and the sums are renewed in the end.
+        their input, and the sums are renewed in the end.
         """
         while self._guesses_left:
             self._guesses_left -= 1
@@ -112,7 +136,7 @@ class Schedule(ABC):
         return change, counts
 
     def _moved_workers(self, damping: float) -> Mask | None:
-        """Tell whose beliefs have moved since all of their tasks last heard them; None: all.
+        """Return whose beliefs have moved since all of their tasks last used them; None: all.
 
         As probabilities, by more than the accuracy asked for. A damped message moves by itself.
         """

@@ -73,7 +73,8 @@ class Model:
             f"weights must be positive, got {weights.tolist()}; leave out a level instead",
         )
         require(
-            self.prior_variance > 0, f"prior_variance must be positive, got {self.prior_variance}"
+            self.prior_variance >= VARIANCES[0],
+            f"prior_variance must be positive (from {VARIANCES[0]:g}), got {self.prior_variance}",
         )
         require(self.dimension >= 1, f"dimension must be at least 1, got {self.dimension}")
         mean = np.array(self.prior_mean, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Noise facts: what a fit learned of a crowd's noise beside the noise level of each worker."""
+"""Noise facts: what a fit learned about a crowd's noise, beside the noise level of each worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseFacts:
-    """What a fit learned of the noise; None or empty where the noise model has no such part.
+    """What a fit learned about the noise; None or empty where the noise model has no such part.
 
     Attributes
     ----------
@@ -22,8 +22,8 @@ class NoiseFacts:
     gain_sd
         Standard deviation of the workers' gains about their mean, by coordinate.
     gain_centre
-        Value, by coordinate, at which a worker's bias is how far off he is: with gains an answer is
-        centre + bias + gain (truth - centre).
+        Value, by coordinate, at which the bias says how far off a worker is: with gains an answer
+        is centre + bias + gain (truth - centre).
     growth
         Sd of the noise at the highest task as a multiple of that at the lowest, by coordinate.
     difficulty_shares

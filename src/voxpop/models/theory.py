@@ -146,7 +146,7 @@ def theorem1(
 
 
 def theorem2_holds(model: Model) -> bool:
-    """Tell whether the levels fulfil condition (i) of Theorem 2: BI is then optimal in the limit.
+    """Return whether the levels fulfil condition (i) of Theorem 2: BI is then optimal in the limit.
 
     Two levels, equally likely, with ``s_min < s_max <= 2 s_min``: close enough to be hard to tell
     apart. The theorem also needs ``C <= r <= log log n``, with a constant C that depends on the

@@ -12,6 +12,7 @@ from scipy.special import ndtri
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.exact import exact_sum, exact_value
+from voxpop.models.scale import LINEAR, Scale
 from voxpop.results.audit import Audit, stretch_of, stretch_rank
 
 # Distances of answers from their predictions, in sds, are counted in bins of this width.
@@ -19,14 +20,17 @@ _WIDTH, _N_BINS = 1.0 / 4096, 30_000
 _LEAST = 1e-12
 
 
-def audit_counts(answers: Answers, audit: Audit) -> dict[str, NDArray[Any]]:
-    """Count how far the answers of a part are from their predictions, by halves of the tasks."""
+def audit_counts(answers: Answers, audit: Audit, scale: Scale = LINEAR) -> dict[str, NDArray[Any]]:
+    """Count how far the answers of a part are from their predictions, by halves of the tasks.
+
+    Of a fit on a ``scale``, answers and audit are in the users' units.
+    """
     usable = np.isfinite(audit.pit).all(axis=1)
     pit = np.clip(audit.pit[usable], _LEAST, 1.0 - _LEAST)
     place = np.minimum(np.abs(ndtri(pit)) / _WIDTH, _N_BINS - 1).astype(np.int64)
     half = answers.task[usable] % 2 == 1
     sides = [place[half == side].ravel() for side in (False, True)]
-    residual = answers.value[usable] - audit.predicted[usable]
+    residual = scale.difference(answers.value, audit.predicted)[usable]
     return {
         "audit": np.stack([np.bincount(side, minlength=_N_BINS) for side in sides]),
         "audit_squared": exact_sum(residual**2),

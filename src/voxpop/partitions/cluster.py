@@ -1,7 +1,8 @@
-"""Dask: parts dealt to the workers of a cluster, and dealt again when a worker dies.
+"""Dask: parts distributed over the workers of a cluster, and again when a worker dies.
 
 One task for each worker and step, pinned to it, because the state of its parts is there. Nothing
-but workers' sums travels. What a dead worker held is replayed from the log by those who take over.
+but workers' sums travels. The state of a dead worker is replayed from the log by those who take
+over.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from importlib import import_module
 from typing import Any
 
 from voxpop.errors import ConfigError, VoxpopError
-from voxpop.partitions.steps import Job, Totals, answer_parts, merge
+from voxpop.partitions.steps import Call, Job, Totals, answer_parts, merge
 
 # Seconds between two looks at who is alive, and without any worker before giving up.
 _POLL, _PATIENCE = 0.5, 120.0
 # Attempts to start a cluster.
 _STARTS = 3
-# Seconds in which what a worker found comes over, if the worker is there.
+# Seconds in which the answer of a worker arrives, if the worker is alive.
 _GATHER = 10.0
-# The same parts have killed so many workers: it is the parts, not the workers.
+# After this many workers died over the same parts, the parts are the cause, not the workers.
 _MOST_DEATHS = 8
 _CONFIG = {
     # A nanny whose worker dies twice in this time would be closed for good.
@@ -44,8 +45,9 @@ class DaskPool:
         found = self._client.scheduler_info(n_workers=-1)["workers"]
         return sorted(found)
 
-    def total(self, job: Job, at: int) -> Totals:
-        """Ask all parts; those of a worker that died are asked of the others."""
+    def total(self, job: Job, at: int, call: Call | None = None) -> Totals:
+        """Call all parts; those of a dead worker are called on the others."""
+        del call  # workers read it from the log
         waiting: dict[Any, tuple[str, list[int]]] = {}
         missing, found = list(range(job.parts.n_parts)), []
         deaths: Counter[int] = Counter()
@@ -79,7 +81,7 @@ class DaskPool:
         return merge(found)
 
     def _deal(self, parts: Sequence[int], alive: Sequence[str]) -> dict[str, list[int]]:
-        """Give parts to the workers that have their state, others to those with fewest parts."""
+        """Give parts to the workers that have their state, others to the least busy workers."""
         dealt: dict[str, list[int]] = defaultdict(list)
         held = {address: 0 for address in alive}
         for owner in self._owner.values():
@@ -97,7 +99,7 @@ class DaskPool:
     def _submit(
         self, job: Job, at: int, dealt: dict[str, list[int]]
     ) -> dict[Any, tuple[str, list[int]]]:
-        # Strictly pinned: a task that may go elsewhere is lost if for a moment there is nobody.
+        # Strictly pinned: a task that may go elsewhere is lost if for a moment there is no worker.
         return {
             self._client.submit(
                 _answer_here, job, parts, at, workers=[address], allow_other_workers=False,
@@ -118,9 +120,9 @@ class DaskPool:
 
 
 def _collect(future: Any) -> Totals | None:
-    """Return what a task found; None while it has not, and where its worker died.
+    """Return the result of a task; None while it is running, and if its worker died.
 
-    A worker may die when it has finished and before it has told: one must not wait for it.
+    A worker may die after it has finished and before it has reported: do not wait for it.
     """
     if not future.done():
         return None
@@ -138,7 +140,7 @@ def _collect(future: Any) -> Totals | None:
 
 
 def _answer_here(job: Job, parts: list[int], at: int) -> Totals:
-    """Answer a call for some parts on the worker that runs this, in a scratch folder of its own."""
+    """Answer a call for some parts on the worker that runs this, in its own scratch folder."""
     from distributed import get_worker
 
     return answer_parts(job, parts, at, f"{get_worker().local_directory}/{job.log.token}")
@@ -167,7 +169,7 @@ def dask_pool(scheduler: str | None, n_workers: int, scratch: str) -> Iterator[D
 
 
 def _local_cluster(distributed: Any, n_workers: int, scratch: str) -> Any:
-    """Start workers on this machine; again if one dies before it is there."""
+    """Start workers on this machine; again if one dies while it starts."""
     for _ in range(_STARTS):
         try:
             return distributed.LocalCluster(
@@ -176,5 +178,5 @@ def _local_cluster(distributed: Any, n_workers: int, scratch: str) -> Any:
                 local_directory=scratch, memory_limit=0, silence_logs=50,
             )  # fmt: skip
         except RuntimeError as error:
-            told = error
-    raise VoxpopError(f"a Dask cluster could not be started here: {told}; try fewer --processes")
+            why = error
+    raise VoxpopError(f"a Dask cluster could not be started here: {why}; try fewer --processes")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Bytes that an answer takes while its part is worked on: its values, its messages and copies.
 _BYTES_PER_ANSWER = 400
-# Parts are small enough that so many of them would fit at once.
+# Parts are small enough that this many of them would fit at once.
 _MARGIN = 4
 # DuckDB needs some memory whatever the data, and gets this share of what there is.
 _LEAST_MEMORY, _SHARE = 192 << 20, 0.5
@@ -39,7 +39,7 @@ _LARGEST_VALUE = 1e100
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What to read, and how: the options of :func:`voxpop.read_answers` that tables have."""
+    """What to read, and how: the options of :func:`voxpop.read_answers` for tables."""
 
     path: str
     task: str | None = None
@@ -73,7 +73,7 @@ def cut(
 
 @contextmanager
 def _connect(path: str, scratch: Path, memory: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Connect to DuckDB with a limit to its memory; tell in one line what goes wrong."""
+    """Connect to DuckDB with a memory limit; report errors in one line."""
     import duckdb
 
     limit = max(int(memory * _SHARE), _LEAST_MEMORY)
@@ -84,9 +84,9 @@ def _connect(path: str, scratch: Path, memory: int) -> Iterator[duckdb.DuckDBPyC
         try:
             yield connection
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            told = str(error).strip().splitlines()[0]
+            why = str(error).strip().splitlines()[0]
             raise DataError(
-                f"answers could not be cut into parts: {told}; free space in {scratch.parent}, or "
+                f"answers could not be cut into parts: {why}; free space in {scratch.parent}, or "
                 "give more --memory"
             ) from None
         except duckdb.Error as error:
@@ -200,7 +200,7 @@ class _Cutting:
                 )
 
     def _id_kind(self, role: str) -> str:
-        """Take ids for integers where a text file spells nothing else, as `read_answers` does."""
+        """Treat ids as integers where a text file has only integers, as `read_answers` does."""
         kind = str(self._run(f"SELECT typeof({role}) FROM spread LIMIT 1").fetchall()[0][0])
         name = self._task if role == "task" else self._worker
         if kind == "VARCHAR" and self._table.may_be_integers(name):
@@ -222,7 +222,7 @@ class _Cutting:
         return np.asarray(degree, dtype=np.int64)
 
     def _take_gold_file(self) -> None:
-        """Take known truths of a file of their own by the text of their ids."""
+        """Take known truths from a separate file by the text of their ids."""
         self._has_gold = bool(self._gold)
         if self._gold_file is None:
             return
@@ -332,7 +332,7 @@ class _Cutting:
 
 
 def _filled(column: Any) -> Any:
-    """Put NaN for what is absent."""
+    """Replace missing values by NaN."""
     return column.filled(np.nan) if isinstance(column, np.ma.MaskedArray) else column
 
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from scipy.special import ndtri, softmax
+from scipy.special import ndtri
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
 from voxpop.data.exact import exact_sum
-from voxpop.errors import ConfigError, ConvergenceWarning
-from voxpop.estimators.auto.auto import UNSETTLED, Auto, contest_settings
-from voxpop.estimators.auto.average import average
-from voxpop.estimators.auto.compare import ModelComparison
-from voxpop.estimators.auto.subset import connected_part, usable_answers
+from voxpop.errors import ConvergenceWarning, DataError
+from voxpop.estimators.auto.auto import UNSETTLED, Auto
+from voxpop.estimators.auto.choose_scale import ScaleChoice, confirmed_by_gold
+from voxpop.estimators.auto.compare import ACCURACY
+from voxpop.estimators.auto.gold_checks import judges
 from voxpop.estimators.auto.suggest_scale import MOST_COMPARED, suggest_by_part
-from voxpop.estimators.base import OnSweep
-from voxpop.estimators.bi.bi import Support
+from voxpop.estimators.base import OnSweep, plain_settings
+from voxpop.estimators.bi.beliefs import softmax
 from voxpop.estimators.bi.large_fit import FINAL_ACCURACY
 from voxpop.estimators.bi.noise_fit import (
     audit_of,
@@ -32,42 +32,45 @@ from voxpop.estimators.bi.noise_fit import (
     together,
 )
 from voxpop.estimators.bi.noise_fitted import NoiseFitted
+from voxpop.estimators.conformal import calibration_by_gold
+from voxpop.estimators.judges import are_judges
+from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.plug_in import MOST_KEPT
-from voxpop.estimators.shared import allow_for, residuals, worker_weights
+from voxpop.estimators.shared import residuals, worker_weights
 from voxpop.inference.groups import SweepParameters, WorkerBias
-from voxpop.models.noise import Noise, NoiseParameters
+from voxpop.models.noise import Noise
 from voxpop.models.noise.difficulty import Difficulty
+from voxpop.models.scale import LINEAR, Scale
 from voxpop.partitions.audit import audit_counts, audit_of_counts
+from voxpop.partitions.contest import Contest, hold_contest
 from voxpop.partitions.finish import finish, found_result, keep_found, no_answers
+from voxpop.partitions.hidden import CountGold, hide_gold_in_parts
 from voxpop.partitions.nearby import CrowdInParts
-from voxpop.partitions.noise import PartitionedFit, PartitionedNoise, parts_of_crowd
+from voxpop.partitions.noise import (
+    PartitionedFit,
+    PartitionedNoise,
+    anchored_parts,
+    parts_of_crowd,
+)
 from voxpop.partitions.parts import array_bytes
-from voxpop.partitions.passing import Heard
+from voxpop.partitions.passing import Incoming
 from voxpop.partitions.select import quantiles
-from voxpop.partitions.steps import Part, Steps, Totals
+from voxpop.partitions.steps import Part, Steps, Totals, joined
 from voxpop.partitions.store import Store
+from voxpop.partitions.units import Units, Values, put_on_scale
 from voxpop.results.audit import Audit, stretch_of, stretch_rank
-from voxpop.results.diagnosis.groups import find_groups
+from voxpop.results.calibration import PROBABILITIES, Calibration
+from voxpop.results.gold_map import GoldMap
 from voxpop.results.result import Result, Trace
+from voxpop.results.scaled import audit_in_units
 from voxpop.results.shared_error import SharedError, mean_square, square_sums
 
-_CONTEST = "contest.pickle"
+_DISTANCE = "distance.npy"
+_NO_JUDGES = (
+    "a few workers answered most tasks: --engine local also tries to regress the known truths on "
+    "their answers"
+)
 _LEAST = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class Contest:
-    """What the comparison on a part of the answers has found, and what to tell of it."""
-
-    noise: Noise
-    support: Support
-    parameters: NoiseParameters
-    scale: Floats
-    audit: Audit
-    settings: dict[str, Any]
-    alike_share: float
-    notes: tuple[str, ...]
-    last_notes: tuple[str, ...]
 
 
 def fit_default(
@@ -75,119 +78,106 @@ def fit_default(
 ) -> tuple[Result, str]:
     """Fit the default; the tables of the tasks are in the folder of the run then."""
     parts = steps.job.parts
-    crowd = CrowdInParts(steps, scratch)
-    contest = _contest(auto, crowd, Store(parts.where), parts.dimension, on_sweep)
-    noise, parameters = contest.noise, contest.parameters
-    engine = auto.engine(auto.accuracy)
-    connected = parts_of_crowd(steps, parameters, noise)
-    fit = PartitionedFit(steps, noise, engine, contest.support, connected)
-    messages = PartitionedNoise(steps, engine, contest.scale, parameters)
-    n_integrated = integrated_sweeps(crowd.typical_degree)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        trace = fit.settle_from(
-            parameters, cast(Any, messages), n_integrated, auto.max_iter, on_sweep
-        )
-    known = _find_tasks(fit, messages, steps, contest)
-    known = replace(known, fitted=replace(known.fitted, trace=trace))
-    known = _allow_for_shared(auto, steps, crowd, known)
+    values, crowd = Values(steps, scratch), CrowdInParts(steps, scratch)
+    choice = _choose_scale(auto, values, crowd)
+    scale = values.scale(choice.scale, auto.bounds)
+    there = auto.for_scale(scale)
+    # A scale with its own range keeps to it.
+    bounds = None if there.bounds is None else auto.bounds
+    outside = values.within(bounds)
+    if scale != LINEAR:
+        put_on_scale(steps, scale)
+        crowd = CrowdInParts(steps, scratch)
+    near = crowd.near(auto.contest_answers // parts.dimension)
+    contest = hold_contest(there, near, Store(parts.where), on_sweep)
+    fit = WholeFit(there, steps, contest, Units(scale, bounds, plain_settings(auto)), on_sweep)
+    known = fit.run(crowd.typical_degree)
+    known = _checked_by_gold(known, fit, crowd)
     none, found = no_answers(parts, parts.worker_ids(scratch))
-    result = known.result(none, (found, np.empty((0, len(fit._parameters[Difficulty].steps)))))
-    last = () if trace.converged else (UNSETTLED,)
-    return finish(steps, known, result, True, (*last, *contest.last_notes))
+    classes = np.empty((0, len(known.fitted.parameters[Difficulty].steps)))
+    unsettled = () if known.fitted.trace.converged else (UNSETTLED,)
+    notes = (*unsettled, *choice.notes, *outside)
+    return finish(steps, known, known.result(none, (found, classes)), True, fit.units, notes)
 
 
-def _contest(
-    auto: Auto, crowd: CrowdInParts, store: Store, dimension: int, on_sweep: OnSweep | None
-) -> Contest:
-    """Compare noise models, unless that was done before the run was stopped."""
-    limit = auto.contest_answers // dimension
-    part = connected_part(crowd, limit)
-    looked_at = part
-    if dimension == 1 and limit != MOST_COMPARED:
-        looked_at = connected_part(crowd, MOST_COMPARED)
-    kept = store.read(_CONTEST)
-    if kept is None:
-        found = _compare(auto, part, _suggested(looked_at, crowd.ends), on_sweep)
-        kept = pickle.dumps(found)
-        store.write(_CONTEST, kept)
-    contest: Contest = pickle.loads(kept)
-    return contest
-
-
-def _suggested(part: Answers, ends: Floats) -> tuple[str, ...]:
-    """Suggest another scale, as for answers in memory."""
-    if part.dimension > 1:
-        return ()
-    outermost = replace(part, task=part.task[:2] * 0, worker=part.worker[:2] * 0, value=ends)
+def _choose_scale(auto: Auto, values: Values, crowd: CrowdInParts) -> ScaleChoice:
+    """Choose a scale, as for answers in memory."""
+    if auto.scale not in ("auto", "linear") or len(crowd.ends[0]) > 1:
+        return ScaleChoice("linear" if auto.scale == "auto" else auto.scale)
+    part = crowd.near(MOST_COMPARED)
+    outermost = replace(part, task=part.task[:2] * 0, worker=part.worker[:2] * 0, value=crowd.ends)
     advice = suggest_by_part(part, outermost)
-    return () if advice is None else (advice.summary(),)
+    if advice is None:
+        return ScaleChoice("linear")
+    part = crowd.near(auto.contest_answers)
+    if auto.scale == "linear" or not judges(part):
+        return ScaleChoice("linear", (advice.summary(),))
+    try:
+        is_turn = auto.bounds is not None and advice.scale == "circular"
+        scale = None if is_turn else values.scale(advice.scale, auto.bounds)
+    except DataError:
+        scale = None
+    return confirmed_by_gold(advice, scale, part, auto.engine(ACCURACY, of_part=True))
 
 
-def _compare(
-    auto: Auto, part: Answers, last_notes: tuple[str, ...], on_sweep: OnSweep | None
-) -> Contest:
-    usable = usable_answers(part)
-    if not usable.any():
-        raise ConfigError(
-            "no task has enough answers to compare any with the others; answers in parts take "
-            "--method bi then, or --engine local"
-        )
-    comparison = auto.compare(part, usable, True, on_sweep)
-    found = average(comparison)
-    notes: tuple[str, ...] = ()
-    if found.candidates and _needs_all(found.candidates[0].noise):
-        left = found.name
-        kept = [c for c in comparison.candidates if not _needs_all(c.noise)]
-        found = average(_only(comparison, kept))
-        notes = (
-            f"{left} would have been chosen, and needs all answers in memory: it was left out; "
-            "--engine local fits it",
-        )
-    if found.simple:
-        raise ConfigError(
-            f"the default would take the {found.simple} here ({found.reason}), which is not done "
-            "in parts; use --engine local, or --method bi"
-        )
-    if find_groups(part):
-        notes = (
-            *notes,
-            "some workers agree far more than the others explain, and answers in parts do not "
-            "count them as one; --engine local does",
-        )
-    best = found.candidates[0]
-    return Contest(
-        best.noise,
-        best.support,
-        best.fitted.parameters,
-        best.fitted.scale,
-        Audit.from_dict(best.audit.to_dict()),
-        contest_settings(auto, found, comparison),
-        found.alike_share,
-        (found.summary(), *notes),
-        last_notes,
+@dataclass(frozen=True, eq=False)
+class WholeFit:
+    """The best model of the contest, fitted to all answers as the job shows them."""
+
+    auto: Auto
+    steps: Steps
+    contest: Contest
+    units: Units
+    on_sweep: OnSweep | None
+
+    def run(self, typical_degree: float) -> KnownNoise:
+        """Fit it, as :meth:`LargeFit.fit_from_subset` does."""
+        steps, parameters, noise = self.steps, self.contest.parameters, self.contest.noise
+        counts = steps.total(CountGold())
+        engine = self.auto.engine(self.auto.accuracy)
+        connected = parts_of_crowd(steps, parameters, noise)
+        anchored = anchored_parts(connected, counts.get("anchored"))
+        fit = PartitionedFit(steps, noise, engine, self.contest.support, connected, anchored)
+        n_open = steps.job.parts.n_tasks - int(counts["gold"][0])
+        messages = PartitionedNoise(steps, engine, self.contest.scale, parameters, n_open)
+        n_integrated = integrated_sweeps(typical_degree)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            trace = fit.settle_from(
+                parameters, cast(Any, messages), n_integrated, self.auto.max_iter, self.on_sweep
+            )
+        known, gold_map = _find_tasks(fit, messages, self)
+        known = replace(known, fitted=replace(known.fitted, trace=trace))
+        shared = _shared_error(self.auto, steps, known, counts)
+        if gold_map is not None:
+            names = steps.job.parts.value_names
+            known = replace(known, notes=(*known.notes, gold_map.summary(names)))
+        return replace(known, calibration=Calibration(shared=shared, gold_map=gold_map))
+
+
+def _checked_by_gold(known: KnownNoise, fit: WholeFit, crowd: CrowdInParts) -> KnownNoise:
+    """Do as :func:`voxpop.estimators.auto.panel.checked_by_gold`, but for its judges."""
+    parts, steps = fit.steps.job.parts, fit.steps
+    n_gold = int(steps.total(CountGold())["gold"][0]) if parts.whole.has_gold else 0
+    if n_gold in (0, parts.n_tasks):
+        return known
+    notes = known.notes
+    if are_judges(parts.worker_degree, parts.n_tasks, n_gold):
+        notes = (*notes, _NO_JUDGES)
+    by_gold, note = calibration_by_gold(
+        n_gold,
+        known.calibration.shared,
+        lambda: hide_gold_in_parts(steps, lambda: fit.run(crowd.typical_degree)),
     )
-
-
-def _needs_all(noise: Noise) -> bool:
-    """Tell whether a model is not fitted in parts.
-
-    Gains and growth are learned before any message, from all answers at once; the parts do not know
-    the states of careless workers.
-    """
-    return noise.gain or noise.growth or noise.careless
-
-
-def _only(comparison: ModelComparison, kept: list[Any]) -> ModelComparison:
-    comparison.candidates = kept
-    return comparison
+    calibration = known.calibration if by_gold is None else known.calibration.then(by_gold)
+    return replace(known, calibration=calibration, notes=(*notes, note))
 
 
 @dataclass(frozen=True, eq=False)
 class FindNoiseTasks:
-    """Find what is known of the tasks of a part under a noise model, and keep it."""
+    """Compute the posterior of the tasks of a part under a noise model, and store it."""
 
-    heard: Heard
+    incoming: Incoming
     noise: Noise
     given: SweepParameters
     bias: WorkerBias | None
@@ -196,38 +186,44 @@ class FindNoiseTasks:
     kind: ClassVar[str] = "reads"
 
     def run(self, part: Part) -> Totals:
-        """Return sums of the tasks' difficulties."""
-        self.heard.put(part)
+        """Return sums of the tasks' difficulties, and estimates of gold tasks beside the truths."""
+        self.incoming.put(part)
         answers, messages = part.answers, part.messages
         found, classes = find_posterior(
             messages, answers, self.noise, self.given, self.bias, self.shift_variance
         )
         keep_found(part, (found, classes))
-        return {"multiple": exact_sum(self.difficulty.log_multiple(classes))}
+        totals: Totals = {"multiple": exact_sum(self.difficulty.log_multiple(classes))}
+        if answers.gold is not None:
+            known = self.given, self.bias
+            hidden = messages.posterior_and_classes(PROBABILITIES, *known, hidden=True)[0]
+            totals[f"hidden-{part.number}"] = hidden.estimate[answers.is_gold]
+            totals[f"truth-{part.number}"] = answers.gold[answers.is_gold]
+        return totals
 
 
 @dataclass(frozen=True, eq=False)
 class AuditNoise:
-    """Hold every answer against its prediction from the others."""
+    """Compare every answer with its prediction from the others."""
 
-    heard: Heard
+    incoming: Incoming
     given: SweepParameters
     bias: WorkerBias | None
+    scale: Scale
     kind: ClassVar[str] = "reads"
 
     def run(self, part: Part) -> Totals:
-        """Return counts for the audit; how far answers are off is kept."""
-        self.heard.put(part)
+        """Return counts for the audit; the errors of the answers are stored."""
+        self.incoming.put(part)
         answers = part.answers
         audit = audit_of(answers, part.messages.predict(self.given, self.bias, True))
         pit = np.clip(audit.pit[np.isfinite(audit.pit).all(axis=1)], _LEAST, 1.0 - _LEAST)
         distance = array_bytes(np.abs(ndtri(pit)).reshape(-1, 1))
-        Store(part.job.parts.where).write(_distance_name(part), distance)
-        return audit_counts(answers, audit)
-
-
-def _distance_name(part: Part) -> str:
-    return f"tasks/{part.number:05d}.distance.npy"
+        Store(part.job.parts.where).write(part.kept(_DISTANCE), distance)
+        if self.scale != LINEAR:
+            answers = part.given
+            audit = audit_in_units(answers, self.scale, audit)
+        return audit_counts(answers, audit, self.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,13 +232,13 @@ class Distances:
 
     def sizes(self, part: Part) -> Floats:
         """Return those of a part."""
-        kept = Store(part.job.parts.where).read(_distance_name(part))
+        kept = Store(part.job.parts.where).read(part.kept(_DISTANCE))
         return np.asarray(np.load(BytesIO(kept or b"")))
 
 
 @dataclass(frozen=True, eq=False)
 class KnownNoise:
-    """What the default knows of all answers; ``fitted`` has neither answers nor posterior."""
+    """What the default knows about all answers; ``fitted`` has neither answers nor posterior."""
 
     fitted: NoiseFitted
     usual: float
@@ -251,7 +247,7 @@ class KnownNoise:
     alike_share: float
     notes: tuple[str, ...]
     own: tuple[Floats, Floats] | None = None
-    shared: tuple[SharedError, Floats, tuple[float, float] | None] | None = None
+    calibration: Calibration = field(default_factory=Calibration)
 
     def result(self, answers: Answers, found: Any) -> Result:
         """Make the result of a part."""
@@ -265,8 +261,8 @@ class KnownNoise:
             hidden=posterior,
         )
         result = fitted.result(self.settings, self.audit)
-        if self.shared is not None:
-            result = allow_for(result, *self.shared)
+        if self.calibration != Calibration():
+            result = result.calibrated(self.calibration)
         if self.own is not None:
             result = replace(result, worker_variance=self.own[0], worker_interval=self.own[1])
         notes = (*self.notes, *result.notes)
@@ -278,9 +274,10 @@ class KnownNoise:
 
 
 def _find_tasks(
-    fit: PartitionedFit, messages: PartitionedNoise, steps: Steps, contest: Contest
-) -> KnownNoise:
-    """Do as :meth:`NoiseFit.fitted` does, part by part."""
+    fit: PartitionedFit, messages: PartitionedNoise, about: WholeFit
+) -> tuple[KnownNoise, GoldMap | None]:
+    """Do as :meth:`NoiseFit.fitted` does, part by part; return also the errors on gold."""
+    contest, steps = about.contest, about.steps
     parts, scale = steps.job.parts, contest.scale
     given = sweep_parameters(fit._parameters, FINAL_ACCURACY)
     beliefs, bias = fit._beliefs()
@@ -288,18 +285,19 @@ def _find_tasks(
     parameters = fit._parameters
     difficulty = parameters[Difficulty]
     zero = None if bias is None else bias.shift_variance * scale**2
-    about = given, beliefs.bias(0.0), zero, difficulty
-    totals = steps.total(FindNoiseTasks(messages.heard, fit._noise, *about))
-    audit = contest.audit
+    known = given, beliefs.bias(0.0), zero, difficulty
+    totals = steps.total(FindNoiseTasks(messages.incoming, fit._noise, *known))
     if parts.n_answers * parts.dimension <= MOST_KEPT:
-        audit = _audit(fit, messages, steps)
+        audit = _audit(fit, messages, steps, about.units.scale)
+    else:
+        audit = about.units.summary_of(steps, contest.audit)
     usual = difficulty.usual_of(totals["multiple"], parts.n_tasks)
     variance = parameters.answer_variance * float((scale**2).mean())
     none, nothing = no_answers(parts, np.empty(0, dtype=object))
     fitted = NoiseFitted(
         answers=none,
         posterior=nothing,
-        level_posterior=softmax(beliefs.log_level, axis=1),
+        level_posterior=softmax(beliefs.log_level),
         parameters=parameters,
         answer_variance=variance * usual,
         columns=bias.columns(scale) if bias else {},
@@ -310,17 +308,23 @@ def _find_tasks(
         on_grid=fit._on_grid,
         hidden=nothing,
     )
-    fitted = replace(fitted, workers=fitted.sum_up_workers())
-    told = contest.settings, audit, contest.alike_share, contest.notes
-    return KnownNoise(fitted, usual, *told)
+    # What the workers were summed up from is as large as all that is known of them.
+    none_of_them = fitted.level_posterior[:0]
+    fitted = replace(fitted, workers=fitted.sum_up_workers(), level_posterior=none_of_them)
+    facts = contest.settings, audit, contest.alike_share, contest.notes
+    gold_map = None
+    if parts.whole.has_gold:
+        hidden, truth = (joined(totals, name, parts.n_parts) for name in ("hidden", "truth"))
+        gold_map = learn_map(hidden, truth, about.auto.bounds)
+    return KnownNoise(fitted, usual, *facts), gold_map
 
 
-def _audit(fit: PartitionedFit, messages: PartitionedNoise, steps: Steps) -> Audit:
+def _audit(fit: PartitionedFit, messages: PartitionedNoise, steps: Steps, scale: Scale) -> Audit:
     """Do as :meth:`NoiseFit.audit` does: the stretch is exact, other figures are from counts."""
     given = sweep_parameters(fit._parameters, FINAL_ACCURACY)
     bias = fit._beliefs()[0].bias(0.0)
     messages.settle_shift()
-    totals = steps.total(AuditNoise(messages.heard, given, bias))
+    totals = steps.total(AuditNoise(messages.incoming, given, bias, scale))
     audit = audit_of_counts(totals, exact=True)
     if not audit.n_answers:
         return audit
@@ -330,25 +334,27 @@ def _audit(fit: PartitionedFit, messages: PartitionedNoise, steps: Steps) -> Aud
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Answers to tasks that have several, less their estimates."""
+    """Answers to tasks that have several, minus their estimates; those to gold ``with_gold``."""
 
     known: KnownNoise
+    with_gold: bool
 
     def terms(self, part: Part, weight: Floats) -> tuple[Floats, Floats, Floats]:
         """Return them with their variances and weights."""
         answers = part.answers
         result = found_result(part, answers, self.known)
-        edges = np.flatnonzero((answers.task_degree > 1)[answers.task])
+        counted = (answers.task_degree > 1) & (self.with_gold | ~answers.is_gold)
+        edges = np.flatnonzero(counted[answers.task])
         return residuals(answers, result, edges, weight)
 
     def sizes(self, part: Part) -> Floats:
-        """Return how large those of a part are."""
+        """Return the sizes of those of a part."""
         return np.abs(self.terms(part, np.ones(part.answers.n_workers))[0])
 
 
 @dataclass(frozen=True, eq=False)
 class SumSquares:
-    """Sum up the squares of residuals, as far as a multiple of their upper quartile counts."""
+    """Sum the squares of residuals, each cut at a multiple of their upper quartile."""
 
     of: Residuals
     weight: Floats
@@ -360,20 +366,20 @@ class SumSquares:
         return {"squares": square_sums(*self.of.terms(part, self.weight), self.quartile)}
 
 
-def _allow_for_shared(
-    auto: Auto, steps: Steps, crowd: CrowdInParts, known: KnownNoise
-) -> KnownNoise:
+def _shared_error(
+    auto: Auto, steps: Steps, known: KnownNoise, counts: Mapping[str, Any]
+) -> SharedError | None:
     """Do as :func:`voxpop.estimators.shared.with_shared_error` does."""
     shared = SharedError.option(auto.shared_error)
-    if shared is None or not crowd.several_answers:
-        return known
+    if shared is None or not counts["several"][0] or steps.job.hidden is not None:
+        return None
     parts = steps.job.parts
-    # The share of models in which workers are alike is known only after this, as in memory.
-    of = Residuals(replace(known, alike_share=0.0))
+    # The share of models with equal workers is known only after this, as in memory.
+    of = Residuals(replace(known, alike_share=0.0), with_gold=not counts["open"][0])
     none, found = no_answers(parts, np.empty(0, dtype=object))
     n_classes = len(known.fitted.parameters[Difficulty].steps)
     result = of.known.result(none, (found, np.empty((0, n_classes))))
     weight = worker_weights(result, parts.worker_degree)
     quartile = quantiles(steps, of, 0.75)
-    sums = steps.total(SumSquares(of, weight, quartile))["squares"]
-    return replace(known, shared=(shared, mean_square(sums), auto.bounds))
+    one = mean_square(steps.total(SumSquares(of, weight, quartile))["squares"])
+    return replace(shared, answer_variance=tuple(one.tolist()), bounds=auto.bounds)

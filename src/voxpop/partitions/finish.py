@@ -1,8 +1,7 @@
-"""The end of a fit in parts: what is known of the tasks, the workers' own noise, and the tables."""
+"""The end of a fit in parts: the posterior of the tasks, the workers' own noise, and the tables."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -23,10 +22,11 @@ from voxpop.partitions.audit import audit_counts
 from voxpop.partitions.parts import Parts, array_bytes
 from voxpop.partitions.steps import Part, Steps, Totals
 from voxpop.partitions.store import Store
+from voxpop.partitions.units import Units
 from voxpop.results.audit import Audit
 from voxpop.results.own_noise import from_own_sums, own_terms
 from voxpop.results.result import PROBABILITIES, Result
-from voxpop.results.review import Review, Usual, review_part
+from voxpop.results.review import Review, Usual, review_part, sd_on_scale
 from voxpop.results.saved import run_id, write_tasks
 
 _KERNELS = ("enumerate", "active", "integrate", "gold")
@@ -46,16 +46,12 @@ def table_name(part: int) -> str:
     return f"tasks/part-{part:05d}.parquet"
 
 
-def _found_name(part: int) -> str:
-    return f"tasks/{part:05d}.found"
-
-
 def _usual_name(part: int) -> str:
     return f"tasks/{part:05d}.usual.npy"
 
 
 class Known(Protocol):
-    """What a fit knows of all answers: with what was kept of a part it makes the part's result."""
+    """What a fit knows of all answers; it makes the result of a part from its posterior."""
 
     def result(self, answers: Answers, found: Any) -> Result:
         """Make the result of a part."""
@@ -66,7 +62,7 @@ class Known(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class KnownLevels:
-    """What BI knows: the workers, and what to tell."""
+    """What BI has learned: the workers, and the notes to report."""
 
     settled: Settled
     notes: tuple[str, ...]
@@ -87,15 +83,15 @@ class KnownLevels:
 
 @dataclass(frozen=True, eq=False)
 class FindTasks:
-    """Find what is known of the tasks of a part, and keep it in the folder of the run."""
+    """Compute the posterior of the tasks of a part, and store it in the folder of the run."""
 
-    heard: Any
+    incoming: Any
     settled: Settled
     kind: ClassVar[str] = "reads"
 
     def run(self, part: Part) -> Totals:
         """Return the kernels that were used, and counts for the audit."""
-        self.heard.put(part)
+        self.incoming.put(part)
         answers, workers = part.answers, self.settled.workers
         found = part.messages.posterior(PROBABILITIES)
         about = workers.variance, workers.levels, workers.posterior
@@ -108,16 +104,18 @@ class FindTasks:
 
 @dataclass(frozen=True, eq=False)
 class MeasureOwnNoise:
-    """Find the largest terms that show the workers' own noise, and how sure a usual task is."""
+    """Find the largest terms of the workers' own noise, and the sds of the tasks."""
 
     known: Known
+    units: Units
     kind: ClassVar[str] = "answers"
 
     def run(self, part: Part) -> Totals:
         """Return the terms (3, m) of a part."""
         answers, m = part.answers, part.answers.n_workers
         result = found_result(part, answers, self.known)
-        sd = np.where(answers.is_gold, np.nan, np.sqrt(result.variance.mean(axis=1)))
+        shown = sd_on_scale(self.units.result(part.given, result))
+        sd = np.where(answers.is_gold, np.nan, shown)
         usual = array_bytes(np.stack([answers.task_degree, sd]))
         Store(part.job.parts.where).write(_usual_name(part.number), usual)
         terms = own_terms(answers, result)
@@ -126,7 +124,7 @@ class MeasureOwnNoise:
 
 @dataclass(frozen=True, eq=False)
 class SumOwnNoise:
-    """Sum up what shows the workers' own noise, given its ``largest`` (3, m) terms."""
+    """Sum the terms of the workers' own noise, given the ``largest`` (3, m)."""
 
     known: Known
     largest: Floats
@@ -145,6 +143,7 @@ class WriteTasks:
     """Write the table of a part's tasks into the folder of the run, and a sample of the first."""
 
     known: Known
+    units: Units
     run_id: str
     usual: Usual
     kind: ClassVar[str] = "answers"
@@ -153,8 +152,9 @@ class WriteTasks:
         """Return how many tasks need a look."""
         parts = part.job.parts
         ids = parts.task_ids(part.number, part.scratch)
-        answers = replace(part.answers, task_ids=ids)
-        result = found_result(part, answers, self.known)
+        answers = replace(part.given, task_ids=ids)
+        found = found_result(part, replace(part.answers, task_ids=ids), self.known)
+        result = self.units.result(answers, found)
         review = review_part(answers, result, self.usual)
         local = part.scratch / f"{part.number:05d}.parquet"
         write_tasks(replace(result, _review=review), local, self.run_id)
@@ -162,19 +162,18 @@ class WriteTasks:
         local.unlink()
         if part.number == 0:
             shown = sample(answers, result, parts, part.scratch)
-            Store(parts.where).write(SAMPLE, pickle.dumps(shown))
+            Store(parts.where).keep(SAMPLE, shown)
         return {"looks": np.array([len(review.tasks)])}
 
 
 def keep_found(part: Part, found: object) -> None:
-    """Keep what was found of the tasks of a part in the folder of the run."""
-    Store(part.job.parts.where).write(_found_name(part.number), pickle.dumps(found))
+    """Store the posterior of the tasks of a part in the folder of the run."""
+    Store(part.job.parts.where).keep(part.kept("found"), found)
 
 
 def found_result(part: Part, answers: Answers, known: Known) -> Result:
-    """Make the result of a part from what was kept of it."""
-    kept = Store(part.job.parts.where).read(_found_name(part.number))
-    return known.result(answers, pickle.loads(kept or b""))
+    """Make the result of a part from its stored posterior."""
+    return known.result(answers, Store(part.job.parts.where).kept(part.kept("found")))
 
 
 def usual_task(parts: Parts) -> Usual:
@@ -186,7 +185,7 @@ def usual_task(parts: Parts) -> Usual:
 
 
 def sample(answers: Answers, result: Result, parts: Parts, scratch: Path) -> tuple[Answers, Result]:
-    """Answers to the first tasks of a part, and what is known of these and of their workers."""
+    """Answers to the first tasks of a part, and the result for these and their workers."""
     n_tasks = max(1, int((np.cumsum(answers.task_degree) <= _SAMPLE_ANSWERS).sum()))
     answers = replace(answers, worker_ids=parts.worker_ids(scratch))
     some = answers.part(np.arange(answers.n_tasks) < n_tasks)
@@ -202,22 +201,28 @@ def sample(answers: Answers, result: Result, parts: Parts, scratch: Path) -> tup
 
 
 def finish(
-    steps: Steps, known: Known, result: Result, has_levels: bool, notes: tuple[str, ...] = ()
+    steps: Steps,
+    known: Known,
+    result: Result,
+    has_levels: bool,
+    units: Units | None = None,
+    notes: tuple[str, ...] = (),
 ) -> tuple[Result, str]:
     """Give workers their own noise, if noise has levels, and write the tables of the tasks.
 
     ``result`` is that of all workers without any task; ``notes`` come after its own.
     """
-    parts = steps.job.parts
-    largest = steps.total(MeasureOwnNoise(known))["own"]
+    parts, units = steps.job.parts, units or Units()
+    largest = steps.total(MeasureOwnNoise(known, units))["own"]
     if has_levels:
         found = steps.total(SumOwnNoise(known, largest))["own"]
         sums = [owner_values(*pair) for pair in zip(found, largest, strict=True)]
         result = from_own_sums(result, np.stack(sums))
         known = known.with_noise(result)
+    result = units.result(no_answers(parts, result.worker_ids)[0], result)
     result = whole_result(parts, replace(result, notes=(*result.notes, *notes)))
     run = run_id(result)
-    steps.total(WriteTasks(known, run, usual_task(parts)))
+    steps.total(WriteTasks(known, units, run, usual_task(parts)))
     return result, run
 
 
@@ -228,7 +233,7 @@ def kernels_used(totals: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 
 def no_answers(parts: Parts, ids: Any) -> tuple[Answers, Posterior]:
-    """All workers without any task, and what is known of no task."""
+    """All workers without any task."""
     none = np.empty((0, parts.dimension))
     answers = Answers(
         task_ids=np.empty(0, dtype=object),

@@ -48,16 +48,11 @@ def fit_for_parts(estimator: Estimator) -> BI | Auto:
     """Return the method; refuse, before any work, one that needs all answers in memory."""
     if getattr(estimator, "backend", "auto") == "gpu":
         raise ConfigError(
-            "answers in parts are worked on by the processor, got backend 'gpu'; use --engine "
+            "answers in parts are computed on the CPU, got backend 'gpu'; use --engine "
             "local, or backend 'auto'"
         )
     if isinstance(estimator, Auto):
-        if estimator.scale in ("auto", "linear") and estimator.bounds is None:
-            return estimator
-        raise ConfigError(
-            "answers in parts can be fitted by auto on the linear scale and without bounds; for "
-            "--scale and --bounds use --engine local"
-        )
+        return estimator
     if not isinstance(estimator, BI):
         raise ConfigError(
             f"answers in parts can be fitted by auto and bi, not by {estimator.name}; "
@@ -80,7 +75,7 @@ def fit_for_parts(estimator: Estimator) -> BI | Auto:
 
 
 class FittedParts(NamedTuple):
-    """The result of all parts but for their tasks, and the id of the run."""
+    """The result of all parts except their tasks, and the id of the run."""
 
     result: Result
     run: str
@@ -98,12 +93,12 @@ def fit_parts(
     settled = estimator.settle(messages, chosen, on_sweep)
     if on_sweep is not None:
         on_sweep("estimates", 1, np.inf, estimator.tol)
-    totals = steps.total(FindTasks(messages.heard, settled))
+    totals = steps.total(FindTasks(messages.incoming, settled))
     settled.settings["inference_used"] = kernels_used(totals)
     audit = audit_of_counts(totals, exact=False)
     known = KnownLevels(settled, chosen.notes)
-    told = replace(known, audit=audit, settings=settled.settings)
-    result = told.result(*no_answers(parts, parts.worker_ids(scratch)))
+    shown = replace(known, audit=audit, settings=settled.settings)
+    result = shown.result(*no_answers(parts, parts.worker_ids(scratch)))
     return FittedParts(*finish(steps, known, result, estimator.support == "auto"))
 
 

@@ -1,39 +1,46 @@
-"""The part that noise models are compared on: tasks near to each other, looked for in all parts."""
+"""The part on which noise models are compared: tasks near to each other, found in all parts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Mask
 from voxpop.data.answers import Answers
 from voxpop.data.ids import id_array
+from voxpop.data.output import replacing
 from voxpop.estimators.auto.subset import (
     Keys,
-    Mask,
     Reached,
     Vicinity,
+    connected_part,
     ends_of,
     in_order_of_keys,
     task_keys,
 )
-from voxpop.partitions.steps import Part, Steps, Totals
+from voxpop.partitions.parts import array_bytes
+from voxpop.partitions.steps import Part, Steps, Totals, joined
 
 
 def _vicinity(part: Part, ends: Floats) -> Vicinity:
+    """Find the keys of the tasks, once: the same process asks for them several times."""
     parts, answers = part.job.parts, part.answers
-    ids = parts.task_ids(part.number, part.scratch)
-    return Vicinity(answers, task_keys(answers, ids, ends), parts.worker_degree)
+    path = part.scratch / f"{part.number:05d}{'.on-scale' if part.job.on_scale else ''}.keys.npy"
+    if path.exists():
+        key = np.load(path)
+    else:
+        key = task_keys(answers, parts.task_ids(part.number, part.scratch), ends)
+        with replacing(path) as temporary:
+            temporary.write_bytes(array_bytes(key))
+    return Vicinity(answers, key, parts.worker_degree)
 
 
 @dataclass(frozen=True, eq=False)
 class MeasureCrowd:
-    """Measure what the default must know of all answers."""
+    """Measure what the default needs about all answers."""
 
     kind: ClassVar[str] = "answers"
 
@@ -45,7 +52,6 @@ class MeasureCrowd:
             "highest": high,
             "lowest": -low,
             "squared_degree": np.array([(degree**2).sum()]),
-            "several": np.array([degree[degree > 1].sum()]),
         }
 
 
@@ -57,7 +63,7 @@ class FindFirst:
     kind: ClassVar[str] = "answers"
 
     def run(self, part: Part) -> Totals:
-        """Return that of a part."""
+        """Return the task of a part."""
         near = _vicinity(part, self.ends)
         first = near.first()
         return {
@@ -108,7 +114,10 @@ class GatherAnswers:
         """Return those of a part, with tasks by their place in the part."""
         answers, edges = part.answers, _vicinity(part, self.ends).edges(self.tasks)
         task = answers.task[edges]
-        return {
+        gold: Totals = {}
+        if answers.gold is not None:
+            gold[f"gold-{part.number}"] = answers.gold[np.unique(task)]
+        return gold | {
             f"task-{part.number}": task,
             f"worker-{part.number}": answers.worker[edges],
             f"value-{part.number}": answers.value[edges],
@@ -121,16 +130,12 @@ class CrowdInParts:
     def __init__(self, steps: Steps, scratch: Path) -> None:
         self._steps, self._scratch, self._n = steps, scratch, steps.job.parts.n_parts
         self._measured = steps.total(MeasureCrowd())
+        self._near: dict[int, Answers] = {}
 
     @property
     def typical_degree(self) -> float:
-        """How many answers the task of an answer has, on average."""
+        """Average number of answers of an answer's task."""
         return float(self._measured["squared_degree"][0] / self._steps.job.parts.n_answers)
-
-    @property
-    def several_answers(self) -> int:
-        """How many answers are to tasks that have another."""
-        return int(self._measured["several"][0])
 
     @property
     def ends(self) -> Floats:
@@ -141,7 +146,7 @@ class CrowdInParts:
         """Return the task whose workers have the most answers."""
         found = self._steps.total(FindFirst(self.ends))
         key, degree, activity = (
-            _joined(found, name, self._n) for name in ("key", "degree", "activity")
+            joined(found, name, self._n) for name in ("key", "degree", "activity")
         )
         start = np.lexsort((key, -activity))[:1]
         return Reached(key[start], degree[start])
@@ -153,7 +158,7 @@ class CrowdInParts:
     def reached(self, known: Mask, taken: Keys, budget: int) -> Reached:
         """Find the other tasks that workers have answered."""
         found = self._steps.total(ReachTasks(known, taken, budget, self.ends))
-        key, degree = (_joined(found, name, self._n) for name in ("key", "degree"))
+        key, degree = (joined(found, name, self._n) for name in ("key", "degree"))
         return Reached.ordered(key, degree, budget)
 
     def part(self, tasks: Keys) -> Answers:
@@ -163,10 +168,12 @@ class CrowdInParts:
         for number in range(self._n):
             here, place = np.unique(found[f"task-{number}"], return_inverse=True)
             task.append(place + n_tasks)
-            ids += parts.task_ids(number, self._scratch)[here].tolist()
+            if len(here):  # a large crowd has many parts, and its neighbourhood is in a few
+                ids += parts.task_ids(number, self._scratch)[here].tolist()
             n_tasks += len(here)
-        worker, value = (_joined(found, name, self._n) for name in ("worker", "value"))
+        worker, value = (joined(found, name, self._n) for name in ("worker", "value"))
         known, worker = np.unique(worker, return_inverse=True)
+        gold = joined(found, "gold", self._n) if parts.whole.has_gold else None
         return in_order_of_keys(
             Answers(
                 task_ids=id_array(ids),
@@ -175,10 +182,13 @@ class CrowdInParts:
                 worker=worker.astype(np.int32),
                 value=value,
                 value_names=parts.value_names,
+                gold=gold,
                 columns=parts.columns,
             )
         )
 
-
-def _joined(found: Mapping[str, NDArray[Any]], name: str, n_parts: int) -> NDArray[Any]:
-    return np.concatenate([found[f"{name}-{part}"] for part in range(n_parts)])
+    def near(self, limit: int) -> Answers:
+        """Return a connected part of about this many answers."""
+        if limit not in self._near:
+            self._near[limit] = connected_part(self, limit)
+        return self._near[limit]

@@ -1,4 +1,4 @@
-"""Messages under a noise model, over parts: what a fit of a large crowd sees of them."""
+"""Messages under a noise model, over parts, as a fit of a large crowd sees them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from voxpop.arrays import Codes, Floats, Index, WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
-from voxpop.estimators.bi.initialise import connected_parts
 from voxpop.estimators.bi.large_fit import LargeFit
 from voxpop.estimators.bi.noise_fit import integral_messages, match_messages
 from voxpop.inference.engine import Engine
@@ -22,10 +21,10 @@ from voxpop.inference.schedule import Asked, Whole
 from voxpop.models.noise import Noise, NoiseParameters
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.levels import Levels
-from voxpop.partitions.passing import Heard
+from voxpop.partitions.passing import Incoming
 from voxpop.partitions.steps import Part, Steps, Totals
 
-# How far truths moved is in whole steps of this.
+# Moves of truths are counted in steps of this.
 _STEP = 2.0**-30
 
 
@@ -46,7 +45,7 @@ class OpenMatching:
 
 @dataclass(frozen=True, eq=False)
 class OpenIntegrals:
-    """Go on with integrals from matched moments, with some of the levels."""
+    """Continue with integrals from matched moments, with some of the levels."""
 
     engine: Engine
     scale: Floats
@@ -65,7 +64,7 @@ class OpenIntegrals:
         )  # fmt: skip
 
     def run(self, part: Part) -> Totals:
-        """Put them in the place of those that there are."""
+        """Replace the messages."""
         if self.shift is not None:
             part.messages.recentre(self.shift)
         part.keep(self.open(part.answers, part.messages))
@@ -76,7 +75,7 @@ class OpenIntegrals:
 class SendNoise:
     """Let all tasks send their messages, biases recentred before."""
 
-    heard: Heard
+    incoming: Incoming
     damping: float
     parameters: SweepParameters
     bias: WorkerBias | None
@@ -85,7 +84,7 @@ class SendNoise:
 
     def run(self, part: Part) -> Totals:
         """Let the tasks of a part send."""
-        self.heard.put(part)
+        self.incoming.put(part)
         messages = part.messages
         if self.shift is not None:
             messages.recentre(self.shift)
@@ -99,13 +98,13 @@ class SendNoise:
 
 @dataclass(frozen=True, eq=False)
 class Recentre:
-    """Take a shift off every worker's bias."""
+    """Subtract a shift from every worker's bias."""
 
     shift: Floats
     kind: ClassVar[str] = "changes"
 
     def run(self, part: Part) -> Totals:
-        """Take it off in the messages of a part."""
+        """Subtract it in the messages of a part."""
         part.messages.recentre(self.shift)
         return {"sums": part.messages.sent()}
 
@@ -141,11 +140,15 @@ class PartitionedNoise:
     """The messages of all parts; matched moments first, integrals once they were reopened."""
 
     def __init__(
-        self, steps: Steps, engine: Engine, scale: Floats, parameters: NoiseParameters
+        self,
+        steps: Steps,
+        engine: Engine,
+        scale: Floats,
+        parameters: NoiseParameters,
+        n_open: int,
     ) -> None:
-        self._steps, self._engine, self._scale = steps, engine, scale
+        self._steps, self._engine, self._scale, self._n_open = steps, engine, scale, n_open
         self._whole = whole = steps.job.parts.whole
-        self._n_open = steps.job.parts.n_tasks
         self.quantum, _ = fixed_point(whole.most_answers * whole.dimension)
         levels = parameters[Levels]
         self.sums: WorkerSums = np.zeros((whole.n_workers, len(levels.variance)), dtype=np.int64)
@@ -155,12 +158,12 @@ class PartitionedNoise:
         steps.open(OpenMatching(engine, scale, parameters, whole))
 
     @property
-    def heard(self) -> Heard:
-        """What tasks hear now."""
-        return Heard(self._sums_of, self.log_weights)
+    def incoming(self) -> Incoming:
+        """The input of tasks now."""
+        return Incoming(self._sums_of, self.log_weights)
 
     def reopen(self, noise: Noise, parameters: NoiseParameters, levels: Index) -> None:
-        """Go on with integrals."""
+        """Continue with integrals."""
         about = self._engine, self._scale, noise, parameters, levels, self._whole
         self._take(self._steps.total(OpenIntegrals(*about, self._shift)))
 
@@ -174,7 +177,7 @@ class PartitionedNoise:
     ) -> tuple[float, None]:
         """Let all tasks send; return how far truths moved, or the largest change of a message."""
         assert tasks is None
-        found = self._steps.total(SendNoise(self.heard, damping, parameters, bias, self._shift))
+        found = self._steps.total(SendNoise(self.incoming, damping, parameters, bias, self._shift))
         self._take(found)
         if "change" in found:
             return float(found["change"][0]), None
@@ -200,29 +203,34 @@ class PartitionedNoise:
         return self._bias
 
     def recentre(self, shift: Floats) -> None:
-        """Take ``shift`` (m, d) off every worker's bias, when the parts are next asked."""
+        """Subtract ``shift`` (m, d) from every worker's bias, with the next call of the parts."""
         if shift.any():
             self._shift = shift if self._shift is None else self._shift + shift
             self._bias = None
 
     def settle_shift(self) -> None:
-        """Let the parts take off what is still to be taken off."""
+        """Let the parts subtract the pending shift."""
         if self._shift is not None:
             self._take(self._steps.total(Recentre(self._shift)))
 
 
 class PartitionedFit(LargeFit):
-    """A noise model whose parameters a part of the answers has taught, over all parts."""
+    """A noise model whose parameters were learned from a part of the answers, over all parts."""
 
     def __init__(
-        self, steps: Steps, noise: Noise, engine: Engine, support: object, part: Codes
+        self,
+        steps: Steps,
+        noise: Noise,
+        engine: Engine,
+        support: object,
+        part: Codes,
+        anchored: NDArray[np.bool_],
     ) -> None:
         self._noise, self._engine, self._support = noise, engine, support
         self._informative = np.ones(steps.job.parts.n_workers, dtype=bool)
         self._on_grid, self._common = support == "auto", support == "common"
         self._sending, self._freeing, self._n_learned = None, None, 0
-        self._part = part
-        self._anchored: NDArray[np.bool_] = np.zeros(int(part.max()) + 1, dtype=bool)
+        self._part, self._anchored = part, anchored
 
     def _open_integrals(self, levels: Index) -> None:
         self._parameters = self._parameters.replace(self._parameters[Levels].keep(levels))
@@ -239,7 +247,7 @@ class JoinWorkers:
 
     def run(self, part: Part) -> Totals:
         """Return the labels by a part."""
-        group, _ = connected_parts(part.answers)
+        group = part.answers.worker_part
         largest = np.zeros(int(group.max()) + 1)
         np.maximum.at(largest, group, self.label)
         return {"label": largest[group]}
@@ -255,3 +263,11 @@ def parts_of_crowd(steps: Steps, parameters: NoiseParameters, noise: Noise) -> C
         before, label = label, np.asarray(steps.total(JoinWorkers(label))["label"])
         if (label == before).all():
             return np.unique(label, return_inverse=True)[1].astype(np.int32)
+
+
+def anchored_parts(part: Codes, answered_gold: Floats | None) -> NDArray[np.bool_]:
+    """Tell which connected parts have gold, given which workers (m,) have answered some."""
+    anchored = np.zeros(int(part.max()) + 1, dtype=bool)
+    if answered_gold is not None:
+        anchored[part[answered_gold > 0]] = True
+    return anchored

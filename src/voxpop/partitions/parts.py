@@ -1,4 +1,4 @@
-"""Parts: answers cut by task, each part in a few arrays on disk, and what all parts know of all."""
+"""Parts: answers cut by task, each part in a few arrays on disk, and the facts about all parts."""
 
 from __future__ import annotations
 
@@ -91,8 +91,14 @@ class Parts:
         table = open_table(Store(self.where).fetch(part_name(part, "tasks.parquet"), scratch))
         return table.ids("id")[1]
 
-    def answers(self, part: int, scratch: Path) -> Answers:
-        """The answers of a part; its tasks and all workers have their numbers for ids."""
+    def answers(
+        self, part: int, scratch: Path, on_scale: bool = False, hidden: int | None = None
+    ) -> Answers:
+        """The answers of a part; its tasks and all workers have their numbers for ids.
+
+        They are as given or, once they have been put there, ``on_scale``, and without the known
+        truths of a fold that is ``hidden``.
+        """
 
         def array(what: str, mapped: bool = True) -> NDArray[Any]:
             name = part_name(part, f"{what}.npy")
@@ -100,14 +106,17 @@ class Parts:
             return np.asarray(np.load(path, mmap_mode="r" if mapped else None))
 
         first = array("first", mapped=False)
-        gold: Floats | None = array("gold") if self.whole.has_gold else None
+        there = "on-scale." if on_scale else ""
+        gold: Floats | None = array(f"{there}gold") if self.whole.has_gold else None
+        if gold is not None and hidden is not None:
+            gold = np.where(array("fold")[:, None] == hidden, np.nan, gold)
         tasks = np.arange(len(first) - 1, dtype=np.int32)
         return Answers(
             task_ids=np.arange(len(first) - 1),
             worker_ids=np.arange(self.n_workers),
             task=np.repeat(tasks, np.diff(first)),
             worker=array("worker"),
-            value=array("value"),
+            value=array(f"{there}value"),
             value_names=self.value_names,
             gold=gold,
             columns=self.columns,

@@ -1,4 +1,4 @@
-"""Message passing over parts: what estimators see of it is what they see of messages in memory."""
+"""Message passing over parts: to estimators it looks like messages in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from voxpop.arrays import Floats, WorkerSums
+from voxpop.arrays import Floats, Mask, WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.inference.engine import Engine
 from voxpop.inference.groups import (
@@ -16,7 +16,7 @@ from voxpop.inference.groups import (
     noise_unit,
 )
 from voxpop.inference.message_passing import MessagePassing
-from voxpop.inference.schedule import Asked, Mask, Schedule, Sent, Whole
+from voxpop.inference.schedule import Asked, Schedule, Sent, Whole
 from voxpop.models.model import Model
 from voxpop.partitions.steps import Part, Steps, Totals
 
@@ -36,8 +36,8 @@ class OpenMessages:
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
-    """What all tasks hear: the workers' sums, as a step left them, and the levels' log weights.
+class Incoming:
+    """The input of all tasks: the workers' sums after a step, and the levels' log weights.
 
     Sums of -1 are zero: nobody has sent a message yet.
     """
@@ -46,7 +46,7 @@ class Heard:
     log_weights: Floats
 
     def put(self, part: Part) -> None:
-        """Let the messages of a part hear it."""
+        """Give it to the messages of a part."""
         messages = part.messages
         messages.log_weights = self.log_weights
         if self.sums < 0:
@@ -59,12 +59,12 @@ class Heard:
 class Guess:
     """Guess messages (M27)."""
 
-    heard: Heard
+    incoming: Incoming
     kind: ClassVar[str] = "changes"
 
     def run(self, part: Part) -> Totals:
         """Guess those of a part."""
-        self.heard.put(part)
+        self.incoming.put(part)
         return {"sums": part.messages.guess()}
 
 
@@ -72,14 +72,14 @@ class Guess:
 class Send:
     """Let all tasks send their messages."""
 
-    heard: Heard
+    incoming: Incoming
     damping: float
     moved: Mask | None
     kind: ClassVar[str] = "changes"
 
     def run(self, part: Part) -> Totals:
         """Let the tasks of a part send."""
-        self.heard.put(part)
+        self.incoming.put(part)
         sums, change, _ = part.messages.send(Asked(self.damping, self.moved))
         return {"sums": sums, "change": np.array([change])}
 
@@ -100,13 +100,13 @@ class PartitionedMessages(Schedule):
         steps.open(OpenMessages(engine, model, whole))
 
     @property
-    def heard(self) -> Heard:
-        """What tasks hear now."""
-        return Heard(self._sums_of, self.log_weights)
+    def incoming(self) -> Incoming:
+        """The input of tasks now."""
+        return Incoming(self._sums_of, self.log_weights)
 
     def guess(self) -> WorkerSums:
         """Guess where messages would be slow to send from flat ones; return the sums of all."""
-        found = self._steps.total(Guess(self.heard))
+        found = self._steps.total(Guess(self.incoming))
         self._sums_of = self._steps.last
         return np.asarray(found["sums"])
 
@@ -114,6 +114,6 @@ class PartitionedMessages(Schedule):
         """Let all tasks send; the paper's noise has no parameters to be given, and no bias."""
         assert not any((asked.parameters, asked.bias, asked.is_counted))
         assert asked.tasks is None
-        found = self._steps.total(Send(self.heard, asked.damping, asked.moved))
+        found = self._steps.total(Send(self.incoming, asked.damping, asked.moved))
         self._sums_of = self._steps.last
         return np.asarray(found["sums"]), float(found["change"][0]), None

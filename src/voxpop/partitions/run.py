@@ -1,4 +1,4 @@
-"""Runs: from files to a folder of results, in parts; one that was stopped goes on where it was."""
+"""Runs: from files to a folder of results, in parts; a stopped run resumes where it was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.many_files import several_files
 from voxpop.data.output import replacing_folder, require_folder
 from voxpop.data.read import read_answers
-from voxpop.errors import ConfigError, DataError, require
+from voxpop.errors import ConfigError, DataError, VoxpopError, require
 from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.bi.bi import BI
@@ -31,9 +30,10 @@ from voxpop.partitions.fit import fit_for_parts, fit_parts
 from voxpop.partitions.parts import Parts
 from voxpop.partitions.steps import Job, Log, OneByOne, Pool, Steps
 from voxpop.partitions.store import Store
-from voxpop.results.intervals import said_of_intervals
+from voxpop.results.intervals import notes_on_intervals
 from voxpop.results.result import Result
 from voxpop.results.saved import FILES, write, write_others
+from voxpop.words import counted
 
 _JOB = "job.json"
 # Sums, beliefs and intervals of a worker, with about ten levels.
@@ -44,10 +44,10 @@ _BYTES_PER_TASK = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """Where and how parts are worked on.
+    """Where and how parts are computed.
 
-    ``memory`` is in bytes. ``run`` is the folder of what a run needs meanwhile, which all workers
-    of a cluster must reach: a path, or an address for fsspec.
+    ``memory`` is in bytes. ``run`` is the folder for the files of the run, which all workers of a
+    cluster must reach: a path, or a URL for fsspec.
     """
 
     engine: Literal["outofcore", "dask"] = "outofcore"
@@ -63,9 +63,7 @@ class Running:
             self.n_parts is None or self.n_parts >= 1,
             f"partitions must be at least 1, got {self.n_parts}",
         )
-        require(
-            self.engine == "dask" or self.scheduler is None, "a scheduler goes with --engine dask"
-        )
+        require(self.engine == "dask" or self.scheduler is None, "a scheduler needs --engine dask")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,18 +79,18 @@ class Finished:
     of_shown: Result
 
     def summary(self) -> str:
-        """Say in one line what was done and how it ended."""
+        """Return one line: what was done and how it ended."""
         if len(self.result.task_ids):
             return self.result.summary()
-        said = self.result.summary().partition(": 0 tasks ")
-        cut = "1 part" if self.parts.n_parts == 1 else f"{self.parts.n_parts} parts"
-        return f"{said[0]}: {self.parts.n_tasks} tasks in {cut} {said[2]}"
+        before_and_after = self.result.summary().partition(": 0 tasks ")
+        tasks, parts = counted(self.parts.n_tasks, "task"), counted(self.parts.n_parts, "part")
+        return f"{before_and_after[0]}: {tasks} in {parts} {before_and_after[2]}"
 
     def notes(self) -> list[str]:
-        """Say what the user should know of it."""
+        """Return what the user should know about it."""
         has_width = bool(self.of_shown.variance.any())
-        said = said_of_intervals(self.result.audit, self.result.calibration, has_width)
-        return [*self.result.notes, *said]
+        notes = notes_on_intervals(self.result.audit, self.result.calibration, has_width)
+        return [*self.result.notes, *notes]
 
 
 def aggregate_parts(
@@ -106,7 +104,7 @@ def aggregate_parts(
 ) -> Finished:
     """Aggregate answers in parts, and write the tables of tasks and workers into a folder.
 
-    Called again after it was stopped, it goes on from the last step that was complete. ``also``
+    Called again after it was stopped, it resumes from the last complete step. ``also``
     writes more of the files, into the folder that it is given; ``name`` tells the source.
     """
     method = fit_for_parts(estimator)
@@ -115,11 +113,11 @@ def aggregate_parts(
     require_folder(folder)
     beside = folder.absolute().parent / f".{folder.absolute().name}.run"
     where = running.run or str(beside)
-    with _told_in_one_line(where):
+    with _errors_in_one_line(where):
         _begin(where, _fingerprint(source, estimator, running))
         parts = Parts.load(where)
         if parts is None:
-            rounding = isinstance(method, BI)
+            rounding = isinstance(method, BI) and method.support == "auto"
             parts = cut(source, where, running.memory, running.n_parts, rounding)
         _require_memory(parts, running)
         job = Job(parts, Log.begin(f"{where}/log"))
@@ -131,7 +129,7 @@ def aggregate_parts(
         else:
             with _pool(running, local) as pool:
                 result, run = fit_parts(method, Steps(job, pool), local, on_sweep)
-            done = Finished(parts, result, *pickle.loads(Store(where).read(SAMPLE) or b""))
+            done = Finished(parts, result, *Store(where).kept(SAMPLE))
         with replacing_folder(folder, FILES) as new:
             if run is None:
                 write(done.result, new, "parquet", name)
@@ -145,18 +143,11 @@ def aggregate_parts(
 
 
 def _fits_into_memory(parts: Parts, auto: Auto) -> bool:
-    """Tell whether the default compares its models on all answers, and averages them.
+    """Return whether the default compares its models on all answers, and averages them.
 
-    Of more it fits one model, which it can do in parts unless some truths are known.
+    For more answers it fits one model, which is possible in parts.
     """
-    if parts.n_answers * parts.dimension <= auto.contest_answers:
-        return True
-    if parts.whole.has_gold:
-        raise ConfigError(
-            "the default checks its intervals by known truths, for which it needs all answers in "
-            "memory; use --engine local, leave --gold out, or use --method bi"
-        )
-    return False
+    return parts.n_answers * parts.dimension <= auto.contest_answers
 
 
 def _fit_in_memory(
@@ -166,15 +157,16 @@ def _fit_in_memory(
         source.path, task=source.task, worker=source.worker, values=source.values, gold=source.gold
     )
     result = estimator.fit(answers, on_sweep)
-    note = f"{answers.n_edges} answers are few: they were fitted in memory, not in parts"
+    note = f"{answers.n_edges} answers fit into memory: they were not cut into parts"
     return Finished(parts, replace(result, notes=(*result.notes, note)), answers, result)
 
 
 @contextmanager
-def _told_in_one_line(where: str) -> Iterator[None]:
-    """Say what to do about a full disk."""
+def _errors_in_one_line(where: str) -> Iterator[None]:
+    """Turn a full disk, or a run whose files are damaged, into an error that says what to do."""
     import duckdb
 
+    resumed = Store(where).exists(_JOB)
     try:
         yield
     except (OSError, duckdb.IOException, DataError) as error:
@@ -182,9 +174,22 @@ def _told_in_one_line(where: str) -> Iterator[None]:
         if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in text:
             raise DataError(
                 f"{where}: the disk is full; free some space and run the same command again: it "
-                "goes on where it was"
+                "resumes where it stopped"
             ) from None
         raise
+    except VoxpopError:
+        raise
+    except (ValueError, KeyError, IndexError, EOFError) as error:
+        if not resumed:
+            raise
+        raise DataError(
+            f"{where}: the files of the run do not fit together ({_short(error)}); remove the "
+            "folder, and start again"
+        ) from error
+
+
+def _short(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:100]
 
 
 def _fingerprint(source: Source, estimator: Estimator, running: Running) -> bytes:
@@ -199,12 +204,12 @@ def _fingerprint(source: Source, estimator: Estimator, running: Running) -> byte
         "n_parts": running.n_parts,
         "backend": backend_in_use(),
     }
-    told = json.dumps(facts, indent=2, default=str)
-    return json.dumps(facts | {"sha256": hashlib.sha256(told.encode()).hexdigest()}).encode()
+    text = json.dumps(facts, indent=2, default=str)
+    return json.dumps(facts | {"sha256": hashlib.sha256(text.encode()).hexdigest()}).encode()
 
 
 def _require_memory(parts: Parts, running: Running) -> None:
-    """Refuse a crowd whose workers alone would not fit: their tables are in one piece."""
+    """Refuse a crowd whose workers alone do not fit into memory: their tables are in one piece."""
     needed = parts.n_workers * _BYTES_PER_WORKER + parts.n_tasks * _BYTES_PER_TASK
     require(
         needed <= running.memory,
@@ -225,14 +230,16 @@ def _files_of(source: Source) -> list[Path]:
 
 
 def _begin(where: str, job: bytes) -> None:
-    """Go on with the run in a folder if it is this job, or clear the folder for it."""
+    """Resume the run in a folder if it is this job, or clear the folder for it."""
     store = Store(where)
     known = store.read(_JOB)
     if known == job:
         return
     if "://" not in where and Path(where).exists():
         if known is None and any(Path(where).iterdir()):
-            raise ConfigError(f"{where}: is not empty, and no run of voxpop; name another --run")
+            raise ConfigError(
+                f"{where}: is not empty, and is not a run of voxpop; name another --run"
+            )
         shutil.rmtree(where)
     elif known is not None:
         raise ConfigError(f"{where}: holds another run; remove it, or name another --run")
@@ -250,7 +257,7 @@ def _pool(running: Running, local: Path) -> Iterator[Pool]:
 
 
 def _place_tasks(parts: Parts, folder: Path, local: Path) -> None:
-    """Put the tables of the tasks into a folder of their own."""
+    """Put the tables of the tasks into a separate folder."""
     store = Store(parts.where)
     folder.mkdir()
     for part in range(parts.n_parts):
@@ -262,7 +269,7 @@ def _place_tasks(parts: Parts, folder: Path, local: Path) -> None:
 
 
 def _remove(where: str, local: Path) -> None:
-    """Remove what a run needed."""
+    """Remove the files of a run."""
     if "://" in where:
         Store(where).remove()
     shutil.rmtree(local, ignore_errors=True)

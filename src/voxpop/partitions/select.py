@@ -1,4 +1,4 @@
-"""Quantiles over parts, to the last bit: counts by leading bits, then what is in one bin."""
+"""Quantiles over parts, to the last bit: counts by leading bits, then the numbers in one bin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Index
-from voxpop.partitions.steps import Part, Steps, Totals
+from voxpop.partitions.steps import Part, Steps, Totals, joined
 
 # Numbers above zero are ordered as their bits are: bins are those of the first sixteen.
 _BITS = 16
@@ -78,10 +78,7 @@ def _at(
     found: Mapping[str, NDArray[Any]], j: int, n_parts: int, below: Index, bins: Index, ranks: Index
 ) -> Floats:
     """Return the numbers of some ranks in a column."""
-    size, times = (
-        np.concatenate([found[f"{name}-{j}-{part}"] for part in range(n_parts)])
-        for name in ("size", "times")
-    )
+    size, times = (joined(found, f"{name}-{j}", n_parts) for name in ("size", "times"))
     order = np.argsort(size, kind="stable")
     size, times = size[order], times[order]
     there = _bins(size[:, None])[:, 0]

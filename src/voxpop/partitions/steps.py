@@ -19,6 +19,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from voxpop.arrays import WorkerSums
 from voxpop.data.answers import Answers
 from voxpop.data.output import replacing
 from voxpop.inference.message_passing import MessagePassing
@@ -35,18 +36,18 @@ Laid = MessagePassing | MomentMatching
 
 
 class Call(Protocol):
-    """Something to be asked of every part."""
+    """A call to every part."""
 
     kind: ClassVar[str]
     """What it does: ``opens`` new messages, ``reopens`` them in another layout, ``changes`` them,
     ``reads`` them, or needs ``answers`` alone."""
 
     def run(self, part: Part) -> Totals:
-        """Answer it."""
+        """Answer the call."""
 
 
 class Opens(Protocol):
-    """A call that lays out the messages of a part, flat."""
+    """A call that lays out flat messages of a part."""
 
     def open(self, answers: Answers) -> Laid:
         """Lay them out."""
@@ -56,7 +57,7 @@ class Opens(Protocol):
 class Log:
     """Calls and totals by step, in a folder that all processes reach.
 
-    ``token`` is the log's own, so that no process takes what it remembers of another log for this.
+    ``token`` is the log's own, so that no process confuses it with another log.
     """
 
     where: str
@@ -64,7 +65,7 @@ class Log:
 
     @classmethod
     def begin(cls, where: str) -> Log:
-        """Begin a log, or go on with the one that is there."""
+        """Begin a log, or continue the existing one."""
         store = Store(where)
         if not store.exists("token"):
             store.write("token", uuid4().hex.encode())
@@ -72,10 +73,10 @@ class Log:
 
     def write(self, at: int, what: str, content: object) -> None:
         """Write the ``call`` or the ``totals`` of a step."""
-        Store(self.where).write(f"{at:05d}.{what}", pickle.dumps(content))
+        Store(self.where).keep(f"{at:05d}.{what}", content)
 
     def has(self, at: int, what: str) -> bool:
-        """Tell whether the call or the totals of a step are there."""
+        """Return whether the call or the totals of a step are there."""
         return Store(self.where).exists(f"{at:05d}.{what}")
 
     def call(self, at: int) -> Call:
@@ -89,7 +90,7 @@ class Log:
         return found
 
     def history(self, at: int) -> list[int]:
-        """Steps that the state of a part at step ``at`` is made of, since its opening."""
+        """Steps since its opening that lead to the state of a part at step ``at``."""
         found: list[int] = []
         for step in range(at, -1, -1):
             kind = _kind(self, step)
@@ -102,56 +103,92 @@ class Log:
 
 @lru_cache(maxsize=3)
 def _logged(log: Log, at: int, what: str) -> Any:
-    content = Store(log.where).read(f"{at:05d}.{what}")
-    assert content is not None, f"step {at} has no {what} in the log"
-    return pickle.loads(content)
+    return Store(log.where).kept(f"{at:05d}.{what}")
 
 
 @lru_cache(maxsize=4096)
 def _kind(log: Log, at: int) -> str:
-    return log.call(at).kind
+    return _KINDS.pop((log, at), None) or log.call(at).kind
+
+
+_KINDS: dict[tuple[Log, int], str] = {}
+"""Kinds of calls that were at hand, and need not be read from the log."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run: its parts and its log."""
+    """A run: its parts and its log, and which answers a fit sees (:meth:`Parts.answers`)."""
 
     parts: Parts
     log: Log
+    on_scale: bool = False
+    hidden: int | None = None
 
 
 def merge(found: Iterable[Totals]) -> Totals:
     """Sum whole numbers, and take the largest of others."""
     merged: Totals = {}
     for totals in found:
-        for name, array in totals.items():
-            if name not in merged:
-                merged[name] = array.copy()
-            elif array.dtype.kind in "iu":
-                merged[name] += array
-            else:
-                np.maximum(merged[name], array, out=merged[name])
+        # Those of another process may be read-only.
+        merge_into(merged, totals if merged else {name: a.copy() for name, a in totals.items()})
     return merged
 
 
-class Part:
-    """One part of a job in one process: its answers, and its messages in files of ``scratch``."""
+def merge_into(merged: Totals, totals: Totals) -> None:
+    """Merge what one more part answers, unless it was added to the sums already."""
+    for name, array in totals.items():
+        if name not in merged:
+            merged[name] = array
+        elif merged[name] is array:
+            continue
+        elif array.dtype.kind in "iu":
+            merged[name] += array
+        else:
+            np.maximum(merged[name], array, out=merged[name])
 
-    def __init__(self, job: Job, number: int, scratch: Path) -> None:
-        self.job, self.number, self.scratch = job, number, scratch
+
+def joined(found: Mapping[str, NDArray[Any]], name: str, n_parts: int) -> NDArray[Any]:
+    """Join the arrays that the parts returned, each under its own name, in the order of parts."""
+    return np.concatenate([found[f"{name}-{part}"] for part in range(n_parts)])
+
+
+class Part:
+    """One part of a job in one process: its answers, and its messages in files of ``scratch``.
+
+    Messages are added to ``sums`` (m, K), if there are some of other parts.
+    """
+
+    def __init__(
+        self, job: Job, number: int, scratch: Path, sums: WorkerSums | None = None
+    ) -> None:
+        self.job, self.number, self.scratch, self._sums = job, number, scratch, sums
         self.messages: Any
         self._state = scratch / f"{number:05d}.state"
         self._mark = scratch / f"{number:05d}.mark"
 
     @property
     def answers(self) -> Answers:
-        """Answers of the part."""
+        """Answers of the part, as the fit sees them."""
+        job = self.job
+        return job.parts.answers(self.number, self.scratch, job.on_scale, job.hidden)
+
+    @property
+    def given(self) -> Answers:
+        """Answers of the part in the users' units, with all known truths."""
         return self.job.parts.answers(self.number, self.scratch)
 
-    def answer(self, at: int) -> Totals:
-        """Answer the call of step ``at``, from where the state on disk is."""
+    def kept(self, what: str) -> str:
+        """Name a file of the run for what the fit finds of the part."""
+        hidden = self.job.hidden
+        return f"tasks/{self.number:05d}{'' if hidden is None else f'-{hidden}'}.{what}"
+
+    def answer(self, at: int, given: Call | None = None) -> Totals:
+        """Answer the call of step ``at``, from where the state on disk is.
+
+        The call is ``given`` where it is at hand: what it says of all workers is large.
+        """
         log = self.job.log
-        call = log.call(at)
+        call = log.call(at) if given is None else given
         if call.kind == "answers":
             return call.run(self)
         history = log.history(at)
@@ -161,13 +198,20 @@ class Part:
         laid = next(step for step in reversed(begun) if _kind(log, step) != "changes")
         self._open(laid, fresh=not known)
         if done == at:
-            # Sums are as large as all workers; what the messages tell again is not kept.
+            # Sums are as large as all workers; those that follow from the messages are not kept.
+            self._add_to_sums()
             return totals | {"sums": self.messages.sent()}
         for step in history[history.index(done) + 1 if known else 1 :]:
             self._mark.unlink(missing_ok=True)
-            totals = log.call(step).run(self)
+            if step == at:
+                self._add_to_sums()
+            totals = (call if step == at else log.call(step)).run(self)
             self._write_mark(step, totals)
         return call.run(self) if call.kind == "reads" else totals
+
+    def _add_to_sums(self) -> None:
+        if self._sums is not None and self._sums.shape == self.messages.sums.shape:
+            self.messages.add_to(self._sums)
 
     def _open(self, step: int, fresh: bool) -> None:
         """Lay out messages, and keep them in the file of the state, flat if that is ``fresh``."""
@@ -179,7 +223,7 @@ class Part:
         _keep_in(np.memmap(self._state, dtype=np.uint8, mode="r+"), self.messages)
 
     def keep(self, messages: Laid) -> None:
-        """Put messages of another layout in the place of those that there are."""
+        """Replace the messages by those of another layout."""
         self._make_room(messages)
         memory = np.memmap(self._state, dtype=np.uint8, mode="r+")
         before = [getattr(owner, name) for owner, name in messages.state()]
@@ -192,7 +236,7 @@ class Part:
         self._state.unlink(missing_ok=True)
         size = sum(getattr(owner, name).nbytes for owner, name in messages.state())
         with self._state.open("wb") as file:
-            # A disk that is full must show here: behind a mapped file it would be a crash.
+            # A full disk must raise here: behind a mapped file it would be a crash.
             os.posix_fallocate(file.fileno(), 0, max(size, 1))
 
     def _read_mark(self) -> tuple[int, Totals]:
@@ -211,7 +255,7 @@ class Part:
 
 
 def _keep_in(memory: NDArray[np.uint8], messages: Laid) -> None:
-    """Keep all messages in a mapped file, and go on from what is there."""
+    """Keep all messages in a mapped file, and continue from its content."""
     start = 0
     for owner, name in messages.state():
         array = getattr(owner, name)
@@ -222,25 +266,36 @@ def _keep_in(memory: NDArray[np.uint8], messages: Laid) -> None:
 
 @lru_cache(maxsize=1)
 def _boot() -> str:
-    """Name this run of the machine: what was written before it stopped may not be on the disk."""
+    """Name this boot of the machine: writes before a crash may not be on the disk."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
         return ""
 
 
-def answer_parts(job: Job, numbers: Iterable[int], at: int, scratch: str) -> Totals:
+def answer_parts(
+    job: Job, numbers: Iterable[int], at: int, scratch: str, given: Call | None = None
+) -> Totals:
     """Answer a call for some parts, one after another."""
     folder = Path(scratch)
     folder.mkdir(parents=True, exist_ok=True)
-    return merge(Part(job, number, folder).answer(at) for number in numbers)
+    if given is not None:
+        _KINDS[job.log, at] = given.kind
+    try:
+        merged: Totals = {}
+        for number in numbers:
+            merge_into(merged, Part(job, number, folder, merged.get("sums")).answer(at, given))
+        return merged
+    finally:
+        # Calls hold tables of all workers: those of one step are not kept beside the next's.
+        _logged.cache_clear()
 
 
 class Pool(Protocol):
-    """Processes that parts are dealt to."""
+    """Processes that share the parts."""
 
-    def total(self, job: Job, at: int) -> Totals:
-        """Ask all parts, and merge what they answer."""
+    def total(self, job: Job, at: int, call: Call | None = None) -> Totals:
+        """Call all parts in a step, and merge their answers; ``call`` saves reading the log."""
 
 
 class OneByOne:
@@ -249,27 +304,32 @@ class OneByOne:
     def __init__(self, scratch: str) -> None:
         self._scratch = scratch
 
-    def total(self, job: Job, at: int) -> Totals:
+    def total(self, job: Job, at: int, call: Call | None = None) -> Totals:
         """Ask all parts."""
-        return answer_parts(job, range(job.parts.n_parts), at, self._scratch)
+        return answer_parts(job, range(job.parts.n_parts), at, self._scratch, call)
 
 
 class Steps:
-    """The driver's side of the log: calls get their numbers in turn, and are asked once."""
+    """The driver's side of the log: calls get their numbers in turn, and are asked once.
+
+    Which answers the job shows may change before messages are opened anew.
+    """
 
     def __init__(self, job: Job, pool: Pool) -> None:
         self.job, self._pool, self._next = job, pool, 0
 
     def open(self, opening: Opens) -> None:
-        """Let new messages begin."""
+        """Start new messages."""
         self._log(opening)
 
     def total(self, call: Call) -> Mapping[str, NDArray[Any]]:
         """Ask all parts, or the log where they have been asked before."""
         at, log = self._log(call), self.job.log
-        if not log.has(at, "totals"):
-            log.write(at, "totals", self._pool.total(self.job, at))
-        return log.totals(at)
+        if log.has(at, "totals"):
+            return log.totals(at)
+        found = self._pool.total(self.job, at, call)
+        log.write(at, "totals", found)
+        return found
 
     def _log(self, call: object) -> int:
         at, self._next = self._next, self._next + 1

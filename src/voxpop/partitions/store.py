@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from voxpop.data.output import replacing
-from voxpop.errors import ConfigError
+from voxpop.errors import ConfigError, DataError
+
+_SEAL = 16
 
 
 class Store:
-    """Files by name; each is written under a temporary name, and there whole or not at all."""
+    """Files by name; each is written under a temporary name, and appears whole or not at all."""
 
     def __init__(self, where: str) -> None:
         self.where, self._remote = where, "://" in where
@@ -29,7 +33,7 @@ class Store:
         return f"{self._root}/{name}"
 
     def exists(self, name: str) -> bool:
-        """Tell whether a file is there."""
+        """Return whether a file is there."""
         return bool(self._files.exists(self._path(name)) if self._remote else self.path(name))
 
     def path(self, name: str) -> Path | None:
@@ -38,7 +42,7 @@ class Store:
         return found if found.exists() else None
 
     def read(self, name: str) -> bytes | None:
-        """Return what a file holds; None where it is not there."""
+        """Return the content of a file; None if it does not exist."""
         try:
             if self._remote:
                 return bytes(self._files.cat_file(self._path(name)))
@@ -56,6 +60,22 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_bytes(content)
+
+    def keep(self, name: str, content: object) -> None:
+        """Write an object, with a checksum before it."""
+        body = pickle.dumps(content)
+        self.write(name, blake2b(body, digest_size=_SEAL).digest() + body)
+
+    def kept(self, name: str) -> Any:
+        """Return an object that was kept; one that is damaged is never looked into."""
+        content = self.read(name) or b""
+        body = memoryview(content)[_SEAL:]  # a table of all workers is not copied
+        if content[:_SEAL] != blake2b(body, digest_size=_SEAL).digest():
+            raise DataError(
+                f"{self._path(name)}: is missing or damaged; remove the folder of the run, and "
+                "start again"
+            )
+        return pickle.loads(body)
 
     def fetch(self, name: str, scratch: Path) -> Path:
         """Return a local path of a file: itself, or a copy in ``scratch``, made once."""

@@ -24,6 +24,7 @@ from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.audit import Audit
 from voxpop.results.prediction import find_id
 from voxpop.results.result import Result
+from voxpop.words import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,7 @@ def plot_task(
     *,
     coordinate: str | None = None,
 ) -> Axes:
-    """Who answered what on a task: answers, heaviest first, with estimate, interval and mean.
+    """Who answered what on a task: answers, highest weight first, with estimate, interval and mean.
 
     Dots are larger with more weight. For vectors, the first coordinate or the one named.
     """
@@ -202,7 +203,9 @@ def plot_comparison(found: Comparison, ax: Axes | None = None) -> Axes:
     best = [BLUE if k == order[0] else GREY for k in order]
     ax.barh(np.arange(len(order)), error[order], 0.6, color=best, alpha=0.8)
     for row, k in enumerate(order.tolist()):
-        text = f" {error[k]:.3g}" + (f" ({inside[k]:.0%} inside)" if np.isfinite(inside[k]) else "")
+        text = f" {error[k]:.3g}" + (
+            f" ({percent(inside[k])} inside)" if np.isfinite(inside[k]) else ""
+        )
         ax.text(float(error[k]), row, text, va="center", fontsize=8)
     ax.margins(x=0.3)
     of = "truths" if found.scores else "left-out answers"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from voxpop.estimators.progress import Fraction
 from voxpop.results.tables import look_columns, talk_columns
+from voxpop.words import percent
 
 if TYPE_CHECKING:  # a table of estimates needs none of these at run time
     from voxpop.collect.campaign import Batch
@@ -77,7 +78,7 @@ def show_score(score: Score, console: Console) -> None:
     """Print the error of a result against the truth."""
     known = {name: value for name, value in score.to_dict().items() if value is not None}
     title = f"Against the truth of {known.pop('n_tasks')} tasks"
-    # What is promised of a truth comes first: whether intervals hold it.
+    # Coverage of the truth comes first.
     known = {name: known[name] for name in ("coverage_95", "coverage_90")} | known
     show_rows(title, {name.replace("_", " "): [value] for name, value in known.items()}, console)
 
@@ -88,15 +89,15 @@ def show_methods(runs: Sequence[MethodRun], console: Console) -> None:
     oracle = runs[-1].score.mse
     table = Table(title_justify="left")
     table.add_column("method", no_wrap=True)
-    for title in ("MSE", "v oracle", "95 % covers", "seconds"):
+    for title in ("MSE", "/ oracle's", "coverage", "seconds"):
         table.add_column(title, justify="right")
     table.add_column("error")
     for c in runs:
         table.add_row(
             c.label,
             f"{c.score.mse:.1f}",
-            f"{c.score.mse / oracle:.2f} x",
-            f"{c.score.coverage_95:.0%}",
+            f"{c.score.mse / oracle:.2f}",
+            percent(c.score.coverage_95),
             f"{c.seconds:.2f}",
             "█" * max(1, round(10 * c.score.mse / worst)),
         )
@@ -150,7 +151,7 @@ def show_batch(batch: Batch, console: Console) -> None:
 def show_explanation(explanation: Explanation, console: Console) -> None:
     """Print the answers of an explained task."""
     columns = _without(explanation.columns(), ("predicted_sd",))
-    show_rows("Answers, heaviest first", columns, console)
+    show_rows("Answers, highest weight first", columns, console)
 
 
 @contextmanager
@@ -192,10 +193,14 @@ def counting(console: Console) -> Iterator[Callable[[str, int, int], None]]:
         yield update
 
 
-def _bar(console: Console) -> Progress:
+@contextmanager
+def _bar(console: Console) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     quiet = not console.is_terminal
-    return Progress(*columns, console=console, transient=True, disable=quiet)
+    bar = Progress(*columns, console=console, transient=True, disable=quiet)
+    # Before rich 14, a bar that is started and stopped leaves an empty line, disabled or not.
+    with nullcontext() if quiet else bar:
+        yield bar
 
 
 def _without(columns: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.data.sums import mean_by_task, mean_by_worker, sum_by_task
 from voxpop.data.tables import finite
+from voxpop.words import percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,19 +116,23 @@ class Agreement:
                 "no more about the tasks than chance would."
             )
         lines = [
-            f"{one:.0%} of the variance of one answer comes from the tasks; the mean of "
+            f"{percent(one)} of the variance of one answer comes from the tasks; the mean of "
             f"{self.answers_per_task:.3g} answers has a reliability of {mean:.2f}."
         ]
         agreed, consistent = self.overall.icc_agreement.value, self.overall.icc_consistency.value
         if 0 < agreed < consistent <= 1:
             # Without the biases the share would be ICC(C,1), and the error smaller by as much.
             error, less = (1 - agreed) / agreed, (1 - consistent) / consistent
-            lines.append(f"Worker biases make up {1 - less / error:.0%} of the error.")
+            lines.append(f"Worker biases make up {percent(1 - less / error)} of the error.")
         alpha = self.overall.alpha.value
         if alpha < 0.667:
-            use = "below .667, the least he accepts for tentative conclusions from single answers"
+            use = "below .667, his minimum for tentative conclusions from single answers"
         else:
-            use = "fit for tentative use by his rule" if alpha < 0.8 else "reliable by his rule"
+            use = (
+                "enough for tentative conclusions by his rule"
+                if alpha < 0.8
+                else "reliable by his rule"
+            )
         if not np.isnan(alpha):
             lines.append(f"Krippendorff's alpha is {alpha:.2f}: {use}.")
         return " ".join(lines)
@@ -206,7 +211,7 @@ def _in_all(n_i: Index, mean_i: Floats, within: Floats) -> Floats:
     n = n_i.sum()
     apart = n_i * (mean_i - (n_i * mean_i).sum(axis=0) / max(n, 1)) ** 2
     there = within * (n_i > 0)
-    # Taking a group away moves the mean of the others, too: hence n / (n - n_i).
+    # Leaving out a group also moves the mean of the others: hence n / (n - n_i).
     return _less((apart + there).sum(axis=0), there + apart * n / np.maximum(n - n_i, 1))
 
 
@@ -222,7 +227,7 @@ def _coefficients(answers: Answers, sums: Floats) -> tuple[float, dict[str, Floa
     total, within, of_workers, paired_total, paired_within = np.maximum(sums, 0.0)
     least = 1e-24 * np.maximum(total[0], 1e-300)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # What the tasks' variance counts for in the total sum of squares, and the workers'.
+        # Coefficients of the tasks' variance, and of the workers', in the total sum of squares.
         of_task = n - _less((n_i**2).sum(), n_i**2) / n
         of_worker = n - _less((n_u**2).sum(), sum_by_task(answers, 2 * of_edge - 1)) / n
         per_task = of_task / (tasks - 1)

@@ -11,6 +11,7 @@ from voxpop.results.diagnosis.groups import answer_shares
 from voxpop.results.prediction import SLIP, coordinate_factor, level_mixture, with_slips
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
+from voxpop.words import percent
 
 # Quadrature nodes over the posterior of the truth, to judge how likely an answer is a slip.
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
@@ -27,7 +28,7 @@ def require_match(answers: Answers, result: Result) -> None:
         and np.array_equal(answers.worker_degree, result.worker_answers)
     ):
         raise DataError(
-            f"the result is not of these answers: it has {len(result.task_ids)} tasks and "
+            f"the result belongs to other answers: it has {len(result.task_ids)} tasks and "
             f"{int(result.worker_answers.sum())} answers, the table {answers.n_tasks} and "
             f"{answers.n_edges}; aggregate them again"
         )
@@ -36,7 +37,7 @@ def require_match(answers: Answers, result: Result) -> None:
 def answer_weights(
     answers: Answers, result: Result, tasks: Index | None = None
 ) -> tuple[Floats, str]:
-    """Share of every answer in the estimate of its task, and what that means in words.
+    """Share of every answer in the estimate of its task, and the meaning of the share in words.
 
     The shares of a task add up to one. They are given for the answers to ``tasks``, task by task,
     or for all answers in the order of the edges. See :func:`voxpop.explain`.
@@ -49,7 +50,7 @@ def answer_weights(
     value, owner = answers.value[edges], np.repeat(np.arange(len(chosen)), degree)
     counted = answer_shares(answers, result.settings)[edges]
     if "median" in (result.settings.get("method"), result.settings.get("chosen")):
-        return _middle(value, owner, first), "all to the answer in the middle, or the two there"
+        return _middle(value, owner, first), "all on the median answer, or on the middle two"
     if result.levels.size:
         # Workers who depend on each other share one answer.
         trust = _precision(answers, result, edges) * counted[:, None]
@@ -57,13 +58,13 @@ def answer_weights(
     else:
         trust = result.worker_weight[answers.worker[edges]][:, None]
         meaning = "share of the method's weight of each worker"
-    # Against the largest first: a precision may be as large as float64 goes.
+    # Divided by the largest first: a precision may be as large as float64 allows.
     trust = trust / np.maximum.reduceat(trust, first)[owner]
     weight = (trust / np.add.reduceat(trust, first)[owner]).mean(axis=1)
     if result.alike_share:
         equal = counted / np.add.reduceat(counted, first)[owner]
         weight = (1.0 - result.alike_share) * weight + result.alike_share * equal
-        meaning += f"; {result.alike_share:.0%} of it all workers alike"
+        meaning += f"; {percent(result.alike_share)} of it spread equally over all workers"
     return np.asarray(weight), meaning
 
 
@@ -107,7 +108,7 @@ def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
     share = result.worker_posterior / result.worker_posterior.sum(axis=1, keepdims=True)
     known = share / level[:, 0]
     kept = known > _NEGLIGIBLE * known.sum(axis=1, keepdims=True)
-    # The truth is believed to be within this, in the units of a noise that is not stretched.
+    # Posterior sd of the truth, in units of the noise before stretching.
     sd = np.sqrt(result.agreement_variance[task]) / result.calibration.stretch
     residual = value - result.estimate_before_gold[task]
     found = np.zeros((len(edges), d))

@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from voxpop.arrays import Codes, Floats
+from voxpop.words import percent
 
 # PIT values are clipped to this distance from 0 and 1.
 _LEAST = 1e-12
-# A smaller stretch would be told as 1.00.
+# A smaller stretch would be shown as 1.00.
 _TOLD = 1.005
 
 
@@ -119,12 +120,12 @@ class Audit:
 
     @property
     def is_stretched(self) -> bool:
-        """Whether left-out answers called for a stretch of intervals that is worth telling."""
+        """Whether intervals were stretched by enough to mention it."""
         return self.exact and self.stretch >= _TOLD
 
     @property
     def inside_95(self) -> float:
-        """Share of left-out answers inside 95 %: the one figure that is told everywhere.
+        """Share of left-out answers inside 95 %: the figure that all outputs show.
 
         Intervals of the truths are never narrowed, so a stretch below one is not applied.
         """
@@ -132,7 +133,7 @@ class Audit:
 
     @property
     def has_pit(self) -> bool:
-        """Whether there are PIT values of single answers, not only their summary."""
+        """Whether there are PIT values of single answers, and not only their summary."""
         return bool(np.isfinite(self.pit).any())
 
     def pit_shares(self, n_bins: int = 20) -> Floats:
@@ -153,7 +154,7 @@ class Audit:
         return np.asarray(np.searchsorted(ordered, reach, side="right") / len(ordered))
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """The figures as JSON can hold them: None for NaN, no arrays."""
+        """The figures as plain JSON values: None for NaN, no arrays."""
         names = ("stretch", "coverage_90", "coverage_95", "unstretched_95", "rmse", "log_score")
         found = ((name, float(getattr(self, name))) for name in names)
         plain = {name: item if np.isfinite(item) else None for name, item in found}
@@ -165,18 +166,18 @@ class Audit:
         return cls(**{name: item for name, item in facts.items() if item is not None})
 
     def summary(self) -> str:
-        """Say it in one sentence."""
+        """Return one sentence."""
         if not self.n_answers:
             return "no task has two answers, so the intervals cannot be checked"
         if not self.exact:
             return (
-                f"audit: {self.unstretched_95:.1%} of left-out answers fell inside the 95 % "
-                "interval predicted from the other answers"
+                f"audit: {percent(self.unstretched_95, 1)} of left-out answers fell inside the "
+                "95 % interval predicted from the other answers"
             )
-        before = f" ({self.unstretched_95:.1%} before stretching it by {self.stretch:.2f})"
+        before = f" ({percent(self.unstretched_95, 1)} before stretching it by {self.stretch:.2f})"
         return (
-            f"audit: {self.inside_95:.1%} of left-out answers fell inside their 95 % prediction "
-            f"interval{before * self.is_stretched}"
+            f"audit: {percent(self.inside_95, 1)} of left-out answers fell inside their 95 % "
+            f"prediction interval{before * self.is_stretched}"
         )
 
 

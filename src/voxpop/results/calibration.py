@@ -1,4 +1,4 @@
-"""Calibration: what left-out answers and gold show a posterior to miss, and how it is put right."""
+"""Calibration: corrections of a posterior by left-out answers, a shared error and gold."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from voxpop.arrays import Floats
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.results.gold_map import GoldMap
 from voxpop.results.shared_error import SharedError
+from voxpop.words import percent
 
 # The quantiles every result carries.
 PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
@@ -28,10 +29,12 @@ class GoldCheck:
     stretch: float | None
 
     def summary(self) -> str:
-        """Say what was found, and what follows."""
-        found = f"on {self.n_tasks} gold tasks hidden in turn, {self.coverage_95:.0%} fell inside "
+        """Return what was found, and what follows from it."""
+        found = (
+            f"on {self.n_tasks} gold tasks hidden in turn, {percent(self.coverage_95)} fell inside "
+        )
         if self.stretch is None:
-            return found + "95 %: no stretch of intervals without width would help"
+            return found + "95 %: the intervals have no width, so stretching does not help"
         if self.stretch > 1:
             return found + f"95 %: intervals stretched by {self.stretch:.2g}"
         return found + "95 %: intervals kept"
@@ -39,7 +42,9 @@ class GoldCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What was done to a posterior to make the estimates and intervals of a result, in this order.
+    """The corrections that turn a posterior into the estimates and intervals of a result.
+
+    They are applied in this order.
 
     Attributes
     ----------
@@ -68,13 +73,13 @@ class Calibration:
         return max(1.0, (self.gold and self.gold.stretch) or 1.0)
 
     def then(self, other: Calibration) -> Calibration:
-        """Add the parts of another calibration that do something."""
+        """Add the parts of another calibration that have an effect."""
         parts = ((part.name, getattr(other, part.name), part.default) for part in fields(other))
         return replace(self, **{name: value for name, value, none in parts if value != none})
 
     @property
     def of_truth(self) -> Calibration:
-        """What turns agreement (what more workers of the crowd would say) into the truth."""
+        """The corrections that turn agreement (the mean of many more workers) into the truth."""
         return replace(self, stretch=1.0)
 
     def truth_variance(self, agreement: Floats) -> Floats:
@@ -85,7 +90,7 @@ class Calibration:
 
 
 def calibrated(posterior: Posterior, calibration: Calibration) -> Posterior:
-    """Apply a calibration to a posterior but for its bounds; what it leaves stays to the bit."""
+    """Apply a calibration, except its bounds; the rest stays the same to the bit."""
     found, shared = _stretched_by(posterior, calibration.stretch), calibration.shared
     if calibration.gold_map is not None:
         found = calibration.gold_map.apply(found)
@@ -106,7 +111,7 @@ def agreement_of(posterior: Posterior, calibration: Calibration) -> Posterior:
 
 
 def within(posterior: Posterior, bounds: tuple[float, float] | None) -> Posterior:
-    """Move estimates and quantiles that lie outside the bounds onto the nearer one.
+    """Move estimates and quantiles that lie outside the bounds to the nearer one.
 
     No truth within the bounds is further from the estimate then, or leaves the interval.
     """

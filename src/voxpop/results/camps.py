@@ -22,8 +22,8 @@ _LEAST_HEADS = 1 / 3
 # crowds of Gaussian noise about one task in 400 has camps by chance.
 _APART = 3.5
 # Camps of two or more that are so tight that the gap is this many times wider than either are camps
-# too, if there are so many answers, and their means are this far apart: by chance about one task of
-# five answers in 180 is like that, and fewer of more.
+# too, if there are this many answers, and their means are this far apart: by chance about one task
+# in five answers in 180 is like that, and fewer of more.
 _TIGHT, _ENOUGH, _TIGHT_APART = 6.0, 5, 1.5
 
 
@@ -46,11 +46,11 @@ class Camps:
 def find_camps(answers: Answers, result: Result) -> Camps:
     """Find the tasks whose answers fall into two camps.
 
-    The answers are parted at their largest gap, freed of what is known of the workers' biases. They
+    The answers, corrected for the workers' biases, are split at their largest gap. They
     are two camps where each has a fifth of the weight or a third of the answers, the gap is wider
     than either camp, and their means are further apart than the noise of the workers explains; or
-    where, of five answers or more, each camp is so tight that noise does not explain it. Of
-    vectors, any coordinate may part them.
+    where, of five answers or more, each camp is so tight that noise does not explain it. For
+    vectors, any coordinate may split them.
     """
     weight = answer_weights(answers, result)[0]
     there, found = result_on_scale(answers, result)
@@ -73,7 +73,7 @@ def find_camps(answers: Answers, result: Result) -> Camps:
 def _part(
     answers: Answers, value: Floats, noise: Floats, weight: Floats
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Part each task's answers at their largest gap: whether these are camps, and who is above."""
+    """Split each task's answers at their largest gap: whether these are camps, and who is above."""
     order = np.lexsort((value, answers.task))
     task, at = answers.task[order], value[order]
     gap = np.append(np.diff(at), -1.0)

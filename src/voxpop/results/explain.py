@@ -21,11 +21,12 @@ from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 from voxpop.results.tables import records, suffixes
 from voxpop.results.value_of_answer import value_of_answer
+from voxpop.words import number_text, percent
 
 if TYPE_CHECKING:
     from voxpop.estimators.base import Estimator
 
-# So many noise sds off, an answer looks like a slip.
+# An answer this many noise sds off looks like a slip.
 _FAR = 10.0
 
 
@@ -47,13 +48,14 @@ class Explanation:
     weight
         Share of the answer in the estimate. The weights sum to one, or are all zero for gold.
     predicted, predicted_sd
-        Leave-one-out prediction of the answer, worker bias included; NaN for a single answer.
+        Leave-one-out prediction of the answer, worker bias included, and its sd if the answer is
+        no slip; NaN for a single answer.
     off
         Distance of the answer from its prediction, in units of ``predicted_sd``.
     without
         Leave-one-out estimate; NaN for a single answer.
     shared
-        Share of the variance that is an error which all workers may have in common.
+        Share of the variance that comes from an error which all workers may share.
     one_more
         Expected sd after one more answer by a typical, the best and the worst worker of the crowd.
     how
@@ -128,19 +130,19 @@ class Explanation:
             first = int(np.nanargmax(influence))
             lines.append(
                 f"{shorten([self.worker[first]])} has the most influence (weight "
-                f"{self.weight[first]:.0%}): without that answer the estimate would be "
+                f"{percent(self.weight[first])}): without that answer the estimate would be "
                 f"{self._vector(self.without[first])}"
             )
         off = np.abs(np.where(np.isfinite(self.off), self.off, 0.0)).max(axis=1)
-        for row in np.flatnonzero(self.slipped).tolist():
-            lines.append(
-                f"{shorten([self.worker[row]])} answered {self._vector(self.value[row])}, which "
-                f"looks like a slip: about {self.slips[row]:.0%} of the worker's answers are"
-            )
-        for row in np.flatnonzero(off > 3).tolist():
+        for row in np.flatnonzero(self.slipped | (off > 3)).tolist():
+            how = f"{off[row]:.1f} sds off"
+            if self.slipped[row]:
+                how = "this looks like a slip"
+                if np.isfinite(self.slips[row]):
+                    how += f", as do about {percent(self.slips[row])} of the worker's answers"
             lines.append(
                 f"{shorten([self.worker[row]])} answered {self._vector(self.value[row])}, the "
-                f"other answers predict {self._vector(self.predicted[row])}: {off[row]:.1f} sds off"
+                f"other answers predict {self._vector(self.predicted[row])}: {how}"
             )
         if self.difficulty is not None and not 0.5 < self.difficulty < 2:
             word = "harder" if self.difficulty > 1 else "easier"
@@ -150,8 +152,8 @@ class Explanation:
         after = (f"{number_text(sd)} ({kind} worker)" for kind, sd in self.one_more.items())
         if self.shared > 0:
             lines.append(
-                f"{self.shared:.0%} of the variance is for an error that all workers may share: "
-                "only gold or other workers reduce it"
+                f"{percent(self.shared)} of the variance is for an error that all workers may "
+                "share: only gold or other workers reduce it"
             )
         lines.append(f"one more answer would reduce the sd from {now} to about {', '.join(after)}")
         return [*lines, *(f"{name}: {meaning}" for name, meaning in self.how.items())]
@@ -222,6 +224,10 @@ def explain(
     rest comes back in the users' units.
     """
     require_match(answers, result)
+    for group in result._groups:
+        # Each was fitted by itself, and is calibrated by itself.
+        if group._answers is not None and np.isin(str(task), group.task_ids.astype(str)):
+            return explain(group._answers, group, task, estimator)
     explained = _explained if result.scale == LINEAR else _in_units
     return explained(answers, result, task, estimator)
 
@@ -239,7 +245,9 @@ def _explained(
     gold_map = result.calibration.gold_map
     if gold_map is not None and not is_gold:
         # Answers follow the model, the truth follows the map.
-        without = gold_map.estimates(without)
+        moved = result.estimate[i] - gold_map.estimates(result.estimate_before_gold[[i]])[0]
+        # A regression of truths on answers, averaged with the model, is left where it is.
+        without = gold_map.estimates(without) + moved
     with np.errstate(divide="ignore", invalid="ignore"):
         off = np.where(value == foreseen, 0.0, (value - foreseen) / sd)
     order = np.argsort(-weight, kind="stable")
@@ -264,7 +272,7 @@ def _explained(
         bias=bias[order],
         gain=gain[order],
         slips=slips[order],
-        slipped=(np.isfinite(slips) & far.any(axis=1))[order],
+        slipped=np.asarray(far.any(axis=1) & _has_slips(result))[order],
         weight=(0.0 * weight if is_gold else weight)[order],
         predicted=foreseen[order],
         predicted_sd=sd[order],
@@ -327,12 +335,15 @@ def _left_out(
     if audit is not None and audit.exact and audit.truth.shape == answers.value.shape:
         meaning = "estimate from the cavity messages, with the noise models of all answers"
         sd = result.calibration.stretch * audit.predicted_sd[edges]
+        if _has_slips(result):
+            # Of answers that are no slips: a rare slip would make most of the variance.
+            noise, _, variance = _without(answers, result, i, edges, weight)
+            of_each = zip(audit.truth[edges], variance, noise, strict=True)
+            sd = np.fmin(sd, np.stack([predicted(*each).sd for each in of_each]))
         return audit.truth[edges], audit.predicted[edges], sd, meaning
     if estimator is None:
         meaning = "reweighted mean of the other answers"
-        noise = [scatter(result, int(u), i) for u in answers.worker[edges]]
-        freed = np.stack([each.freed(answer) for each, answer in zip(noise, value, strict=True)])
-        truth, variance = _reweighted(result, i, freed, weight, bool(answers.is_gold[i]))
+        noise, truth, variance = _without(answers, result, i, edges, weight)
         cases = [*zip(truth, variance, noise, strict=True)]
     else:
         meaning = "refit without the answer"
@@ -341,6 +352,21 @@ def _left_out(
     parts = ((case[0], answer.mean, answer.sd) for case, answer in zip(cases, found, strict=True))
     truth, mean, sd = (np.stack(part) for part in zip(*parts, strict=True))
     return truth, mean, sd, meaning
+
+
+def _without(
+    answers: Answers, result: Result, i: int, edges: Index, weight: Floats
+) -> tuple[list[Scatter], Floats, Floats]:
+    """Noise of each answer, and what the others of its task say of the truth, reweighted."""
+    noise = [scatter(result, int(u), i) for u in answers.worker[edges]]
+    of_each = zip(noise, answers.value[edges], strict=True)
+    freed = np.stack([each.freed(answer) for each, answer in of_each])
+    return noise, *_reweighted(result, i, freed, weight, bool(answers.is_gold[i]))
+
+
+def _has_slips(result: Result) -> bool:
+    """Return whether slips are a part of the noise model."""
+    return result.noise.slip_share is not None or result.worker_slips.size > 0
 
 
 def _others(value: Floats) -> Floats:
@@ -394,7 +420,7 @@ def _one_more(result: Result, i: int) -> dict[str, float]:
     for kind, u in chosen.items():
         noise = scatter(result, int(u), i)
         after = np.zeros(len(variance))
-        # Nothing remains uncertain where it was not before, or the next answer is exact.
+        # Nothing is left uncertain if nothing was before, or if the next answer is exact.
         for j in np.flatnonzero((variance > 0) & (noise.variance > 0).all(axis=0)):
             mixture = noise.share[None], noise.variance[:, j] / noise.gain[j] ** 2
             after[j] = value_of_answer(variance[[j]], *mixture)[1][0, 0]
@@ -415,12 +441,3 @@ def _shared_part(result: Result, i: int) -> float:
 def _truth_sd(result: Result, agreement: Floats) -> float:
     """Sd of the truth of a task, over all coordinates, from variances of agreement (d,)."""
     return float(np.sqrt(result.calibration.truth_variance(agreement).mean()))
-
-
-def number_text(value: float, sd: float | None = None) -> str:
-    """Format a number to the significant digits of its sd, or of itself."""
-    size = abs(value) if sd is None else sd
-    if not np.isfinite(value) or not size > 0 or not 1e-9 < size < 1e12:
-        return f"{value:.4g}"
-    digits = (2 if sd is None else 1) - int(np.floor(np.log10(size)))
-    return f"{value:.{max(digits, 0)}f}"

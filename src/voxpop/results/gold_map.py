@@ -11,7 +11,7 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.inference.kernels.posterior import Posterior, stretched
 
-# A shift or a slope of less than this, in sds of what gold tasks were off by, is not worth saying.
+# A shift or a slope below this, in sds of the errors of gold tasks, is not worth a note.
 _WORTH_SAYING = 0.05
 
 
@@ -55,7 +55,7 @@ class GoldMap:
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> GoldMap:
-        """Undo ``asdict`` after a way through JSON, which has lists for tuples."""
+        """Undo ``asdict`` after JSON, which turns tuples into lists."""
         return cls(**{name: _as_tuple(item) for name, item in facts.items()})
 
     def estimates(self, estimate: Floats) -> Floats:
@@ -70,7 +70,7 @@ class GoldMap:
     def variances(self, estimate: Floats, variance: Floats) -> Floats:
         """Variance (n, d) after the map of estimates with a variance: its own is added.
 
-        A slope above one widens; one below does not narrow, since it may stand for an error that
+        A slope above one widens; one below does not narrow, since it may be due to an error that
         all workers share, which no posterior knows of.
         """
         away = estimate - np.array(self.centre)
@@ -106,15 +106,15 @@ class GoldMap:
         return slope
 
     def summary(self, names: Sequence[str] = ("value",)) -> str:
-        """Say what was found, and what follows."""
+        """Return what was found, and what follows from it."""
         several = len(self.shift) > 1
-        said = [
-            (f"{name} " if several else "") + self._said(j)
+        changes = [
+            (f"{name} " if several else "") + self._change(j)
             for j, name in zip(range(len(self.shift)), names, strict=False)
         ]
-        return f"on {self.n_tasks} gold tasks hidden in turn, estimates were " + "; ".join(said)
+        return f"on {self.n_tasks} gold tasks hidden in turn, estimates were " + "; ".join(changes)
 
-    def _said(self, j: int) -> str:
+    def _change(self, j: int) -> str:
         off, shift, slope, unit = self.off[j], self.shift[j], self.slope[j], self.off_sd[j]
         found = f"{_short(abs(off))} too {'low' if off > 0 else 'high'} on average: "
         done = []
@@ -123,7 +123,7 @@ class GoldMap:
         if abs(slope - 1.0) > _WORTH_SAYING:
             done.append(f"distances from {_short(self.centre[j])} multiplied by {slope:.2f}")
         if any(abs(bend) > _WORTH_SAYING * unit for bend in self.bend[j]):
-            done.append("bent where the truths are")
+            done.append("bent to fit the truths")
         return found + (", ".join(done) or "kept")
 
 

@@ -15,7 +15,7 @@ from voxpop.results.audit import Audit
 from voxpop.results.calibration import Calibration
 from voxpop.results.scaled import on_scale
 
-# Gold tasks that it takes: fewer say nothing about 95 %.
+# Gold tasks needed: fewer cannot check 95 %.
 _GOLD_NEEDED = 20
 # Coverage of the quantiles that a result carries, and their positions.
 _CARRIED = {0.90: (1, 2), 0.95: (0, 3)}
@@ -24,7 +24,7 @@ _FREEDOM = np.append(np.geomspace(1.0, 300.0, 60), 1e9)
 
 
 def quantiles_by_row(shares: Sequence[float], cumulated: Floats, at: Floats) -> Floats:
-    """Where shares (q,) of distributions are reached: their masses (n, points) up to points."""
+    """Quantiles (n, q) of distributions, from their masses (n, points) up to points."""
     n, last = len(cumulated), cumulated.shape[1] - 2
     rows, found = np.arange(n), np.empty((n, len(shares)))
     up_to = cumulated / cumulated[:, -1:]
@@ -68,22 +68,22 @@ def _reach(at_90: Floats, at_95: Floats, coverage: float) -> Floats:
     heavy = np.divide(at_95, at_90, out=np.ones_like(at_90), where=positive)
     shape = [stdtrit(_FREEDOM, q) for q in (p, *known)]
     from_end, base = (shape[1], at_90) if coverage < 0.90 else (shape[2], at_95)
-    # From light to heavy tails: interpolation wants what it goes by to rise.
+    # From light to heavy tails: interpolation needs increasing abscissae.
     ratio, factor = (shape[2] / shape[1])[::-1], (shape[0] / from_end)[::-1]
     return np.asarray(base * np.interp(heavy, ratio, factor))
 
 
-def said_of_intervals(audit: Audit | None, calibration: Calibration, uncertain: bool) -> list[str]:
-    """Sentences: what intervals allow for, and what they were checked against."""
+def notes_on_intervals(audit: Audit | None, calibration: Calibration, uncertain: bool) -> list[str]:
+    """Return sentences: what intervals allow for, and what they were checked against."""
     notes = []
     if calibration.shared is not None and uncertain:
         notes.append(calibration.shared.summary())
     if audit is None:
         return notes
-    said = audit.summary()
+    sentence = audit.summary()
     if audit.n_answers and uncertain:
-        said += f"; {truth_check(calibration)}"
-    return [*notes, said]
+        sentence += f"; {truth_check(calibration)}"
+    return [*notes, sentence]
 
 
 def truth_check(calibration: Calibration) -> str:
@@ -92,6 +92,6 @@ def truth_check(calibration: Calibration) -> str:
     if gold is None:
         known = 0 if calibration.shared is None else calibration.shared.n_gold
         more = f"{_GOLD_NEEDED - known} more" if 0 < known < _GOLD_NEEDED else str(_GOLD_NEEDED)
-        return f"answers cannot check intervals against the truth: add {more} gold tasks"
+        return f"intervals were not checked against truths: add {more} gold tasks"
     held = round(gold.coverage_95 * gold.n_tasks)
-    return f"95 % intervals of the truth held {held} of {gold.n_tasks} hidden gold tasks"
+    return f"95 % intervals of the truth covered {held} of {gold.n_tasks} hidden gold tasks"

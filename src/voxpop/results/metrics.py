@@ -56,7 +56,7 @@ def score(result: Result, truth: object, worker_variance: object = None) -> Scor
     true = align_truth(truth, result)
     known = np.isfinite(true).all(axis=1)
     if not known.any():
-        raise DataError("truth: no task has a finite one")
+        raise DataError("truth: no task has a finite value")
     # On a circle the truth is taken where it is nearest to the estimate.
     true = result.scale.nearest(true, result.estimate)
     error = (result.estimate - true)[known]

@@ -8,11 +8,11 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.results.explain import number_text
 from voxpop.results.prediction import scatter
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 from voxpop.results.value_of_answer import value_of_answer
+from voxpop.words import counted, number_text
 
 # More answers than this to one task are not considered.
 _MOST_EACH = 10
@@ -28,17 +28,16 @@ class NextAnswers:
     rmse_after: float
 
     def summary(self) -> str:
-        """Say it in one sentence."""
-        tasks = "1 task" if self.n_tasks == 1 else f"{self.n_tasks:,} tasks"
+        """Return one sentence."""
         now, after = number_text(self.rmse), number_text(self.rmse_after)
         return (
-            f"Asked of {tasks} where they help most, they would bring the expected RMSE of all "
-            f"labels from {now} to {after}."
+            f"If they go to {counted(self.n_tasks, 'task')} where they help most, the expected "
+            f"RMSE of all labels falls from {now} to {after}."
         )
 
 
 def next_answers(answers: Answers, result: Result, n_answers: int = 100) -> NextAnswers | None:
-    """Expect what the next answers would buy, of workers of this crowd of whom nothing is known.
+    """Compute what the next answers would buy, from unknown workers of this crowd.
 
     Answer after answer goes to the task whose variance it reduces most. None where no variance is
     known, or nothing is uncertain.
@@ -49,7 +48,7 @@ def next_answers(answers: Answers, result: Result, n_answers: int = 100) -> Next
     if not usable.size:
         return None
     first = now[usable] - _after(found, usable, now[usable], 1)
-    # No other task can be among those that the answers go to.
+    # The answers cannot go to any other task.
     best = usable[np.argsort(-first, kind="stable")[:n_answers]]
     steps = [now[best]]
     for number in range(1, min(n_answers, _MOST_EACH) + 1):

@@ -21,20 +21,20 @@ from voxpop.results.scaled import result_on_scale
 
 # Points at which the posterior of a log variance is evaluated, and how many sds they reach.
 _POINTS, _REACH = 161, 9.0
-# Workers at once, which bounds the memory.
-_BLOCK = 20_000
+# Workers at once: what is known of them stays in the cache.
+_BLOCK = 1000
 # The least variance, as a share of the lowest level: answers without any residual have none.
 _LEAST = 1e-2
 
 
 def with_own_noise(answers: Answers, result: Result) -> Result:
-    """Give every worker the variance, with a 95 % interval, that the own answers show (M99).
+    """Give every worker the variance and 95 % interval that the worker's own answers show (M99).
 
     With w the weight of an answer, its residual r about the estimate has the variance (1 - w) s,
-    where s is the worker's; such an answer says as much of s as (1 - w)² answers about a known
-    truth do. The posterior of log s is that of as many Gaussian residuals, with the crowd's
-    log-normal prior: the mean and the variance of the log levels. Slips and tails are discounted as
-    the noise model expects them.
+    where s is the worker's; such an answer carries as much information about s as (1 - w)² answers
+    about a known truth. The posterior of log s is that of as many Gaussian residuals, with the
+    crowd's log-normal prior: the mean and the variance of the log levels. Slips and tails are
+    discounted as the noise model expects them.
     """
     there, found = result_on_scale(answers, result)
     m, sums = answers.n_workers, []
@@ -45,7 +45,7 @@ def with_own_noise(answers: Answers, result: Result) -> Result:
 
 
 def own_terms(answers: Answers, result: Result) -> Floats:
-    """What each answer adds to the sums that a worker's noise is learned from, (3, E)."""
+    """Each answer's terms of the sums from which a worker's noise is learned, (3, E)."""
     square, weight = _residuals(answers, result)
     counted = _discount(square, answers.worker, result)
     rest = 1.0 - weight
@@ -60,7 +60,7 @@ def from_own_sums(result: Result, sums: Floats) -> Result:
     prior = float(share @ (np.log(levels) - centre) ** 2) / float(share.sum()) + step**2 / 12
     total, known, freedom = len(result.value_names) * sums
     if result.noise.tails is not None:
-        # So much less do answers with tails say of their scale (Fisher information).
+        # Answers with tails carry less information about their scale (Fisher information).
         freedom = freedom * (result.noise.tails / (result.noise.tails + 3.0))
     seen = np.divide(total, known, out=np.full(len(known), np.exp(centre)), where=known > 1e-9)
     seen = np.maximum(seen, _LEAST * levels.min())
@@ -85,12 +85,12 @@ def _residuals(answers: Answers, result: Result) -> tuple[Floats, Floats]:
     total = np.bincount(task, trust, answers.n_tasks)[task]
     weight = (1 - result.alike_share) * trust / total
     weight += result.alike_share / answers.task_degree[task]
-    # The truth of a gold task owes nothing to the answer.
+    # The truth of a gold task does not depend on the answer.
     return square, np.where(answers.is_gold[task], 0.0, weight)
 
 
 def _discount(square: Floats, worker: Codes, result: Result) -> Floats:
-    """What a squared residual counts, and the answer (E, 2): less in a tail, nothing for a slip."""
+    """Weights of a squared residual and of its answer (E, 2): less in a tail, zero for a slip."""
     freedom = np.inf if result.noise.tails is None else result.noise.tails
     share, step = tail_shares(freedom), tail_steps(freedom)
     step = step / float(share @ step)
@@ -110,6 +110,11 @@ def _discount(square: Floats, worker: Codes, result: Result) -> Floats:
 
 def _quantiles(seen: Floats, freedom: Floats, centre: float, prior: float) -> Floats:
     """Quantiles at 2.5, 50 and 97.5 % of variances (W, 3), from the log of what was seen (W,)."""
+    blocks = (slice(start, start + _BLOCK) for start in range(0, len(seen), _BLOCK))
+    return np.concatenate([_of_block(seen[b], freedom[b], centre, prior) for b in blocks])
+
+
+def _of_block(seen: Floats, freedom: Floats, centre: float, prior: float) -> Floats:
     half = 0.5 * freedom
     # The mode of the posterior lies between what was seen and the centre of the crowd.
     low, high = np.minimum(seen, centre), np.maximum(seen, centre)
@@ -120,15 +125,11 @@ def _quantiles(seen: Floats, freedom: Floats, centre: float, prior: float) -> Fl
     mode = 0.5 * (low + high)
     spread = 1.0 / np.sqrt(half * np.exp(np.minimum(seen - mode, 700.0)) + 1.0 / prior)
     reach = np.stack([_REACH * spread, np.minimum(_REACH * np.sqrt(prior), 1.5 * _REACH * spread)])
-    parts = []
-    for start in range(0, len(seen), _BLOCK):
-        here = slice(start, start + _BLOCK)
-        unit = np.linspace(0.0, 1.0, _POINTS)
-        at = (mode - reach[0])[here, None] + unit * reach.sum(axis=0)[here, None]
-        away = np.exp(np.minimum(seen[here, None] - at, 700.0))
-        log_density = -half[here, None] * (at + away) - 0.5 * (at - centre) ** 2 / prior
-        density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
-        steps = 0.5 * (density[:, 1:] + density[:, :-1])
-        cumulated = np.insert(np.cumsum(steps, axis=1), 0, 0.0, axis=1)
-        parts.append(quantiles_by_row((0.025, 0.5, 0.975), cumulated, at))
-    return np.asarray(np.exp(np.concatenate(parts)))
+    at = (mode - reach[0])[:, None] + np.linspace(0.0, 1.0, _POINTS) * reach.sum(axis=0)[:, None]
+    away = np.exp(np.minimum(seen[:, None] - at, 700.0))
+    log_density = -half[:, None] * (at + away) - 0.5 * (at - centre) ** 2 / prior
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    steps = 0.5 * (density[:, 1:] + density[:, :-1])
+    cumulated = np.zeros_like(at)
+    np.cumsum(steps, axis=1, out=cumulated[:, 1:])
+    return np.asarray(np.exp(quantiles_by_row((0.025, 0.5, 0.975), cumulated, at)))

@@ -76,36 +76,36 @@ class Scatter:
     gain_doubt: Floats
 
     def answer(self, truth: Floats) -> Floats:
-        """The answer expected if this is the truth."""
+        """The expected answer if this is the truth."""
         return np.asarray(self.centre + self.bias + self.gain * (truth - self.centre))
 
     def freed(self, answer: Floats) -> Floats:
-        """The answer as it would be without bias and with a gain of one."""
+        """The answer without the worker's bias, at a gain of one."""
         return np.asarray(self.centre + (answer - self.centre - self.bias) / self.gain)
 
 
 def predict_answer(result: Result, worker: object, task: object) -> Prediction:
     """Predict what a worker would answer on a task, from the result alone.
 
-    The truth is taken as Gaussian with the mean and variance of agreement: an error that all
-    workers share, and what only gold shows, is in the next answer too. The worker's bias and noise
-    are added, both with their uncertainty::
+    The truth is taken as Gaussian with the mean and variance of agreement: the next answer has the
+    error that all workers share, too, which only gold shows. The worker's bias and noise are added,
+    both with their uncertainty::
 
         a ~ Σ_k p_u(k) Σ_t tail(t) N(estimate_i + bias_u, variance_i + bias_sd_u² + v_kt delta_i)
 
     (with gains the mean is centre + bias_u + gain_u (estimate_i - centre), and variance_i and v_kt
     count gain_u² times)
 
-    and all is stretched by what left-out answers called for. Truth and worker are taken as
+    and the spread is stretched as left-out answers require. Truth and worker are taken as
     independent, which is right for a task that the worker has not answered. For one that the worker
-    has answered, this predicts a second, independent answer; ``result.audit`` compares the answer
-    given with its leave-one-out prediction. A result on a scale predicts there, and mean, sd and
+    has answered, this predicts a second, independent answer; ``result.audit`` compares the given
+    answer with its leave-one-out prediction. A result on a scale predicts there, and mean, sd and
     bounds come back in the users' units.
 
     Parameters
     ----------
     worker, task
-        Their ids; ``worker=None`` is a worker of this crowd of whom nothing is known.
+        Their ids; ``worker=None`` is an unknown worker of this crowd.
     """
     i = find_id(result.task_ids, task, "task")
     u = None if worker is None else find_id(result.worker_ids, worker, "worker")

@@ -32,7 +32,7 @@ __all__ = ["PROBABILITIES", "Result", "Trace"]
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """How an iteration went: the largest change of every sweep, its damping, and the end."""
+    """How an iteration went: the largest change and damping of every sweep, and the end."""
 
     changes: tuple[float, ...] = ()
     dampings: tuple[float, ...] = ()
@@ -56,7 +56,7 @@ class Result:
     estimate
         Posterior mean of every truth, shape (n_tasks, dimension).
     variance
-        Its posterior variance, of the same shape; what all workers may have wrong is part of it.
+        Its posterior variance, of the same shape, including an error that all workers may share.
     quantile
         Quantiles at 2.5, 5, 95 and 97.5 %, shape (n_tasks, dimension, 4).
     worker_variance
@@ -64,7 +64,7 @@ class Result:
     worker_interval
         Bounds of a 95 % interval of it, shape (n_workers, 2).
     worker_weight
-        What an answer of the worker counts, relative to the average worker's.
+        Weight of an answer of the worker, relative to the average worker's.
     levels
         The noise levels; empty, like the next two, for methods without levels.
     level_weights
@@ -85,19 +85,19 @@ class Result:
         Noise variance on each task as a multiple of the usual, shape (n_tasks,): the ambiguity of
         the task beside the noise of its workers; empty for methods without task difficulty.
     alike_share
-        Share of the estimates that comes from noise models in which all workers are alike.
+        Share of the estimates that comes from noise models with the same noise for all workers.
     audit
-        How well left-out answers are predicted from the others; None where not worked out.
+        How well left-out answers are predicted from the others; None where it was not computed.
     calibration
-        What left-out answers, public crowds and gold showed the model's posterior to miss. It is
-        applied: ``estimate``, ``variance`` and ``quantile`` are those after it.
+        Corrections of the model's posterior by left-out answers, public crowds and gold;
+        ``estimate``, ``variance`` and ``quantile`` include them.
     noise
-        What was learned of the noise beside the workers' levels.
+        What was learned about the noise beside the workers' levels.
     scale
         The scale that the model is on. On another than the linear one ``estimate`` is the value at
         the posterior mean there (for ``log`` a kind of median), quantiles are the mapped ones, and
-        ``sd`` is half the distance between the values one sd below and one above. What is known of
-        workers (variance, bias, levels) and ``noise`` is in the units of the scale.
+        ``sd`` is half the distance between the values one sd below and one above. What is known
+        about workers (variance, bias, levels) and ``noise`` is in the units of the scale.
     settings
         The estimator's name and arguments, and what it chose from the data, in words.
     notes
@@ -134,6 +134,7 @@ class Result:
     notes: tuple[str, ...] = ()
     frame_kind: str = "pandas"
     _agreement: Posterior | None = None
+    _groups: tuple[Result, ...] = ()
     _answers: Answers | None = field(default=None, repr=False)
     _review: Review | None = field(default=None, repr=False)
 
@@ -170,18 +171,17 @@ class Result:
 
     @property
     def agreement_variance(self) -> Floats:
-        """Variance of what more and more workers of the same crowd would agree on.
+        """Variance of what very many workers of the same crowd would agree on.
 
-        An error that all workers share is in the estimate and in the next answer alike: it is part
-        of ``variance``, and not of this.
+        It leaves out the error that all workers share, which ``variance`` includes.
         """
         return self._agreed.variance
 
     @property
     def estimate_before_gold(self) -> Floats:
-        """Estimate of every truth as answers show it, without the map that gold showed.
+        """Estimate of every truth, without the gold map.
 
-        The next answer follows it.
+        It predicts the next answer.
         """
         return self._agreed.estimate
 
@@ -204,7 +204,7 @@ class Result:
         return interval_at(self._posterior, coverage, self.scale, self.calibration.bounds)
 
     def agreement_interval(self, coverage: float = 0.95) -> tuple[Floats, Floats]:
-        """Return bounds of what more and more workers of the same crowd would agree on.
+        """Return bounds of what very many workers of the same crowd would agree on.
 
         Unlike :meth:`interval` they leave out an error that all workers share: they are for the
         mean answer of this crowd, not for the truth.
@@ -212,7 +212,7 @@ class Result:
         return interval_at(self._agreed, coverage, self.scale, self.calibration.bounds)
 
     def explain(self, answers: Answers, task: object, estimator: Any = None) -> Explanation:
-        """Say who said what of a task and with what weight; see :func:`voxpop.explain`."""
+        """Show who answered what on a task, and with what weight; see :func:`voxpop.explain`."""
         from voxpop.results.explain import explain
 
         return explain(answers, self, task, estimator)
@@ -266,7 +266,7 @@ class Result:
         return saved.load(directory)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in one document of plain lists, for a program on the other end of a pipe."""
+        """Everything in one document of plain lists, for other programs."""
         from voxpop.results import saved
 
         return saved.to_dict(self)

@@ -1,6 +1,6 @@
 """Review: which labels are ready, which need a look and why, and which workers to talk to.
 
-This is the one place that decides it; the terminal, notebooks, tables and the report all ask here.
+This is the only place that decides it; the terminal, notebooks, tables and the report use it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from voxpop.results.camps import Camps, find_camps
 from voxpop.results.diagnosis.flags import Diagnosis, diagnose
 from voxpop.results.result import Result
 from voxpop.results.scaled import on_scale
+from voxpop.words import counted
 
 REASONS = ("two camps", "few answers", "wide interval", "flagged worker")
 """Why a label needs a look."""
@@ -29,7 +30,7 @@ _FEW = 0.5
 _WIDE = 2.0
 # Share of the weight of a task's answers from which flagged workers decide it.
 _DECIDED = 1 / 3
-# With more numbers than this the answers are not looked into: testing workers would take minutes.
+# With more numbers than this, answers are not examined: testing workers would take minutes.
 MOST_REVIEWED = 2_000_000
 
 
@@ -62,12 +63,14 @@ class Review:
     kinds: Mapping[Any, str] = field(default_factory=dict)
 
     def summary(self) -> str:
-        """Say it in one line: what is ready, what needs a look, whom to talk to."""
+        """Return one line: what is ready, what needs a look, whom to talk to."""
         n = len(self.tasks)
-        said = f"{_many(self.n_ready, 'label')} ready, {n:,} {'needs' if n == 1 else 'need'} a look"
+        sentence = (
+            f"{counted(self.n_ready, 'label')} ready, {n:,} {'needs' if n == 1 else 'need'} a look"
+        )
         if self.workers is None:
-            return said
-        return f"{said}, {_many(len(self.workers), 'worker')} to talk to"
+            return sentence
+        return f"{sentence}, {counted(len(self.workers), 'worker')} to talk to"
 
     def counts(self) -> dict[str, int]:
         """Number of tasks for each reason, the most frequent first; a task may have several."""
@@ -104,7 +107,7 @@ def review(result: Result) -> Review:
     number of answers and the intervals are looked at.
     """
     answers, n = result._answers, len(result.task_ids)
-    sd = _sd_on_scale(result)
+    sd = sd_on_scale(result)
     gold = np.zeros(n, dtype=bool) if answers is None else answers.is_gold
     found = _plain_reasons(result.task_answers, sd, Usual.of(result.task_answers, sd[~gold]))
     diagnosis = camps = None
@@ -138,13 +141,13 @@ class Usual(NamedTuple):
 
 def review_part(answers: Answers, result: Result, usual: Usual) -> Review:
     """Review a part of the tasks as all of them are where answers are too many to be tested."""
-    sd = _sd_on_scale(result)
+    sd = sd_on_scale(result)
     found = _plain_reasons(result.task_answers, sd, usual)
     return Review(**_ordered(_held(found, answers.is_gold), np.nan_to_num(sd)), workers=None)
 
 
 def _plain_reasons(task_answers: Index, sd: Floats, usual: Usual) -> dict[str, NDArray[np.bool_]]:
-    """Find what the number of answers and the interval of a task tell."""
+    """Find the reasons that the number of answers and the interval of a task give."""
     few = task_answers < max(2.0, _FEW * usual.answers)
     with np.errstate(invalid="ignore"):
         return {"few answers": few, "wide interval": sd > _WIDE * usual.sd}
@@ -157,12 +160,12 @@ def _held(found: Mapping[str, NDArray[np.bool_]], gold: NDArray[np.bool_]) -> ND
 
 
 def review_from(result: Result, looks: list[str | None], flags: list[str | None] | None) -> Review:
-    """Restore a review from what the tables of a saved result say of tasks and workers."""
+    """Restore a review from the tables of a saved result."""
     held = np.array([[reason in (look or "").split(", ") for look in looks] for reason in REASONS])
     listed = zip(result.worker_ids.tolist(), flags or (), strict=bool(flags))
     kinds = {worker: kind for worker, kind in listed if kind is not None}
     return Review(
-        **_ordered(held, np.nan_to_num(_sd_on_scale(result))),
+        **_ordered(held, np.nan_to_num(sd_on_scale(result))),
         workers=None if flags is None else tuple(kinds),
         kinds=kinds,
     )
@@ -172,28 +175,27 @@ def _ordered(held: NDArray[np.bool_], sd: Floats) -> dict[str, Any]:
     """Sort the tasks that have some reason, of reasons (R, n_tasks) and sds (n_tasks,)."""
     number = held.sum(axis=0)
     order = np.lexsort((-sd, -number))[: int((number > 0).sum())]
-    reasons = tuple(
-        tuple(reason for reason, has in zip(REASONS, held[:, i], strict=True) if has)
-        for i in order.tolist()
-    )
+    # Each combination is put into words once: a large crowd has many tasks, and few of these.
+    code = (held * (1 << np.arange(len(REASONS)))[:, None]).sum(axis=0)[order].tolist()
+    said = {
+        mask: tuple(reason for k, reason in enumerate(REASONS) if mask >> k & 1)
+        for mask in set(code)
+    }
+    reasons = tuple(said[mask] for mask in code)
     return {"tasks": order, "reasons": reasons, "n_ready": held.shape[1] - len(order)}
 
 
-def _sd_on_scale(result: Result) -> Floats:
-    """Sd of every task over its coordinates, on the scale of the model: there all are alike."""
+def sd_on_scale(result: Result) -> Floats:
+    """Sd of every task over its coordinates, on the scale of the model, where all are alike."""
     variance = on_scale(result.scale, result._posterior).variance
     return np.asarray(np.sqrt(variance.mean(axis=1)))
 
 
 def _decided_by(answers: Answers, result: Result, diagnosis: Diagnosis) -> NDArray[np.bool_]:
-    """Tell where flagged workers have a third of the weight, or more."""
+    """Return where flagged workers have a third of the weight, or more."""
     if not diagnosis.flags:
         return np.zeros(answers.n_tasks, dtype=bool)
     listed = set(diagnosis.workers)
     flagged = np.array([worker in listed for worker in answers.worker_ids.tolist()])
     weight = answer_weights(answers, result)[0] * flagged[answers.worker]
     return np.asarray(np.bincount(answers.task, weight, answers.n_tasks) >= _DECIDED)
-
-
-def _many(n: int, word: str) -> str:
-    return f"{n:,} {word}{'' if n == 1 else 's'}"

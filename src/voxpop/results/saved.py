@@ -59,7 +59,7 @@ def write(result: Result, folder: Path, format: str, source: str | None = None) 
     """Write the files of a result to an empty folder, and return their names.
 
     ``source`` says what the answers came from. An earlier result there is not replaced as a whole:
-    that is what :func:`save` does.
+    :func:`save` does that.
     """
     run = run_id(result)
     write_tasks(result, folder / f"tasks.{format}", run)
@@ -80,7 +80,7 @@ def _write_table(columns: dict[str, Any], path: Path, run: str) -> None:
 def write_others(
     result: Result, folder: Path, format: str, source: str | None, run: str, task_ids: Ids
 ) -> list[str]:
-    """Write all but the tasks, and return the names; ``task_ids`` tell the type of the tasks'."""
+    """Write all but the tasks, and return the names; ``task_ids`` give the type of their ids."""
     tables = {"workers": result.worker_columns()}
     if result.levels.size:
         tables["levels"] = level_table(result)
@@ -103,7 +103,7 @@ def write_others(
 
 
 def run_id(result: Result) -> str:
-    """Return the id of the run that made a result: the same for the same result, and no other."""
+    """Return the id of the run that made a result: equal results have equal ids, others do not."""
     digest = hashlib.sha256(json.dumps(facts_of(result)).encode())
     for columns in (result.task_columns(), result.worker_columns()):
         for name, column in columns.items():
@@ -114,12 +114,12 @@ def run_id(result: Result) -> str:
                 if array.dtype.kind in "iufb"
                 else "\0".join(map(str, array)).encode("utf-8", "surrogatepass")
             )
-    # A letter first: no reader takes it for a number.
+    # A letter first, so that no reader takes it for a number.
     return f"r{digest.hexdigest()[:11]}"
 
 
 def source_of(directory: Path) -> str | None:
-    """Say what the answers of a saved result came from; None where that is not known."""
+    """Return the source of the answers of a saved result; None where it is not known."""
     with suppress(OSError, ValueError, AttributeError):
         source = json.loads((directory / "result.json").read_text()).get("source")
         return source if isinstance(source, str) else None
@@ -144,32 +144,32 @@ def load(directory: str | Path) -> Result:
     except VoxpopError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        told = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:100]
-        raise DataError(f"{path}: is not a result that save() wrote: {told}") from None
+        why = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:100]
+        raise DataError(f"{path}: is not a result that save() wrote: {why}") from None
 
 
 def _check_run(table: Table, run: str | None, path: Path) -> None:
-    """Refuse a table of another run; results up to 0.1 say nothing of theirs."""
+    """Refuse a table of another run; results up to 0.1 do not name theirs."""
     found = table.ids("run")[1].tolist() if "run" in table.columns else []
     if run is not None and found != [run]:
         others = f"run {', '.join(map(str, found[:3]))}" if found else "no run"
         raise DataError(
-            f"{table.name}: is of {others} and {path.name} of run {run}, so they are not one "
-            "result; aggregate the answers again"
+            f"{table.name}: belongs to {others}, but {path.name} to run {run}; aggregate the "
+            "answers again"
         )
 
 
 def _restored(
     facts: dict[str, Any], tasks: Table, workers: Table, by_level: Table | None = None
 ) -> Result:
-    """Make a result of what its files hold."""
+    """Make a result from the contents of its files."""
     model = by_level or workers
     names, levels = tuple(facts["value_names"]), np.array(facts["levels"])
     if "calibration" not in facts:
         _move_settings(facts)
     calibration = calibration_from(facts["calibration"])
     of, posterior, none = suffixes(names), level_columns(levels), np.empty((0, 0))
-    # Where nothing shows how far off answers are, there are no sds and no intervals.
+    # Where the size of errors is unknown, there are no sds and no intervals.
     variance = matrix(tasks, [f"sd{suffix}" for suffix in of], missing_ok=True) ** 2
     noise = _worker_noise(workers)
     biased, gains, hard, audit = (
@@ -212,7 +212,7 @@ def _restored(
 
 
 def _with_review(result: Result, tasks: Table, workers: Table) -> Result:
-    """Restore what was said to need a look; version 0.1 did not say it."""
+    """Restore which labels need a look; version 0.1 did not store it."""
     if "needs_a_look" not in tasks.columns:
         return result
     flags = workers.texts("flags") if "flags" in workers.columns else None
@@ -229,7 +229,7 @@ def _worker_noise(workers: Table) -> Floats:
 
 
 def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
-    """Find agreement again, which was made the truth on the scale of the result."""
+    """Recover agreement from the truth, on the scale of the result."""
     if saved is not None:
         agreed = Posterior(**{name: np.array(part) for name, part in saved.items()})
         return replace(result, _agreement=agreed)
@@ -240,7 +240,7 @@ def _with_agreement(result: Result, saved: dict[str, Any] | None) -> Result:
 
 
 def calibration_facts(calibration: Calibration) -> dict[str, Any]:
-    """A calibration as JSON has it."""
+    """A calibration as JSON values."""
     return asdict(calibration, dict_factory=_plain)
 
 
@@ -257,7 +257,7 @@ def calibration_from(facts: dict[str, Any]) -> Calibration:
 
 
 def _move_settings(facts: dict[str, Any]) -> None:
-    """Move what versions up to 0.1 kept among the settings to where it is now."""
+    """Move what versions up to 0.1 kept in the settings to its place today."""
     settings, audit = facts["settings"], facts.get("audit") or {}
     gold = {"n_tasks": "gold_hidden", "coverage_95": "gold_coverage_95", "stretch": "gold_stretch"}
     hidden = {new: settings.pop(old) for new, old in gold.items() if old in settings}
@@ -281,8 +281,13 @@ def to_dict(result: Result) -> dict[str, Any]:
     }
 
 
+def _keeps_agreement(result: Result) -> bool:
+    """Tell whether agreement cannot be found again: a map was used, or each group has its own."""
+    return result.calibration.gold_map is not None or "groups_apart" in result.settings
+
+
 def facts_of(result: Result) -> dict[str, Any]:
-    """What the tables do not hold."""
+    """Everything that the tables do not hold."""
     return {
         "value_names": list(result.value_names),
         "levels": result.levels.tolist(),
@@ -294,21 +299,21 @@ def facts_of(result: Result) -> dict[str, Any]:
         "calibration": calibration_facts(result.calibration),
         "noise": asdict(result.noise, dict_factory=_plain),
         "trace": asdict(result.trace, dict_factory=_plain),
-        **({} if result.calibration.gold_map is None else {"agreement": _agreement(result)}),
+        **({"agreement": _agreement(result)} if _keeps_agreement(result) else {}),
         **({} if result.scale == LINEAR else {"scale": _plain([*result.scale.to_dict().items()])}),
         "versions": versions(),
     }
 
 
 def _agreement(result: Result) -> dict[str, Any]:
-    """Posterior of agreement, which cannot be told from that of the truth behind a map."""
+    """Posterior of agreement, which cannot be recovered from that of the truth after a gold map."""
     agreed = result._agreed
     parts = {"estimate": agreed.estimate, "variance": agreed.variance, "quantile": agreed.quantile}
     return {name: part.tolist() for name, part in parts.items()}
 
 
 def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of a record as JSON has them."""
+    """The fields of a record as JSON values."""
     return {name: list(item) if isinstance(item, tuple) else item for name, item in items}
 
 
@@ -318,7 +323,7 @@ def _tuples(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what takes part in a result."""
+    """Versions of the packages that make a result."""
     packages = ("voxpop", "numpy", "scipy", "pandas", "duckdb", "narwhals")
     found = {"python": platform.python_version()}
     return found | {name: metadata.version(name) for name in packages}

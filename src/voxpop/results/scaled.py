@@ -60,13 +60,14 @@ def calibrate(result: Result, by: Calibration) -> Result:
         quantile=found.quantile,
         calibration=whole,
         _agreement=None if there is agreed else agreement,
+        _groups=(),
     )
 
 
 def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
     """Result in the users' units, from that of a model on the scale.
 
-    What is known of workers (noise, bias, levels) stays on the scale: there all tasks are alike.
+    What is known about workers (noise, bias, levels) stays on the scale, where all tasks are alike.
     Gold tasks get their truth as it was given.
     """
     posterior = in_units(scale, found._posterior)
@@ -81,7 +82,7 @@ def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
         estimate=estimate,
         variance=posterior.variance,
         quantile=quantile,
-        audit=None if found.audit is None else _audit_in_units(answers, scale, found.audit),
+        audit=None if found.audit is None else audit_in_units(answers, scale, found.audit),
         notes=(*found.notes, scale.summary()),
         scale=scale,
         _agreement=None if agreed is None else in_units(scale, agreed),
@@ -89,7 +90,7 @@ def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
 
 
 def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
-    """Answers and result on the scale of the result, where its model can be asked."""
+    """Answers and result on the scale of the result, where its model applies."""
     scale = result.scale
     if scale == LINEAR:
         return answers, result
@@ -120,7 +121,7 @@ def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
     )
 
 
-def _audit_in_units(answers: Answers, scale: Scale, audit: Audit) -> Audit:
+def audit_in_units(answers: Answers, scale: Scale, audit: Audit) -> Audit:
     """Predictions in the users' units; densities with the slope of the scale (M51).
 
     PIT values and coverage are the same on every scale.

@@ -1,4 +1,4 @@
-"""Shared error: what all workers of a crowd have wrong together, and what that does to a truth."""
+"""Shared error: an error that all workers of a crowd make, and the variance it adds to a truth."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ SharedErrorOption = float | Literal["auto"]
 
 # Prior of kappa: median, and sd of its logarithm. By ``python -m benchmarks.shared``.
 MEDIAN, LOG_SD = 0.35, 0.80
-# Residuals count up to this many times their upper quartile: no slip makes a crowd look noisy.
+# Residuals are cut at this many times their upper quartile, so that no slip makes a crowd look
+# noisy.
 _CLIP = 3.0
 # Gauss-Hermite nodes of log kappa, over which Gaussians of the truth are mixed.
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
@@ -26,7 +27,7 @@ _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 # Where the stretch is tabulated: log of shared over posterior variance; flat beyond both ends.
 _LOG_RATIO = np.linspace(-16.0, 24.0, 401)
 _HALVINGS, _MOST = 40, 1e300
-# Grid of log kappa on which gold is heard, in sds of the prior about its median.
+# Grid of log kappa for learning from gold, in sds of the prior about its median.
 _GRID = np.linspace(-6.0, 6.0, 241)
 
 
@@ -34,15 +35,15 @@ _GRID = np.linspace(-6.0, 6.0, 241)
 class SharedError:
     """An error that all workers share: its variance is kappa times that of one answer (M65).
 
-    Kappa is log-normal: a prior that public crowds have shown, or what gold tasks, hidden in turn,
-    made of it; without ``log_sd`` it is known.
+    Kappa is log-normal: a prior from public crowds, or a posterior given gold tasks hidden in turn;
+    without ``log_sd`` it is known.
 
     Attributes
     ----------
     median
         Median of kappa.
     log_sd
-        Standard deviation of its logarithm; 0 where kappa was told.
+        Standard deviation of its logarithm; 0 where kappa is given.
     answer_variance
         Typical variance of one answer of this crowd by coordinate, about the truth.
     n_gold
@@ -59,7 +60,7 @@ class SharedError:
 
     @classmethod
     def option(cls, given: SharedErrorOption) -> SharedError | None:
-        """What the option ``shared_error`` stands for: "auto" the prior, a number kappa, 0 none."""
+        """Parse the option ``shared_error``: "auto" is the prior, a number is kappa, 0 is none."""
         if isinstance(given, str):
             require(given == "auto", f"shared_error must be 'auto' or a number, got {given!r}")
             return cls()
@@ -76,16 +77,16 @@ class SharedError:
         """Whether kappa is known."""
         return self.log_sd == 0
 
-    def likely(self, coverage: float = 0.9) -> tuple[float, float]:
-        """Bounds that kappa is between with this probability."""
-        reach = float(np.exp(ndtri(0.5 + 0.5 * coverage) * self.log_sd))
+    def likely(self) -> tuple[float, float]:
+        """Bounds that kappa lies between with a probability of 90 %."""
+        reach = float(np.exp(ndtri(0.95) * self.log_sd))
         return self.median / reach, self.median * reach
 
     def applied(self, found: Posterior, probabilities: Floats) -> Posterior:
-        """Add the shared error to what a posterior says of the truths (M66), (M67).
+        """Add the shared error to the posterior of the truths (M66), (M67).
 
         The posterior's own quantiles keep their shape: the distance of each from the mean is
-        stretched by as much as a Gaussian of that variance would be. What is known stays known.
+        stretched by as much as for a Gaussian of that variance. Known truths stay known.
         """
         stretch, about = self._stretch(found, probabilities)
         quantile = found.estimate[:, :, None] + stretch * about
@@ -158,19 +159,19 @@ class SharedError:
         return float(np.sqrt(self.mean * np.mean(self.answer_variance)))
 
     def summary(self) -> str:
-        """Say what intervals allow for."""
+        """Return what intervals allow for."""
         return (
-            "intervals are for the truth: they allow for an error that all workers share, with "
+            "intervals are for the truth: they allow for an error shared by all workers, "
             f"{self._text()}"
         )
 
     def advice(self) -> str:
-        """Say what more answers do not buy, and what does."""
+        """Return where more answers do not help, and what does."""
         n = self.enough_answers
         return (
-            f"beyond about {n} answer{'s' * (n > 1)} per task, more answers of the same crowd buy "
-            f"little: an error that all workers share, with {self._text()}, leaves an RMSE of "
-            f"about {self.lasting_rmse:.3g}; gold tasks or other workers buy more"
+            f"beyond about {n} answer{'s' * (n > 1)} per task, more answers from the same crowd "
+            f"help little: an error shared by all workers, {self._text()}, leaves an RMSE of "
+            f"about {self.lasting_rmse:.3g}; gold tasks or other workers help more"
         )
 
     def _text(self) -> str:
@@ -181,8 +182,8 @@ class SharedError:
         if self.is_told:
             where = "as you set it"
         elif self.n_gold:
-            where = f"learned from {self.n_gold} hidden gold tasks"
-        return f"{self.median:.2g} times the variance of one answer{known}, {where}"
+            where = f"learned from {self.n_gold} hidden gold task{'s' * (self.n_gold > 1)}"
+        return f"whose variance is {self.median:.2g} times that of one answer{known}, {where}"
 
 
 def _stretches(ratio: Floats, log_sd: float, probabilities: Floats) -> Floats:
@@ -224,7 +225,7 @@ def typical_answer_variance(residual: Floats, variance: Floats, weight: Floats) 
 
     ``residual`` (E, d) are answers less estimates, ``variance`` (E, d) those of their tasks. Both
     count up to a multiple of the upper quartile of the residuals, each answer by its ``weight``
-    (E,): the noise of workers whom an estimate does not trust is not in it.
+    (E,): it leaves out the noise of workers who have little weight.
     """
     quartile = np.quantile(np.abs(residual), 0.75, axis=0)
     return mean_square(square_sums(residual, variance, weight, quartile))

@@ -1,4 +1,4 @@
-"""Tables of a result: the columns of its tasks and workers, and how they show themselves."""
+"""Tables of a result: the columns of its tasks and workers, and how they are displayed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import columns_taken
 from voxpop.data.tables import frame
-from voxpop.results.intervals import said_of_intervals
+from voxpop.results.intervals import notes_on_intervals
+from voxpop.words import counted
 
 if TYPE_CHECKING:
     from voxpop.results.result import Result
 
-# What JSON has.
+# The types of JSON.
 _PLAIN = (int, float, str, type(None))
 # Rows that a notebook shows of a table, and those that text does.
 _SHOWN, _FEW = 10, 5
@@ -88,7 +89,7 @@ def _texts(listed: list[str | None]) -> Ids:
 
 
 def suffixes(names: tuple[str, ...]) -> list[str]:
-    """What tells the columns of a coordinate from those of another: nothing if there is one."""
+    """The suffix of a coordinate's columns: empty if there is only one."""
     return [""] if len(names) == 1 else [f"_{name}" for name in names]
 
 
@@ -101,7 +102,7 @@ def estimate_column(name: str) -> str:
 
 
 def level_columns(levels: Floats) -> list[str]:
-    """Name the columns of the levels by their first digits, or by all where those do not do."""
+    """Name the columns of the levels by their first digits, or by all where those are ambiguous."""
     short = [f"p_{level:.6g}" for level in levels]
     return short if len(set(short)) == len(short) else [f"p_{level!r}" for level in levels.tolist()]
 
@@ -116,26 +117,27 @@ def records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def summary(result: Result) -> str:
-    """Say in one line what was done and how it ended."""
+    """Return one line: what was done and how it ended."""
     sweeps = ""
     if result.trace.n_sweeps:
-        end = "settled" if result.trace.converged else "not settled"
+        end = "converged" if result.trace.converged else "not converged"
         sweeps = f", {end} after {result.trace.n_sweeps} sweeps"
     return (
-        f"{result.settings.get('method', 'unknown')}: {len(result.task_ids)} tasks from "
-        f"{int(result.worker_answers.sum())} answers of {len(result.worker_ids)} workers{sweeps}"
+        f"{result.settings.get('method', 'unknown')}: {counted(len(result.task_ids), 'task')} from "
+        f"{counted(int(result.worker_answers.sum()), 'answer')} of "
+        f"{counted(len(result.worker_ids), 'worker')}{sweeps}"
     )
 
 
 def all_notes(result: Result) -> list[str]:
-    """Say which columns were taken for what, and what was decided from the data."""
+    """Return which columns were used, and what was decided from the data."""
     taken = columns_taken(result.settings.get("columns", {}))
     return [*([f"read {taken}"] if taken else []), *result.notes, *interval_notes(result)]
 
 
 def interval_notes(result: Result) -> list[str]:
-    """Say what intervals allow for, and what they were checked against."""
-    return said_of_intervals(result.audit, result.calibration, bool(result.variance.any()))
+    """Return what intervals allow for, and what they were checked against."""
+    return notes_on_intervals(result.audit, result.calibration, bool(result.variance.any()))
 
 
 def look_columns(result: Result, most: int = _SHOWN) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from voxpop.errors import ConfigError, require, shorten
 _PATIENCE = 10
 
 Pairs = tuple[ArrayLike, ArrayLike]
-# A task, and the worker who would give it away; None where it has one answer too few.
+# A task, and the worker who would give it up; None where it has one answer too few.
 _Offer = tuple[int, int | None]
 
 
@@ -106,7 +106,7 @@ def _codes(pairs: Pairs | None, n_tasks: int, n_workers: int) -> Numbers:
 
 
 def _fill(load: Numbers, room: Numbers, n: int, rng: np.random.Generator) -> Numbers:
-    """Distribute n answers so that the total loads are level, within the room of each worker."""
+    """Distribute n answers so that the total loads are equal, within the room of each worker."""
     levels = range(int((load + room).max()) + 1)
     level = bisect_right(levels, n, key=lambda total: np.clip(total - load, 0, room).sum()) - 1
     share = np.clip(level - load, 0, room)
@@ -153,7 +153,7 @@ class _Assigner:
 
     @property
     def pools(self) -> tuple[Numbers, Numbers]:
-        """Who shares the work of which tasks: all together, or each group by itself."""
+        """The pools that share work: all together, or each group by itself."""
         if self.constraints.groups is not None and self.constraints.mixing == "same":
             return self.constraints.groups
         return np.zeros_like(self.need), np.zeros_like(self.room)
@@ -201,7 +201,7 @@ class _Assigner:
         return repeats | self.constraints.violated(task, worker)
 
     def _may_be_uneven(self, worker: Numbers) -> bool:
-        """Tell whether total loads differ by more than one although there is room."""
+        """Return whether total loads differ by more than one although there is room."""
         new = np.bincount(worker, minlength=len(self.room))
         total, takes = self.load + new, new < self.room
         gives = new > 0

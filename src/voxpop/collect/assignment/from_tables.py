@@ -125,7 +125,9 @@ def _workers(
             enough = -(-round(n_tasks * per_task) // capacity)
             side = _Side(made_up_ids("w", max(enough, int(np.ceil(per_task)))))
         else:
-            raise ConfigError("give the workers, or how many answers one may give (capacity)")
+            raise ConfigError(
+                "give the workers, or the maximum number of answers per worker (capacity)"
+            )
     most = np.full(len(side.ids), n_tasks if capacity is None else capacity)
     most = most if side.capacity is None else np.minimum(most, side.capacity)
     # Workers who are no longer available keep their answers, and get no new ones.

@@ -138,7 +138,7 @@ def assign_degrees(
 
 
 def _exists(tasks: Numbers, workers: Numbers) -> bool:
-    """Tell by the Gale-Ryser theorem whether a graph without double edges exists."""
+    """Return by the Gale-Ryser theorem whether a graph without double edges exists."""
     largest = np.sort(workers)[::-1]
     # Σ_i min(task_i, k) for k = 1 .. n_workers: tasks with at least k answers add one each step.
     at_least = np.cumsum(np.bincount(tasks, minlength=len(workers) + 1)[::-1])[::-1]

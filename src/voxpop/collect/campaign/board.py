@@ -1,4 +1,4 @@
-"""Board: all tasks of a campaign by what their next answers gain, to pick from in microseconds."""
+"""Board: tasks of a campaign by the gain of their next answers, to pick from in microseconds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from voxpop.errors import DataError, require, shorten
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.results.value_of_answer import value_of_answer
 
-# An answer is worth at most so many of a usual worker.
+# An answer is worth at most this many of an average worker.
 _MOST_WORTH = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What a campaign knows of its tasks without a fit; arrays follow ``task_ids``.
+    """What a campaign knows about its tasks without a fit; arrays follow ``task_ids``.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Estimates:
     agreement_variance
         Variance of what the crowd would agree on (n, d); an error that all share is not part of it.
     even_ratio
-        What that would be on average with as many answers bought evenly, over what it is; NaN
+        The same on average with as many answers bought evenly, divided by the actual one; NaN
         before there are as many answers as tasks.
     """
 
@@ -76,16 +76,16 @@ class Estimates:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Board:
-    """Tasks, and what is expected of their next answers; made by :meth:`voxpop.Campaign.board`.
+    """Tasks, and the expected gains of their next answers; made by :meth:`voxpop.Campaign.board`.
 
     Attributes
     ----------
     task
         Ids of all tasks.
     gain
-        Expected fall of the variance of the truth by the 1st, 2nd … further answer of a worker of
-        whom nothing is known (n, m), on the scale of the noise; infinite for the first answer
-        under a flat prior.
+        Expected reduction of the variance of the truth by the 1st, 2nd … further answer of an
+        unknown worker (n, m), on the scale of the noise; infinite for the first answer under a flat
+        prior.
     half_width
         Half-width (n,) of the 95 % interval of what the crowd would agree on.
     done
@@ -93,9 +93,9 @@ class Board:
     order
         Rows of the tasks worth asking for, the largest gain per cost first.
     worker, worth
-        Workers who have answered, and how many answers of a usual worker one of theirs is worth.
+        Workers who have answered, and how many answers of an average worker one of theirs is worth.
     as_of
-        The number that it was made with.
+        The number given when it was made.
     """
 
     task: Ids
@@ -120,9 +120,9 @@ class Board:
         exclude
             Tasks not to return, such as those that a worker has had; a set is fast.
         offered
-            How many answers of a task were asked for since the board was made and are still to
-            come, or came since: it is taken at what the answer after these is expected to gain.
-            An answer of a worker who is known counts as :meth:`worth_of` says.
+            How many answers of a task were asked for since the board was made, whether they have
+            come or not: the task is ranked by the gain of the answer after these. An answer of a
+            known worker counts as :meth:`worth_of` says.
         """
         barred = exclude if isinstance(exclude, set | frozenset | dict) else set(exclude)
         counts = {} if offered is None else offered
@@ -147,7 +147,7 @@ class Board:
         return picked
 
     def worth_of(self, worker: object) -> float:
-        """How many answers of a usual worker one of this worker is worth; 1 for a new one."""
+        """How many answers of an average worker one of this worker is worth; 1 for a new one."""
         return self._worths.get(worker, 1.0)
 
     @cached_property
@@ -177,7 +177,7 @@ class Board:
         if not part:
             return float(low)
         high = self._column(below + 1)[place]
-        # A first gain that is infinite leaves what comes after the answer to compare.
+        # If the first gain is infinite, the gains after the answer are compared.
         return float(high if low == np.inf else low + part * (high - low))
 
     def _column(self, number: int) -> list[float]:
@@ -222,7 +222,7 @@ class Board:
             with np.load(io.BytesIO(content), allow_pickle=False) as found:
                 parts: dict[str, Any] = {part.name: found[part.name] for part in fields(cls)}
         except (ValueError, KeyError, OSError, EOFError) as error:
-            raise DataError(f"is no board of this version of voxpop: {error}") from None
+            raise DataError(f"is not a board of this version of voxpop: {error}") from None
         for name in ("task", "worker"):
             if parts[name].dtype.kind == "U":
                 parts[name] = id_array(parts[name].tolist())
@@ -261,7 +261,7 @@ def _plain(ids: Ids) -> Ids:
 
 
 def current_estimates(posterior: CampaignPosterior) -> Estimates:
-    """Put together what is known of the tasks; see :meth:`voxpop.Campaign.estimates`."""
+    """Collect what is known about the tasks; see :meth:`voxpop.Campaign.estimates`."""
     tasks, truth, agreed = posterior.truths()
     ids, size = list(posterior.ledger.tasks), posterior.ledger.of_task.size[tasks]
     known = id_array([ids[i] for i in tasks.tolist()])
@@ -300,9 +300,9 @@ def make_board(posterior: CampaignPosterior, rules: Rules, depth: int, as_of: in
 
 
 def _worths(posterior: CampaignPosterior, expected: ExpectedVariance, variance: Floats) -> Floats:
-    """How many usual answers to the middle one of some tasks leave what one of each worker leaves.
+    """How many average answers to a median task are worth one answer of each worker.
 
-    For a worker who is all noise it is next to none: his answer leaves the task where it was.
+    For a very noisy worker it is almost zero: such an answer changes the task little.
     """
     model, known = posterior.model, variance[np.isfinite(variance)]
     workers = list(posterior.ledger.workers)

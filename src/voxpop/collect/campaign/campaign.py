@@ -27,7 +27,6 @@ from voxpop.collect.campaign.one_at_a_time import one_at_a_time
 from voxpop.collect.campaign.posterior import CampaignPosterior, learn_noise
 from voxpop.collect.planning.learn_crowd import LearnedCrowd
 from voxpop.collect.tables import read_pairs
-from voxpop.data.answers import Answers
 from voxpop.data.columns import resolve_column
 from voxpop.data.ids import Positions, id_array
 from voxpop.data.read import read_answers
@@ -47,9 +46,10 @@ class Campaign(ChangingAnswers):
     from answers (:meth:`from_answers`, :meth:`relearn`), the noise model is that of the default,
     and :meth:`result` is :func:`voxpop.aggregate` of the answers so far.
 
-    :meth:`next`, :meth:`board` and :meth:`estimates` are fast: what was learned of the noise stays
-    as it is until the next :meth:`relearn`, and new answers only trigger updates of the messages
-    that they change, on demand. Threads may share a campaign: its methods run one at a time.
+    :meth:`next`, :meth:`board` and :meth:`estimates` are fast: what was learned about the noise
+    stays as it is until the next :meth:`relearn`, and new answers only trigger updates of the
+    messages that they change, on demand. Threads may share a campaign: its methods run one at a
+    time.
 
     Parameters
     ----------
@@ -84,9 +84,9 @@ class Campaign(ChangingAnswers):
 
     @one_at_a_time
     def relearn(self, estimator: Auto | None = None) -> LearnedCrowd:
-        """Fit all answers so far by the default, and take its noise model over.
+        """Fit all answers so far by the default, and use its noise model from then on.
 
-        A prior that was given with a model is dropped, since the default learns one of its own.
+        A prior that was given with a model is dropped, since the default learns its own.
         ``estimator`` is the default with settings of your own; they are kept for the next time.
         """
         posterior, result = learn_noise(
@@ -99,9 +99,9 @@ class Campaign(ChangingAnswers):
 
     @one_at_a_time
     def adopt(self, noise: LearnedNoise, trust: float) -> None:
-        """Take over what a campaign in another process learned of (about) the same answers.
+        """Use what a campaign in another process learned from (about) the same answers.
 
-        That one's tasks were added in the same order; this one may have more of them by now.
+        Both must have added their tasks in the same order; this one may have more by now.
         """
         crowd = LearnedCrowd(noise.model, np.empty(0), trust)
         with self._journal.recording(model_record(noise.model, trust, noise)):
@@ -112,7 +112,7 @@ class Campaign(ChangingAnswers):
 
     @property
     def noise(self) -> LearnedNoise | None:
-        """What was learned of the noise beside the levels; None with a model that was given."""
+        """What was learned about the noise beside the levels; None with a given model."""
         return self._posterior.noise
 
     @property
@@ -137,11 +137,11 @@ class Campaign(ChangingAnswers):
 
     @one_at_a_time
     def estimates(self) -> Estimates:
-        """Return what is known of the tasks with answers, without a fit.
+        """Return estimates of the tasks with answers, without a fit.
 
-        As far as :meth:`next` knows it: right after :meth:`relearn` these are the numbers of
-        :meth:`result` to about three digits of the sds; later answers move them, while what was
-        learned of the noise stays.
+        They are those that :meth:`next` uses. Right after :meth:`relearn` they are the numbers of
+        :meth:`result` to about three digits of the sds; later answers move them, while the learned
+        noise stays as it is.
         """
         return current_estimates(self._posterior)
 
@@ -150,17 +150,17 @@ class Campaign(ChangingAnswers):
         """Return all tasks with what their next answers are expected to gain, to pick from.
 
         A board is small, can be saved and sent to another process, and picks tasks in
-        microseconds. Answers are expected from workers of whom nothing is known.
+        microseconds. It expects answers from unknown workers.
 
         Parameters
         ----------
         rules
             ``half_width`` says which tasks are done, ``price`` and ``least_gain`` which are not
-            worth an answer; the other rules are for whoever picks.
+            worth an answer; the other rules are for the caller.
         depth
-            How many further answers of a task are looked at.
+            How many further answers of a task are considered.
         as_of
-            A number to know the board by.
+            A number that identifies the board.
         """
         return make_board(self._posterior, rules or Rules(), depth, as_of)
 
@@ -242,7 +242,7 @@ class Campaign(ChangingAnswers):
         return campaign
 
     def _take_over(self, crowd: LearnedCrowd, noise: LearnedNoise | None) -> None:
-        """Go on with what was learned before."""
+        """Continue with what was learned before."""
         if noise is not None:
             self._posterior = CampaignPosterior(self._ledger, crowd, self._posterior.tol, noise)
 
@@ -286,13 +286,12 @@ def _replay(records: list[Record], path: Path) -> Campaign:
                     campaign.retract(*pair)
         campaign._take_over(crowd, noise)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: is no campaign of this version of voxpop: {error}") from None
+        raise DataError(f"{path}: is not a campaign of this version of voxpop: {error}") from None
     return campaign
 
 
 def next_answers(
-    answers: Answers,
-    crowd: Model | LearnedCrowd,
+    campaign: Campaign,
     k: int,
     rng: np.random.Generator,
     *,
@@ -302,7 +301,7 @@ def next_answers(
     forbidden: object = None,
     rules: Rules | None = None,
 ) -> Batch:
-    """Return the k answers to ask for next, given the answers so far.
+    """Do as :meth:`Campaign.next` does, with tables in place of lists.
 
     An id may be text in one table and a number in another: ids are matched by their text.
 
@@ -316,8 +315,6 @@ def next_answers(
     pending, forbidden
         Tables of (task, worker) pairs: those already asked for, and those not allowed.
     """
-    campaign = Campaign(crowd, value_names=answers.value_names)
-    campaign.add_table(answers)
     if tasks is not None:
         table = open_table(tasks)
         listed = table.ids(resolve_column(table, "task", None))[1]
@@ -337,6 +334,6 @@ def next_answers(
 
 
 def _match(listed: list[Any], known: list[Any]) -> list[Any]:
-    """Spell ids as they are known; new ones as they come."""
+    """Write known ids as they are known, and new ones as given."""
     positions = Positions(id_array(known))
     return [i if (at := positions.get(i)) is None else known[at] for i in listed]

@@ -39,7 +39,7 @@ class ChangingAnswers:
         names = ("value",) if d == 1 else tuple(f"value_{j + 1}" for j in range(d))
         self._ledger = Ledger(d, tuple(value_names or names))
         self._posterior = CampaignPosterior(self._ledger, crowd, tol)
-        # What the default found of the answers as they are; None where they have changed since.
+        # The default's result on the answers so far; None if they have changed since.
         self._result: Result | None = None
         self._journal = Journal()
         self.add_tasks(tasks)

@@ -61,7 +61,7 @@ class Journal:
             raise
 
     def writes_to(self, path: Path) -> bool:
-        """Tell whether the journal is open in this file."""
+        """Return whether the journal is open in this file."""
         return self._file is not None and path.exists() and path.samefile(self._file.name)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
             break
         records.append(record)
     if not records or records[0].get("campaign") != 1:
-        raise DataError(f"{path}: is no campaign of this version of voxpop")
+        raise DataError(f"{path}: is not a campaign of this version of voxpop")
     if not any("model" in record for record in records):
         raise DataError(
             f"{path}: is cut off before its noise model, so it cannot be read; "
@@ -154,7 +154,7 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
 
 
 def _line(record: Record) -> bytes:
-    """Encode a record; ids that JSON would turn into something else are refused."""
+    """Encode a record; refuse ids that JSON would change."""
     parts = [
         record,
         *(record.get(part, {}) for part in ("answers", "gold", "retracted", "learned")),
@@ -244,7 +244,7 @@ def campaign_records(
 def model_record(model: Model, trust: float, noise: LearnedNoise | None = None) -> Record:
     """Return the record of a noise model; a flat prior has no variance, as JSON has no infinity.
 
-    What else the default has learned is beside it; versions up to 0.1 read the model alone.
+    The rest that the default has learned is beside it; versions up to 0.1 read the model alone.
     """
     flat = np.isinf(model.prior_variance)
     return {

@@ -1,9 +1,10 @@
-"""Learned noise: what the default found of a crowd, in the form that fast messages can use.
+"""Learned noise: the default's noise model of a crowd, in a form that fast messages can use.
 
 The default compares and averages noise models, which takes seconds; a campaign wants to know what a
-new answer changes in milliseconds. So habits of the workers (offset, gain) and the scale are taken
-out of the answers, plain messages run on what is left, and each task is anchored: where and how
-wide the default's posterior was, relative to that of the messages, at the time of learning.
+new answer changes in milliseconds. So habits of the workers (offset, gain) and the scale are
+removed from the answers, messages run on what is left, with the tails and slips of the heaviest
+model, and each task is anchored: where and how wide the default's posterior was, relative to that
+of the messages, at the time of learning.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ import numpy as np
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import VARIANCES, Answers
+from voxpop.data.sums import mean_by_task, medians
 from voxpop.estimators.auto.auto import Auto
+from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.models.model import Model
+from voxpop.models.noise import Noise, NoiseParameters
+from voxpop.models.noise.component import StartingPoint
+from voxpop.models.noise.slips import Slips
+from voxpop.models.noise.tails import tail_variance
 from voxpop.models.scale import LINEAR, Scale, scale_from_dict
 from voxpop.results.calibration import Calibration, calibrated, within
 from voxpop.results.prediction import coordinate_factor
@@ -46,15 +53,15 @@ class Anchors:
 
     @classmethod
     def none(cls, dimension: int) -> Anchors:
-        """Messages as they are."""
+        """No correction of the messages."""
         empty = np.empty((0, dimension))
         return cls(np.empty(0, dtype=np.int64), empty, empty, np.empty(0))
 
     def at(self, tasks: Index, n_answers: Index) -> tuple[Floats, Floats, Floats]:
         """Shift (n, d), factor (n, d) and width (n,) of anchored tasks with so many answers (N4).
 
-        A task that is as it was has its own; the more answers came since, the less they count, and
-        a task that had none has no shift, and the factors of the usual task.
+        An unchanged task has its own; they fade as answers arrive, and a task that had none has no
+        shift, and the factors of the typical task.
         """
         known = np.flatnonzero(tasks < len(self.n_answers))
         row, share = tasks[known], np.zeros(len(tasks))
@@ -74,7 +81,7 @@ class Anchors:
 
     @cached_property
     def _usual(self) -> tuple[Floats, Floats]:
-        """Logarithms of the factor (d,) and the width of the usual task: medians."""
+        """Logarithms of the factor (d,) and the width of the typical task: medians."""
         some = self.n_answers > (1 if (self.n_answers > 1).any() else 0)
         if not some.any():
             return np.zeros(self.shift.shape[1]), np.zeros(())
@@ -84,14 +91,16 @@ class Anchors:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LearnedNoise:
-    """What a fit of the default found, taken apart.
+    """The result of a fit of the default, in parts.
 
     Attributes
     ----------
     auto
         The estimator.
     model
-        Levels and weights of answers that are freed of all below.
+        Levels and weights of answers that are corrected for everything below.
+    mixture
+        Noise at these levels, a mixture with tails and slips; None where it is Gaussian.
     scale
         The scale that the model is on; answers beyond it are moved to the ``ends`` of those seen.
     unit
@@ -101,7 +110,7 @@ class LearnedNoise:
     offset, gain, centre
         An answer is centre + offset + gain (truth - centre) and noise, (m + 1, d) and (d,).
     calibration
-        What makes agreement the truth.
+        The corrections from agreement to the truth.
     anchors
         Where the fit was, relative to the messages.
     """
@@ -117,14 +126,15 @@ class LearnedNoise:
     centre: Floats
     calibration: Calibration
     anchors: Anchors
+    mixture: NoiseGrid | None = None
 
     @classmethod
     def of(cls, result: Result, auto: Auto, answers: Answers) -> LearnedNoise:
-        """Take a result of the default apart; there are no anchors yet."""
+        """Split a result of the default into parts; there are no anchors yet."""
         d = answers.dimension
         levels, weights = result.levels, result.level_weights
         if not levels.size:
-            # A mean or a median: all workers are alike.
+            # A mean or a median: all workers have the same noise.
             seen = result.worker_variance[np.isfinite(result.worker_variance)]
             seen = seen[seen > 0]
             levels = np.clip([np.median(seen) if seen.size else 1.0], *VARIANCES)
@@ -135,7 +145,7 @@ class LearnedNoise:
             offset[:m] = result.worker_bias
         if result.worker_gain.size:
             gain[:m] = result.worker_gain
-        return cls(
+        learned = cls(
             auto=auto,
             model=Model(support=levels.tolist(), weights=weights.tolist(), dimension=d),
             scale=result.scale,
@@ -148,9 +158,10 @@ class LearnedNoise:
             calibration=result.calibration,
             anchors=Anchors.none(d),
         )
+        return replace(learned, mixture=_mixture(result, learned.freed(answers, np.arange(m))))
 
     def freed(self, answers: Answers, habit: Index) -> Answers:
-        """Answers on the scale without the habits of their workers, whose rows are ``habit``.
+        """Answers on the scale, corrected for their workers' habits, whose rows are ``habit``.
 
         Coordinates are in units of their noise, so that one level is the same in all of them.
         """
@@ -171,7 +182,7 @@ class LearnedNoise:
         return replace(answers, value=inside(answers.value), gold=gold)
 
     def anchored(self, found: Posterior, tasks: Index, n_answers: Index) -> Posterior:
-        """Anchored posterior of agreement on the scale, from that of freed answers (N4)."""
+        """Anchored posterior of agreement on the scale, from that of corrected answers (N4)."""
         unit = self.unit[:, None]
         there = Posterior(
             found.estimate * self.unit, found.variance * self.unit**2, found.quantile * unit
@@ -225,8 +236,8 @@ class LearnedNoise:
         return within(in_units(self.scale, there), self.calibration.bounds)
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the model, as JSON has it."""
-        anchors = self.anchors
+        """All but the model, as JSON values."""
+        anchors, mixture = self.anchors, self.mixture
         return {
             "auto": asdict(self.auto),
             "scale": self.scale.to_dict(),
@@ -241,6 +252,7 @@ class LearnedNoise:
                 part.tolist()
                 for part in (anchors.n_answers, anchors.shift, anchors.factor, anchors.width)
             ],
+            "mixture": None if mixture is None else [a.tolist() for a in vars(mixture).values()],
         }
 
     @classmethod
@@ -249,6 +261,7 @@ class LearnedNoise:
         n_answers, shift, factor, width = facts["anchors"]
         shape, auto = (-1, model.dimension), facts["auto"]
         bounds = auto["bounds"]
+        mixture = facts.get("mixture")  # none in journals of version 0.1
         return cls(
             auto=Auto(**{**auto, "bounds": None if bounds is None else tuple(bounds)}),
             model=model,
@@ -266,7 +279,29 @@ class LearnedNoise:
                 np.array(factor, dtype=np.float64).reshape(shape),
                 np.array(width, dtype=np.float64),
             ),
+            mixture=None if mixture is None else NoiseGrid(*map(np.array, mixture)),
         )
+
+
+def _mixture(result: Result, freed: Answers) -> NoiseGrid | None:
+    """Tails and slips about the levels of a result, whose answers were ``freed`` of the rest."""
+    noise, slips = result.noise, result.noise.slip_share
+    if result.worker_slips.size:
+        slips = float(result.worker_slips @ freed.worker_degree / freed.n_edges)
+    if not result.levels.size or (noise.tails is None and slips is None):
+        return None
+    freedom = np.inf if noise.tails is None else noise.tails
+    start = StartingPoint(
+        result.levels / tail_variance(freedom),
+        np.log(result.level_weights),
+        mean_by_task(freed, freed.value),
+        freed.value - medians(freed)[freed.task],
+    )
+    learned = NoiseParameters.initial(Noise(tails=freedom, slips=slips is not None), start)
+    kinds = learned[Slips].variance
+    if slips is not None:
+        learned = learned.replace(Slips(kinds, np.full(len(kinds), slips / len(kinds))))
+    return NoiseGrid(*learned.grid())
 
 
 def _ratio(one: Floats, other: Floats) -> Floats:
@@ -276,7 +311,7 @@ def _ratio(one: Floats, other: Floats) -> Floats:
 
 
 def _rounded(value: Floats) -> Floats:
-    """Round to a few significant digits; what is unknown is zero."""
+    """Round to a few significant digits; unknown numbers become zero."""
     value = np.nan_to_num(value, posinf=0.0, neginf=0.0)
     with np.errstate(divide="ignore"):
         size = np.where(value != 0, np.floor(np.log10(np.abs(value))), 0.0)

@@ -81,7 +81,7 @@ class Lists:
         self.size[owner] -= 1
 
     def rename(self, owner: int, item: int, new: int) -> None:
-        """Put another number in the place of an item."""
+        """Replace an item by another number."""
         items = self._items[owner]
         items[items.index(item)] = new
 
@@ -220,9 +220,7 @@ class Ledger:
             found = edge[self.worker[edge] == u]
             if len(found):
                 return int(found[0])
-        raise DataError(
-            f"worker {shorten([worker])} has no answer to task {shorten([task])} to take back"
-        )
+        raise DataError(f"worker {shorten([worker])} has not answered task {shorten([task])}")
 
     def remove(self, edge: int) -> None:
         """Take an answer out; the last edge gets its number."""

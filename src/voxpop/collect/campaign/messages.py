@@ -1,8 +1,9 @@
-"""Messages of a campaign: after new answers only those that moved are worked out again.
+"""Messages of a campaign: after new answers only those that change are recomputed.
 
-A task speaks when it has a new answer, or when what one of its workers tells it has moved since it
-last spoke (M3); workers are heard at once, their beliefs being sums (M4). When no task has to
-speak, the messages are at a fixed point of BI, the one that a fit of all answers finds.
+A task is recomputed (M3) if it has a new answer, or if one of its incoming messages has moved since
+it was last computed (residual scheduling). Workers need no step: their beliefs are sums (M4). When
+no task is left to recompute, the messages are at a fixed point of BI, the one that a fit of all
+answers finds.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
 from voxpop.inference.groups import fixed_point
 from voxpop.inference.kernel_set import belief
+from voxpop.inference.kernels.integrate import NoiseGrid
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.models.model import Model
 
-# A worker's sum has room for so many messages before the quantum is chosen anew.
+# A worker's sum has room for this many messages before a new quantum is chosen.
 _FEWEST_MESSAGES = 16
-# Edges looked at at once.
+# Edges processed at once.
 _BLOCK = 200_000
-# When more than this share of the tasks have to speak, sweeping all of them costs less.
+# If more than this share of the tasks must be recomputed, sweeping all of them costs less.
 _MOST_APART = 0.2
-# Up to so many answers a fit of all of them takes milliseconds.
+# Up to this many answers, a fit of all of them takes milliseconds.
 _FEW = 2000
 # As BI's own limit, with room for the smaller tolerance.
 _MOST_SWEEPS = 500
@@ -36,11 +38,12 @@ _WHAT = "the campaign's BI"
 
 
 class Messages:
-    """What tasks have told their workers, kept by edge, and the workers' sums of it.
+    """Messages from tasks to workers by edge, and their sums by worker.
 
-    ``slot`` j of an edge is what the coordinate j of its task says, where coordinates are taken
-    apart (M15); otherwise all is in slot 0. ``heard`` is what the task had been told when it said
-    so: its worker's sum less the edge's own message. Both are whole numbers of ``quantum`` (M16).
+    ``slot`` j of an edge holds the message of coordinate j of its task, where coordinates are taken
+    apart (M15); otherwise all is in slot 0. ``incoming`` is the cavity message that the task was
+    last computed from: its worker's sum less the edge's own message. Both are whole numbers of
+    ``quantum`` (M16).
     """
 
     def __init__(
@@ -49,23 +52,24 @@ class Messages:
         model: Model,
         tol: float,
         freed: Callable[[Answers], Answers],
+        mixture: NoiseGrid | None = None,
     ) -> None:
-        """Pass messages among answers ``freed`` of what the model leaves out."""
+        """Pass messages about answers ``freed`` of what model and ``mixture`` leave out."""
         self._ledger, self._model, self._tol, self._engine = ledger, model, tol, Engine()
-        self._freed = freed
+        self._freed, self._mixture = freed, mixture
         shape = (ledger.dimension, len(model.support))
-        self._message, self._heard = Growing(np.int64, shape), Growing(np.int64, shape)
+        self._message, self._incoming = Growing(np.int64, shape), Growing(np.int64, shape)
         self._sums = Growing(np.int64, shape[1:])
-        # Tasks who have to speak; in how many slots they last did.
+        # Tasks to recompute; how many slots they last had.
         self._dirty, self._slots = Growing(np.bool_), Growing(np.int64)
         self._n_messages = _FEWEST_MESSAGES
         self.quantum, self._floor = fixed_point(self._n_messages)
-        # Answers per worker when all was last worked out: they decide on the kernels.
+        # Answers per worker when all tasks were last computed: they decide on the kernels.
         self._per_worker = 1.0
         self._started = False
-        # Workers whose answers were taken back: their other tasks may have to speak.
+        # Workers whose answers were taken back: their other tasks may need recomputing.
         self._lost_a_message: set[int] = set()
-        # Whether all was worked out from flat messages to the last, and nothing is new since.
+        # Whether all was computed from flat messages to full accuracy, and nothing is new since.
         self._from_scratch = False
         self.fresh_below = _FEW
 
@@ -78,23 +82,23 @@ class Messages:
     def drop(self, edge: int) -> None:
         """Take the message of an answer out, exactly, before the ledger takes out its edge.
 
-        The task has to speak again, and, at the next settling, the worker's other tasks if they are
-        told something else.
+        The task is recomputed, and, at the next settling, the worker's other tasks if their
+        incoming messages have moved.
         """
         self._grow()
         task, worker = int(self._ledger.task[edge]), int(self._ledger.worker[edge])
         self._put(np.array([edge]), np.zeros_like(self._message.rows[[edge]]))
-        for column in (self._message, self._heard):
+        for column in (self._message, self._incoming):
             column.drop(edge)
         self._dirty.rows[task] = True
         self._lost_a_message.add(worker)
         self._from_scratch = False
 
     def start_over(self) -> None:
-        """Begin with flat messages at the next settling, unless the last one did so.
+        """Start from flat messages at the next settling, unless the last one did so.
 
-        Where two workers share most of their tasks, the answers may not say which of them is the
-        good one; there are then several fixed points, and which is found depends on the start.
+        If two workers share most of their tasks, the answers may not show which of them is the good
+        one; there are then several fixed points, and the start decides between them.
         """
         self._started = self._started and self._from_scratch
 
@@ -103,12 +107,12 @@ class Messages:
         return self._belief(self._sums.rows)
 
     def belief_without(self, edge: Index) -> Floats:
-        """Return the probabilities of each edge's worker, as all other edges tell them."""
+        """Return the probabilities of each edge's worker without the edge's own message."""
         own = self._message.rows[edge].sum(axis=1)
         return self._belief(self._sums.rows[self._ledger.worker[edge]] - own)
 
     def moments(self, tasks: Index | None, probabilities: Floats) -> Posterior:
-        """Return what is known of the truths of some tasks that have answers, or of all of them.
+        """Return the posterior of the truths of some tasks that have answers, or of all of them.
 
         All are in the order of their ids (:meth:`Ledger.answered`), and rounded as in a fit.
         """
@@ -117,8 +121,8 @@ class Messages:
     def settle(self, tol: float) -> Index:
         """Pass messages until none moves by more than ``tol`` as a probability.
 
-        Returns the tasks with answers of which something else is known than before. A finer
-        ``tol`` than the last time takes a start over.
+        Returns the tasks with answers whose posterior may have changed. A finer ``tol`` than the
+        last time needs a start over.
         """
         self._grow()
         if self._lost_a_message:
@@ -146,54 +150,58 @@ class Messages:
         return np.flatnonzero(moved)
 
     def _fit_all(self, tol: float, resume: bool) -> None:
-        """Let all tasks speak, as BI does: from flat messages, or from those that are there."""
+        """Recompute all tasks, as BI does: from flat messages, or from the current ones."""
         if not resume:
             self._flatten()
         messages, edge = self._open(None, resume)
         iterate_until(lambda damping: messages.sweep(damping)[0], tol, _MOST_SWEEPS, _WHAT)
         self._take_over(messages, edge)
-        self._heard.rows[:] = self._told(np.arange(len(edge)))
+        self._incoming.rows[:] = self._cavity(np.arange(len(edge)))
         self._dirty.rows[:] = False
         self._started, self._from_scratch = True, not resume and tol <= self._tol
 
     def _sweep(self, tasks: Index, damping: float, tol: float) -> float:
-        """Let some tasks speak; mark those who have to speak next; return the largest change."""
+        """Recompute some tasks; mark those that must follow; return the largest change."""
         self._dirty.rows[tasks] = False
         messages, edge = self._open(tasks)
-        self._heard.rows[edge] = self._told(edge)
+        self._incoming.rows[edge] = self._cavity(edge)
         change = messages.sweep(damping)[0]
         moved = self._take_over(messages, edge)
         if damping:
             still = np.abs(moved).max(axis=(1, 2)) * self.quantum > tol
             self._dirty.rows[self._ledger.task[edge[still]]] = True
         self._wake(np.unique(self._ledger.worker[edge]), tol)
-        # It is over when nobody has to speak, however much was said.
+        # It ends when no task is left to recompute, however large the change was.
         return max(change, 2.0 * tol) if self._dirty.rows.any() else 0.0
 
     def _wake(self, workers: Index, tol: float) -> None:
-        """Mark the tasks who are told something else than when they last spoke."""
+        """Mark the tasks whose incoming messages have moved since they were last computed."""
         edge, _ = self._ledger.of_worker.gather(workers)
         for start in range(0, len(edge), _BLOCK):
             some = edge[start : start + _BLOCK]
-            task, told, heard = self._ledger.task[some], self._told(some), self._heard.rows[some]
+            task, now, before = (
+                self._ledger.task[some],
+                self._cavity(some),
+                self._incoming.rows[some],
+            )
             # Levels first: numpy is slow to reduce a short last axis.
-            reach = np.ptp(np.ascontiguousarray((told - heard).T), axis=0).T * self.quantum
+            reach = np.ptp(np.ascontiguousarray((now - before).T), axis=0).T * self.quantum
             if reach.shape[1] > 1:
                 reach[self._slots.rows[task] == 1, 1:] = 0.0
             # A probability moves by less than the logarithms do.
             at, slot = np.nonzero(reach > tol)
-            moved = np.abs(self._belief(told[at, slot]) - self._belief(heard[at, slot]))
+            moved = np.abs(self._belief(now[at, slot]) - self._belief(before[at, slot]))
             self._dirty.rows[task[at[(moved > tol).any(axis=1)]]] = True
 
     def _belief(self, units: WorkerSums) -> Floats:
         return belief(units, self.quantum, self._model.log_weights)
 
-    def _told(self, edge: Index) -> WorkerSums:
-        """What each edge's worker tells its task: the sum of what the worker was told elsewhere."""
+    def _cavity(self, edge: Index) -> WorkerSums:
+        """Cavity message of each edge: its worker's sum less the edge's own message."""
         sums = self._sums.rows[self._ledger.worker[edge]]
         return np.asarray(sums[:, None, :] - self._message.rows[edge])
 
-    # Between here and a fit
+    # From here to a fit and back
 
     def _open(self, tasks: Index | None, resume: bool = True) -> tuple[MessagePassing, Index]:
         """Lay out some tasks, or all, as a fit does; also return the edges, in its order."""
@@ -201,8 +209,10 @@ class Messages:
         if tasks is None:
             self._per_worker = float(np.median(answers.worker_degree))
         per_worker = None if tasks is None else self._per_worker
-        messages = self._engine.open(self._freed(answers), self._model, per_worker)
-        # What one coordinate says is not what all say together: where that changes, begin anew.
+        messages = self._engine.open(
+            self._freed(answers), self._model, per_worker, grid=self._mixture
+        )
+        # Messages of one coordinate and of all together differ: if that changes, start again.
         changed = messages.slots != self._slots.rows[answers.task_ids]
         if changed.any():
             self._slots.rows[answers.task_ids] = messages.slots
@@ -228,8 +238,8 @@ class Messages:
         return difference
 
     def _flatten(self) -> None:
-        """Forget all messages, and choose the quantum as if the answers had just come."""
-        for column in (self._message, self._heard, self._sums):
+        """Forget all messages, and choose the quantum as if the answers were new."""
+        for column in (self._message, self._incoming, self._sums):
             column.rows[:] = 0
         self._n_messages = self._room_for(self._ledger.of_worker.size)
         self.quantum, self._floor = fixed_point(self._n_messages)
@@ -240,21 +250,21 @@ class Messages:
         return max(_FEWEST_MESSAGES, 1 << int(np.ceil(np.log2(max(most, 1)))))
 
     def _grow(self) -> None:
-        """Make room for what is new, and choose the quantum anew where a sum might not fit it."""
+        """Make room for new answers, and choose a new quantum if a sum might not fit."""
         ledger, n_before = self._ledger, self._message.n
-        for column in (self._message, self._heard):
+        for column in (self._message, self._incoming):
             column.grow(ledger.n_edges)
         for column in (self._dirty, self._slots):
             column.grow(len(ledger.tasks))
         self._sums.grow(len(ledger.workers))
-        # Only workers of answers that came since may have more than there was room for.
+        # Only workers of answers added since may need more room.
         some = slice(None) if n_before == 0 else np.unique(ledger.worker[n_before:])
         n_messages = self._room_for(ledger.of_worker.size[some])
         if n_messages > self._n_messages:
             self._n_messages = n_messages
             old, (self.quantum, self._floor) = self.quantum, fixed_point(self._n_messages)
             shift = int(np.log2(self.quantum / old))
-            self._heard.rows[:] >>= shift
+            self._incoming.rows[:] >>= shift
             units = self._message.rows >> shift
             self._message.rows[:], self._sums.rows[:] = 0, 0
             lowest = np.int64(self._floor / self.quantum)

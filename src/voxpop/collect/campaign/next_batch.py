@@ -1,4 +1,4 @@
-"""The next batch of answers to ask for: what, of whom and why, by the rules for buying them."""
+"""The next batch of answers to ask for: which, from whom and why, by the rules for buying them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from voxpop.data.ids import id_array, plain
 from voxpop.data.tables import frame, open_table
 from voxpop.errors import DataError, require, shorten
 from voxpop.results.shared_error import SharedError
+from voxpop.words import counted
 
 Pairs = Iterable[tuple[Any, Any]]
 
@@ -40,7 +41,7 @@ class Rules:
         among the named workers. To prefer the best of them, ask for fewer answers than there are
         workers, or raise this limit.
     price
-        Price of an answer by a worker without a price of their own.
+        Price of an answer from a worker who has no own price.
     budget
         Money left to spend.
     least_gain
@@ -134,14 +135,14 @@ class Batch:
 
     def summary(self) -> str:
         """Describe the progress and the effect of the batch in one line."""
-        state = f"{self.n_done} of {self.n_tasks} tasks done"
+        state = f"{self.n_done:,} of {counted(self.n_tasks, 'task')} done"
         if self.n_unanswered:
             state += f", {self.n_unanswered} without an answer"
         if np.isfinite(self.rmse):
             state += f"; expected RMSE{' of the others' * bool(self.n_unanswered)} {self.rmse:.4g}"
         if not len(self):
             return f"{state}; stop: {self.stop}"
-        more = "1 more answer" if len(self) == 1 else f"{len(self)} more answers"
+        more = counted(len(self), "more answer")
         after = f"{self.rmse_after:.4g} after {more} (cost {self.cost:,.2f})"
         return f"{state}, {after}" + (f"; then stop: {self.stop}" if self.stop else "")
 
@@ -238,10 +239,10 @@ def next_batch(
 
 
 def advice(batch: Batch, answers: Answers, shared: SharedError | None) -> str:
-    """Say where the answers of a batch buy little, and what buys more; else nothing.
+    """Return where the answers of a batch help little, and what helps more; empty otherwise.
 
-    They do for tasks that have so many answers that an error which all workers share outweighs
-    what is left of their own.
+    They help little for tasks with so many answers that an error which all workers share outweighs
+    the rest of the variance.
     """
     if shared is None or not len(batch):
         return ""
@@ -306,7 +307,7 @@ def _reason(ledger: Ledger, task: int, variance: Floats, half_width: Floats | No
     n_answers = int(ledger.of_task.size[task])
     if not n_answers:
         return "no answer yet"
-    answers = f"{n_answers} answer{'s' if n_answers > 1 else ''}"
+    answers = counted(n_answers, "answer")
     if half_width is not None:
         return f"{answers}, ± {half_width[task]:.3g} at 95 %"
     return f"{answers}, sd {np.sqrt(variance[task]):.3g}"
@@ -318,7 +319,7 @@ def _stop(
     candidates: list[Candidate],
     budget: float,
 ) -> str:
-    """Say why the batch has fewer answers than were asked for."""
+    """Return why the batch has fewer answers than requested."""
     if not eligible.any():
         return "every task is done"
     spent = sum(candidates[c.candidate].price for c in chosen)

@@ -25,7 +25,7 @@ class Lock:
 
 
 class HasLock(Protocol):
-    """What has a lock of its own."""
+    """An object with its own lock."""
 
     _lock: Lock
 

@@ -21,21 +21,22 @@ from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.make_result import make_result, worker_noise
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.scale import LINEAR
+from voxpop.results.diagnosis.worker_tests import far_answers
 from voxpop.results.result import PROBABILITIES, Result
 from voxpop.results.scaled import in_units
 
 _INTERVAL = np.array([0.025, 0.975])
-# Tasks drawn to see what buying evenly would have brought.
+# Tasks drawn to find the variance under even buying.
 _DRAWN = 2000
 # Tolerance of the beliefs, as probabilities, when selecting answers.
 SELECTION_TOL = 1e-3
 
 
 class CampaignPosterior:
-    """Messages and what follows from them; tasks without an answer have the prior's variance.
+    """Messages and the posteriors that follow; tasks without an answer have the prior's variance.
 
     With a model that was given these are BI's. With ``noise``, which the default learned, answers
-    are freed of what was learned first, and the posteriors are anchored to the default's.
+    are first corrected for what was learned, and the posteriors are anchored to the default's.
     Variances are on the scale of the noise; they are recomputed only for tasks whose messages have
     changed, half-widths only when they are needed as well, because quantiles are slow.
     """
@@ -55,13 +56,14 @@ class CampaignPosterior:
         require(tol > 0, f"tol must be positive, got {tol}")
         self.model, self.trust, self.tol = model, crowd.trust, tol
         self.ledger, self.noise = ledger, noise
-        # By worker, the row of what was learned of him; the last one is that of anybody.
+        # By worker, the row of what was learned; the last row is that of any other worker.
         self._habit = Growing(np.int64, (), -1)
         if noise is not None:
             known = ledger.add_workers(noise.workers)
             self._habit.grow(len(ledger.workers))
             self._habit.rows[known] = np.arange(len(known))
-        self.messages = Messages(ledger, model, tol, self._freed)
+        mixture = None if noise is None else noise.mixture
+        self.messages = Messages(ledger, model, tol, self._freed, mixture)
         self.messages.touch(np.unique(ledger.task.rows).astype(np.int64))
         prior = model.prior_variance
         self._variance = Growing(np.float64, (), prior)
@@ -72,7 +74,7 @@ class CampaignPosterior:
         self._columns = self._variance, self._half_width, self._stretch, self._outdated
 
     def result(self) -> Result:
-        """Return what a fit of all answers so far by BI finds."""
+        """Return the result of a fit of all answers so far by BI."""
         self.messages.start_over()
         self.update(self.tol)
         found = self.messages.moments(None, PROBABILITIES)
@@ -95,7 +97,7 @@ class CampaignPosterior:
         return tasks, self.noise.truth(found), in_units(self.noise.scale, found)
 
     def even_ratio(self) -> float:
-        """What the mean variance would be with as many answers bought evenly, over what it is.
+        """Mean variance if as many answers had been bought evenly, divided by the actual one.
 
         An answer counts by its worker's expected precision (N5). Tasks drawn with the mean number
         of answers, of workers as they came, are compared with the tasks as they are.
@@ -167,8 +169,10 @@ class CampaignPosterior:
         found = self.messages.moments(None, PROBABILITIES)
         self.noise = self.noise.anchored_by(result, answers, found, tasks, len(self.ledger.tasks))
         numbered, edge = self.ledger.by_task()
-        belief = self.messages.belief_without(edge)
-        self.trust = trust_in_weights(self._freed(numbered), 1.0 / (belief @ self.model.levels))
+        freed = self._freed(numbered)
+        near = ~far_answers(freed)
+        weight = 1.0 / (self.messages.belief_without(edge) @ self.model.levels)
+        self.trust = trust_in_weights(freed.select(near), weight[near])
         self._refresh(tasks)
         self._variance.rows[self.ledger.is_gold] = 0.0
 
@@ -180,14 +184,14 @@ class CampaignPosterior:
         return self.noise.anchored(found, tasks, self.ledger.of_task.size[tasks])
 
     def _freed(self, answers: Answers) -> Answers:
-        """Free answers, whose ids are numbers, of what was learned."""
+        """Correct answers, whose ids are numbers, for what was learned."""
         if self.noise is None:
             return answers
         self._habit.grow(len(self.ledger.workers))
         return self.noise.freed(answers, self._habit.rows[answers.worker_ids])
 
     def _refresh(self, tasks: Index) -> None:
-        """Work out the variances of tasks that have answers."""
+        """Compute the variances of tasks that have answers."""
         if not len(tasks):
             return
         found = self._moments(tasks, np.array([0.5]))
@@ -201,7 +205,7 @@ class CampaignPosterior:
 
 
 def learn_noise(ledger: Ledger, auto: Auto, tol: float) -> tuple[CampaignPosterior, Result]:
-    """Fit all answers by the default, and go on from there with fast messages."""
+    """Fit all answers by the default, and continue from there with fast messages."""
     answers = ledger.answers()
     result = aggregate(answers, auto)
     noise = LearnedNoise.of(result, auto, answers)

@@ -220,7 +220,7 @@ class _Evolution:
         )
 
     def _send(self, answers: Answers, incoming: Floats) -> tuple[MessagePassing, Floats]:
-        """Let tasks hear log messages (n_edges, n_levels) of their workers, and answer them."""
+        """Compute the messages of tasks from log messages (n_edges, n_levels) of their workers."""
         messages = _ENGINE.open(answers, self._model)
         units = np.rint(incoming / messages.quantum).astype(np.int64)
         separate = answers.dimension > 1 and "integrate" in messages.used

@@ -9,6 +9,7 @@ from scipy.special import ndtri, softmax
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.read import read_answers
 from voxpop.estimators.bi.noise_levels import learn_support
 from voxpop.estimators.leave_one_out import jackknife_error, leave_one_out_means
 from voxpop.inference.engine import Engine
@@ -16,10 +17,12 @@ from voxpop.models.model import Model
 from voxpop.models.noise.component import STEP
 from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
 from voxpop.models.theory import oracle_mse, oracle_variance, oracle_variances
+from voxpop.results.diagnosis.worker_tests import without_far_answers
 from voxpop.results.shared_error import SharedError, SharedErrorOption, typical_answer_variance
+from voxpop.words import counted
 
-# Levels of the grid are a STEP apart, as BI learns them, and reach so far past its ends: BI drops a
-# level that its own loose weights leave empty, and EM may want it back.
+# Levels of the grid are a STEP apart, as BI learns them, and reach this far past its ends: BI drops
+# a level that its rough weights leave empty, and EM may need it again.
 _MARGIN = 2.0
 # EM steps between two sweeps, and most sweeps. With few answers per worker EM moves by less than
 # a thousandth a step for hundreds of steps, so steps must be cheap and the rest strict.
@@ -39,38 +42,47 @@ _ANSWERS = 2000
 
 @dataclass(frozen=True, eq=False)
 class LearnedCrowd:
-    """Noise levels and their weights, and how many workers of the pilot stand behind each.
+    """Noise levels and their weights, and how many workers of the pilot have each.
 
     ``trust``, from 0 to 1, is how far left-out answers confirm the workers' weights: see
-    :func:`trust_in_weights`.
+    :func:`trust_in_weights`. ``n_far`` answers of the pilot did not count, because they are far
+    from all others to their task.
     """
 
     model: Model
     count: Floats
     trust: float = 1.0
+    n_far: int = 0
 
     @classmethod
     def of(cls, crowd: Model | LearnedCrowd) -> LearnedCrowd:
-        """Take a model that is stated as one of which nothing had to be learned."""
+        """Use a stated model, for which nothing has to be learned."""
         return crowd if isinstance(crowd, LearnedCrowd) else cls(crowd, np.empty(0))
 
     def summary(self) -> str:
-        """Say in one line who was found."""
+        """Return one line: how many workers, and their noise levels."""
         shown = shares_text(np.sqrt(self.model.levels), np.array(self.model.weights))
-        return f"{self.count.sum():.0f} workers in the pilot; noise sd (share): {shown}"
+        found = f"{self.count.sum():.0f} workers in the pilot; noise sd (share): {shown}"
+        if self.n_far:
+            found += f"; {counted(self.n_far, 'answer')} far from all others did not count"
+        return found
 
     def draw_weights(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draw weights that the pilot's workers leave possible, (n, levels)."""
+        """Draw weights from their posterior given the pilot's workers, (n, levels)."""
         return np.maximum(rng.dirichlet(self.count + 1.0 / len(self.count), n), _LEAST_WEIGHT)
 
 
-def learn_crowd(answers: Answers) -> LearnedCrowd:
+def learn_crowd(source: object) -> LearnedCrowd:
     """Learn the workers' noise levels and weights from a pilot.
 
     Starts from the levels of ``BI(support="auto")``. BI needs their weights to tell workers apart,
     and stops EM early; a plan needs them to count workers, so here EM (M21) runs to its end, with
-    messages updated by a sweep after every 100 steps.
+    messages updated by a sweep after every 100 steps. Answers far from all others to their task
+    do not count: a typing error says nothing about the noise of a worker. ``source`` is a table, a
+    path or :class:`Answers`.
     """
+    pilot = read_answers(source)
+    answers = without_far_answers(pilot)
     engine = Engine(accuracy=_ACCURACY)
     base = Model(support=(1.0,), dimension=answers.dimension)
     found = learn_support(answers, base, engine).model.levels
@@ -95,22 +107,22 @@ def learn_crowd(answers: Answers) -> LearnedCrowd:
     elsewhere = messages.sums[answers.worker] - messages.messages().sum(axis=1)
     belief = softmax(elsewhere * messages.quantum + np.log(weights), axis=1)
     trust = trust_in_weights(answers, 1.0 / (belief @ model.levels))
-    return LearnedCrowd(learned, count[kept], trust)
+    return LearnedCrowd(learned, count[kept], trust, pilot.n_edges - answers.n_edges)
 
 
 def trust_in_weights(answers: Answers, weight: Floats) -> float:
     """How far left-out answers confirm the weights of the workers, from 0 to 1.
 
-    Every answer A is predicted from the others of its task: by their mean y, all workers alike, and
-    by their mean x with the weight (E,) that each worker has by the other tasks. The share of the
-    way from y to x that predicts best, with all workers weighted alike, is ::
+    Every answer A is predicted from the others of its task: by their mean y, with equal weights,
+    and by their mean x with the weight (E,) that each worker has by the other tasks. The share of
+    the way from y to x that predicts best, with equal weights for all workers, is ::
 
         t = Σ (A - y)(x - y) / Σ (x - y)²
 
-    It is one where workers differ as found, and zero where weighting them moves the estimates but
-    takes them no nearer to the next worker's answer. Its standard error is that of the jackknife
-    over workers or over tasks, the larger. The posterior mean of the share is returned, under a
-    uniform prior from 0 to 1: a half where no answer can be compared with others.
+    It is one where workers differ as learned, and zero where weighting moves the estimates but not
+    towards the next worker's answer. Its standard error is that of the jackknife over workers or
+    over tasks, the larger. The posterior mean of the share is returned, under a uniform prior from
+    0 to 1: a half where no answer can be compared with others.
     """
     usable = (answers.task_degree[answers.task] >= _FEWEST_ANSWERS) & ~answers.is_gold[answers.task]
     if not usable.any():
@@ -132,8 +144,9 @@ def trust_in_weights(answers: Answers, weight: Floats) -> float:
 def pilot_error(crowd: LearnedCrowd, per_task: float, rng: np.random.Generator) -> float:
     """Relative standard error of a predicted RMSE from learning the crowd in a small pilot.
 
-    From weights drawn as the pilot leaves them possible, and the strong oracle's RMSE under each:
-    the share of good workers changes BI's as it changes the oracle's. A stated crowd has none.
+    From weights drawn from their posterior given the pilot, and the strong oracle's RMSE under
+    each: the share of good workers changes BI's as it changes the oracle's. A stated crowd has
+    none.
     """
     if not len(crowd.count):
         return 0.0
@@ -162,7 +175,7 @@ def rmse_sampling_sd(
 
 
 def shared_error_of(model: Model, given: SharedErrorOption | SharedError) -> SharedError | None:
-    """The error that all workers of a crowd share: as an option says, or as learned before.
+    """The error that all workers of a crowd share: as given by an option, or as learned before.
 
     The typical variance of an answer, which kappa multiplies, is that of this crowd.
     """

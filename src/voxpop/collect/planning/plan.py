@@ -32,7 +32,7 @@ _POWER = {"rmse": 2, "half_width": 1}
 # Answers per task and gold questions per worker that a frontier considers.
 _PER_TASK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300)
 _GOLD = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Answers per worker, unless it is told how many workers there are.
+# Answers per worker, unless the number of workers is given.
 _CAPACITY = 20
 # Answers per task where nothing else bounds a frontier, and the maximum in any case.
 _USUAL, _MOST = 20, 300
@@ -58,8 +58,8 @@ class Plan:
         The error that all workers share, which no option removes: ``truth_rmse`` of the frontier
         has it, the target and the RMSE beside it do not. None where none is allowed for.
     n_known
-        How many workers the pilot had; None where there was none, or the user said how many there
-        are.
+        How many workers the pilot had; None where there was none, or the user gave the
+        number of workers.
     """
 
     model: Model
@@ -127,7 +127,7 @@ class Plan:
         return f"{asked}: {o.summary()} ({reached})"
 
     def notes(self) -> list[str]:
-        """Say what more answers would not buy, and what would, and who is missing."""
+        """Return what more answers would not buy, what would, and how many workers are missing."""
         advice = [] if self.shared is None else [self.shared.advice()]
         options = self.frontier if self.chosen is None else (self.chosen,)
         needed = max(option.n_workers for option in options)
@@ -148,7 +148,7 @@ class Plan:
 
 
 def _is_above(left: _Point, point: _Point, right: _Point) -> bool:
-    """Tell whether a point (cost, error) lies above the line between two others."""
+    """Return whether a point (cost, error) lies above the line between two others."""
     slope = (right[1] - left[1]) / (right[0] - left[0])
     return bool(point[1] > left[1] + slope * (point[0] - left[0]))
 
@@ -222,7 +222,7 @@ def _check(
     n_tasks: int,
     n_workers: int | None,
 ) -> None:
-    """Refuse numbers that no plan can be made of."""
+    """Refuse numbers for which there is no plan."""
     given = {"rmse": rmse, "half_width": half_width, "budget": budget}
     asked = {name: item for name, item in given.items() if item is not None}
     require(len(asked) <= 1, f"give one of rmse, half_width and budget, got {' and '.join(asked)}")
@@ -352,7 +352,7 @@ class _PlanSearch:
         return float(np.sqrt(oracle_mse(model, per_task) / model.dimension))
 
     def _dominated(self, n_answers: int, gold: int) -> bool:
-        """Tell whether a known option costs no more and reaches the lower bound of this one."""
+        """Return whether a known option costs no more and reaches the lower bound of this one."""
         cost, best = self._cost(n_answers, gold), self._floor(n_answers / self.n_tasks)
         return any(o.cost <= cost and self._accuracy(o) <= best for o in self.known.values())
 

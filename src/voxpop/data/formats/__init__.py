@@ -108,9 +108,9 @@ def _document_format(path: Path, beginning: bytes) -> str | None:
     if not text.lstrip().startswith(("{", "[")) or not name.endswith(".json"):
         return None
     try:
-        document = load_json(path)  # all of it: the keys may stand anywhere
+        document = load_json(path)  # all of it: the keys may be anywhere
     except DataError:
-        return None  # perhaps JSON lines; reading them tells what is wrong
+        return None  # perhaps JSON lines; reading them shows what is wrong
     return next((m.NAME for m in (label_studio, coco, sureal) if m.fits(document)), None)
 
 
@@ -169,13 +169,13 @@ def export_result(
     to
         One of ``voxpop.WRITERS``.
     source
-        The export that the answers came from: it has ids, sizes and names that a result lacks.
-        COCO and training labels can do without.
+        The export that the answers came from: it has ids, sizes and names that a result lacks. COCO
+        and training labels need none.
     task, question
         As given to :func:`voxpop.read_answers` for that export.
     reasons, bonuses
-        Mechanical Turk: why the work of a worker is rejected, and what a worker gets on top for
-        every approved assignment.
+        Mechanical Turk: why the work of a worker is rejected, and the bonus of a worker for every
+        approved assignment.
     """
     if to not in WRITERS:
         raise ConfigError(f"no format {to!r} to write; choose one of {', '.join(WRITERS)}")

@@ -1,4 +1,4 @@
-"""Exports: the answers that a tool holds, gathered by question, and made answers to one."""
+"""Exports: the answers in a tool's export, gathered by question, and the answers to one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".svg", ".bmp", ".avif")
 
 
 def is_picture(text: str) -> bool:
-    """Tell whether a text is the name or address of a picture."""
+    """Return whether a text is the name or address of a picture."""
     return text.lower().partition("?")[0].endswith(PICTURES) and "\n" not in text
 
 
@@ -56,7 +56,7 @@ class Question:
     gold: list[Mark] = field(default_factory=list)
 
     def has_several(self) -> bool:
-        """Tell whether a worker made two marks with one label in one image."""
+        """Return whether a worker made two marks with one label in one image."""
         return len({(mark.task, mark.worker, mark.label) for mark in self.marks}) < len(self.marks)
 
     def objects(self, matching: Matching, looked: Iterable[tuple[Any, Any]]) -> Objects:
@@ -69,7 +69,7 @@ class Question:
         )
 
     def by_label(self) -> Question:
-        """Take every label of an image for one object, and name the tasks like that."""
+        """Treat every label of an image as one object, and name the tasks accordingly."""
         marks, gold = (
             [mark._replace(task=Place(str(mark.task), mark.label, 1).task_id) for mark in listed]
             for listed in (self.marks, self.gold)
@@ -96,20 +96,20 @@ class Question:
 
 @dataclass(kw_only=True)
 class Export:
-    """What a tool exported: gathered while it is read; then :meth:`answers` picks a question.
+    """What a tool exported, gathered while it is read; then :meth:`answers` picks a question.
 
     Attributes
     ----------
     fields
-        Which field of the tool was taken for the task and the worker.
+        The fields of the tool that give the task and the worker.
     repeats
-        What to do with repeated answers unless the user says otherwise.
+        Default for repeated answers.
     looked
-        Pairs of task and worker who saw it, whether they marked something or not.
+        Pairs of a task and a worker who saw it, even if they marked nothing.
     skipped
-        How many of what were left out: of one question, or of the whole export.
+        How much was left out, by kind: of one question, or of the whole export.
     notes
-        What else was decided while it was read.
+        Other decisions made while reading.
     contents
         What a task shows: the address or file name of its picture, a link or a text.
     """
@@ -151,12 +151,12 @@ class Export:
         try:
             value = number(item, name)
         except DataError:
-            self.skip(f"answers to {name!r} that are no number", name)
+            self.skip(f"answers to {name!r}that are not numbers", name)
         else:
             self.add(name, (value,), mark, gold=gold)
 
     def show(self, task: Any, fields: Mapping[str, Any]) -> None:
-        """Note what a task shows: of its fields the one that is a picture, an address or a text."""
+        """Note what a task shows: the field that is a picture, an address or a text."""
         if task not in self.contents:
             found = content_of(fields)
             if found is not None:
@@ -188,14 +188,14 @@ class Export:
         name = asked if asked is not None else next(iter(there))
         if name not in there:
             mine = [f"{n} {what}" for (of, what), n in self.skipped.items() if of == name]
-            told = f" (left out: {', '.join(mine)})" if mine else ""
+            others = f" (left out: {', '.join(mine)})" if mine else ""
             raise DataError(
-                f"{self.path}: has no question {name!r}{told}; it has {shorten(there, 8)}"
+                f"{self.path}: has no question {name!r}{others}; it has {shorten(there, 8)}"
             )
         return name
 
     def _left_out(self, asked: str | None = None) -> str:
-        """List what was left out; of a question that was asked for, nothing of the others."""
+        """List what was left out; for a chosen question, nothing about the others."""
         return ", ".join(
             f"{n} {what}"
             for (question, what), n in self.skipped.items()
@@ -222,7 +222,7 @@ class Export:
             answers = replace(objects.answers(), objects=objects)
         else:
             if not question.has_several():
-                notes.append("nobody marked two of one label in one image: each is one object")
+                notes.append("nobody marked a label twice in one image: each label is one object")
             names = SHAPE_NAMES[question.kind]
             answers = question.by_label().answers(names, duplicates or self.repeats)
         columns = {**self.fields, "value": name}

@@ -19,7 +19,7 @@ _ANNOTATOR = ("annotator", "annotator_id", "worker_id")
 
 
 def fits(document: object) -> bool:
-    """Tell whether a JSON document looks like COCO."""
+    """Return whether a JSON document looks like COCO."""
     return isinstance(document, Mapping) and {"images", "annotations"} <= set(document)
 
 

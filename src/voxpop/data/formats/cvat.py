@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, TreeBuilder
-from xml.sax.saxutils import quoteattr
 
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import common_name, number, numbers
@@ -28,7 +27,7 @@ _SIDES = ("xtl", "ytl", "xbr", "ybr")
 
 
 def fits(beginning: str) -> bool:
-    """Tell whether a text that begins so looks like an export."""
+    """Return whether a text that begins so looks like an export."""
     return beginning.lstrip().startswith("<") and "<annotations" in beginning
 
 
@@ -102,7 +101,7 @@ def _elements(path: Path) -> Iterator[Element]:
         above.pop()
         if len(above) == 1:
             ready.append(element)
-            above[0].clear()  # or the whole file would stay in memory
+            above[0].clear()  # otherwise the whole file would stay in memory
         elif not above and name != "annotations":
             raise DataError(f"{path}: expected <annotations>, got <{name}>")
 
@@ -115,8 +114,8 @@ def _elements(path: Path) -> Iterator[Element]:
 def write(result: Result, sources: Sequence[Path], out: Path) -> str:
     """Write one annotations file with the estimates, to upload to the task.
 
-    The images, their numbers and sizes are those of the jobs. CVAT has no place for the sd of a
-    coordinate: it stands in the table of tasks.
+    The images, their numbers and sizes are those of the jobs. CVAT has no field for the sd of a
+    coordinate: it is in the table of tasks.
     """
     _, by_image = estimates_by_image(result, shapes_for="CVAT")
     images: dict[str, Mapping[str, str]] = {}
@@ -150,4 +149,6 @@ def _shape(label: str, value: Sequence[str]) -> str:
 
 
 def _spelled(attributes: Mapping[str, str]) -> str:
+    from xml.sax.saxutils import quoteattr  # also loads all of the network code
+
     return "".join(f" {key}={quoteattr(text)}" for key, text in attributes.items())

@@ -28,7 +28,7 @@ _SIZE = ("original_width", "original_height")
 
 
 def fits(document: object) -> bool:
-    """Tell whether a JSON document looks like an export: a list of tasks with annotations."""
+    """Return whether a JSON document looks like an export: a list of tasks with annotations."""
     return (
         isinstance(document, list)
         and bool(document)
@@ -68,7 +68,7 @@ def _collect(document: object, path: Path, asked: str | None, names: bool = Fals
 class _People:
     """What the annotators are called: by their ids, or by their e-mail addresses on request.
 
-    Results and reports are passed on, and an address is not for everybody.
+    Results and reports are passed on, and addresses are private.
     """
 
     names: bool
@@ -95,11 +95,11 @@ class _People:
     def notes(self) -> list[str]:
         """Say what people are called here."""
         if self.names and self.n_named:
-            return ["workers are called by their e-mail addresses (--names)"]
+            return ["workers are named by their e-mail addresses (--names)"]
         ids = "made-up names" if self.hidden else "their ids"
         shown = "names=True (command line: --names) shows their e-mail addresses"
         known = self.n_named or self.hidden
-        return [f"workers are called by {ids}; {shown}"] if known else []
+        return [f"workers are named by {ids}; {shown}"] if known else []
 
 
 def _take_annotation(
@@ -164,8 +164,8 @@ def _take(found: Export, region: Any, mark: Mark, label: str, gold: bool, where:
 def write(result: Result, source: Path, out: Path, asked: str | None, question: str | None) -> str:
     """Write the tasks of an export with the estimates as predictions, to import again.
 
-    ``score`` orders the tasks by how sure the estimates are: one half for the median sd, more for
-    a smaller one.
+    ``score`` orders the tasks by the certainty of the estimates: one half for the median sd, more
+    for a smaller one.
     """
     from voxpop import __version__
 

@@ -32,7 +32,7 @@ _SHAPES = {"boundingBoxes": ("left", "top", "width", "height"), "keypoints": ("x
 
 
 def fits(columns: list[str]) -> bool:
-    """Tell whether a table with these columns looks like a batch."""
+    """Return whether a table with these columns looks like a batch."""
     needed = {"HITId", "WorkerId", "AssignmentStatus"}
     return needed <= set(columns) and any(name.startswith("Answer.") for name in columns)
 
@@ -95,10 +95,10 @@ def review(
     Parameters
     ----------
     reasons
-        Why the work of a worker is rejected, by worker. Everybody else's is approved. A person
-        is not paid for what is rejected: the reason is read by them.
+        Why the work of a worker is rejected, by worker. Everybody else's is approved. A person is
+        not paid for rejected work, and reads the reason.
     bonuses
-        What a worker gets on top for every approved assignment, by worker; written beside ``out``
+        The bonus for every approved assignment, by worker; written beside ``out``
         as ``NAME_bonus.csv``.
     """
     need_columns(table, ["WorkerId", "AssignmentId", "AssignmentStatus"], "the batch")

@@ -98,7 +98,7 @@ def task_column(table: Table, asked: str, prefix: str) -> str:
 def rows_of(
     table: Table, ids: Sequence[str], texts: Sequence[str]
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield where each row stands and its cells: ids, then texts; None where there is nothing."""
+    """Yield the place of each row and its cells: ids, then texts; None where there is nothing."""
     columns: list[Iterable[Any]] = [column_ids(table.texts(name)) for name in ids]
     columns += [table.texts(name) if name in table.columns else repeat(None) for name in texts]
     for row, cells in enumerate(zip(*columns, strict=False)):

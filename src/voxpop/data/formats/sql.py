@@ -28,7 +28,7 @@ _SCHEMES = {name: name for name in ("duckdb", "sqlite", "postgresql")} | {"postg
 
 
 def is_url(source: object) -> bool:
-    """Tell whether a source names a database."""
+    """Return whether a source names a database."""
     return isinstance(source, str) and source.partition("://")[0] in _SCHEMES and "://" in source
 
 
@@ -51,7 +51,7 @@ def read_query(url: str, query: str, spelling: Spelling | None = None) -> FrameT
             with connection.cursor() as cursor:
                 cursor.execute(statement)
                 found = cursor.fetch_arrow_table()
-                found.validate(full=True)  # SQLite holds any bytes as text
+                found.validate(full=True)  # SQLite stores any bytes as text
                 rows = found.to_pandas()
     return FrameTable(rows, spelling)
 
@@ -105,6 +105,11 @@ def _write_adbc(connection: Any, tables: dict[str, Any], existing: Existing) -> 
     with connection.cursor() as cursor:
         for name, rows in tables.items():
             arrow = pa.Table.from_pandas(rows, preserve_index=False)
+            # A column without any value has no type of its own: older drivers refuse it.
+            typed = (
+                f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in arrow.schema
+            )
+            arrow = arrow.cast(pa.schema(list(typed)))
             cursor.adbc_ingest(name, arrow, mode=modes[existing])
     connection.commit()
 
@@ -131,17 +136,17 @@ def _connect(url: str, read_only: bool) -> Iterator[tuple[str, Any]]:
             with closing(connect()) as connection:
                 yield kind, connection
         except driver.Error as error:
-            # SQLite's driver repeats the whole statement, which nobody typed.
-            told = " ".join(str(error).split()).partition(" query was:")[0]
-            told = told.replace(url, safe_url(url))[:300]
-            exists = "already exists" in told and not read_only
+            # SQLite's driver repeats the whole statement, which the user did not type.
+            why = " ".join(str(error).split()).partition(" query was:")[0]
+            why = why.replace(url, safe_url(url))[:300]
+            exists = "already exists" in why and not read_only
             hint = "; say existing='replace' or 'append' (command line: --existing)"
-            raise DataError(f"{safe_url(url)}: {told}{hint * exists}") from None
+            raise DataError(f"{safe_url(url)}: {why}{hint * exists}") from None
 
 
 def _path_of(url: str, must_exist: bool) -> str:
     path = Path(re.sub(r"^\w+:///?", "", url, count=1))
     if must_exist and not path.exists():
-        # Both databases would make an empty one instead.
+        # Both databases would create an empty file instead.
         raise DataError(f"{path}: no such file")
     return str(path)

@@ -1,7 +1,7 @@
 """sureal: its data sets, ``.json`` or ``.py``, in; ``output.json`` out.
 
-A ``.py`` file is a program. It is parsed, and what is assigned to a name must be a literal; nothing
-of it is ever run.
+A ``.py`` file is a program. It is parsed, and only literals that are assigned to names are read;
+nothing is ever run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LARGEST_PROGRAM = 20 << 20
 
 
 def fits(document: object) -> bool:
-    """Tell whether a JSON document looks like a data set."""
+    """Return whether a JSON document looks like a data set."""
     return isinstance(document, Mapping) and "dis_videos" in document
 
 
@@ -46,12 +46,12 @@ def _literals(path: Path) -> dict[str, Any]:
             try:
                 found[statement.targets[0].id] = ast.literal_eval(_Nan().visit(statement.value))
             except (ValueError, TypeError, RecursionError, MemoryError):
-                # Not a literal: never run, and missed only where it is needed.
+                # Not a literal: never run, and reported only where it is needed.
                 continue
     if "dis_videos" not in found:
         raise DataError(
-            f"{path}: has no literal dis_videos = [...]; a program that works it out is not run, "
-            "save its result as .json"
+            f"{path}: has no literal dis_videos = [...]; voxpop does not run programs: save the "
+            "data set as .json"
         )
     return found
 
@@ -90,7 +90,7 @@ def collect(path: Path, task: str | None, names: bool = False) -> Export:  # noq
 
 
 def _videos(path: Path, asked: str | None) -> tuple[list[Any], str]:
-    """Return the videos, and the field that names them: ``path`` where it tells them apart."""
+    """Return the videos, and the field that names them: ``path`` where it is unique."""
     program = path.name.lower().removesuffix(".gz").endswith(".py")
     document = _literals(path) if program else load_json(path)
     if not isinstance(document, dict):

@@ -14,7 +14,7 @@ _DONE = {None, "", "SUBMITTED", "APPROVED", "ACCEPTED"}
 
 
 def fits(columns: list[str]) -> bool:
-    """Tell whether a table with these columns looks like Toloka's."""
+    """Return whether a table with these columns looks like Toloka's."""
     return _WORKER in columns and any(name.startswith("OUTPUT:") for name in columns)
 
 

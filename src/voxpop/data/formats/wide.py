@@ -24,7 +24,7 @@ _STATISTICS = {"mos", "ci", "ci95", "n", "sos", "std", "sd", "mean", "median", "
 
 
 def fits(table: Table) -> bool:
-    """Tell whether a table is wide beyond doubt.
+    """Return whether a table is wide beyond doubt.
 
     It must have no column that looks like a worker or a value, a first column that looks like the
     task, by its name or because it holds text, with no id twice, and at least three more columns

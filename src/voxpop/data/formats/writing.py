@@ -1,4 +1,4 @@
-"""What the writers of all formats share: estimates by image, how sure they are, JSON files."""
+"""What the writers of all formats share: estimates by image, their certainty, JSON files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ByImage = dict[str, list[tuple[int, str, list[float]]]]
 
 
 def estimates_by_image(result: Result, shapes_for: str | None = None) -> tuple[Kind, ByImage]:
-    """Tell what the estimates are, and sort them by the image (or item) they are of.
+    """Return what the estimates are, sorted by the image (or item) that they belong to.
 
     ``shapes_for`` names a tool that takes boxes and points only.
     """
@@ -44,7 +44,7 @@ def estimates_by_image(result: Result, shapes_for: str | None = None) -> tuple[K
 
 
 def confidence(result: Result) -> list[float]:
-    """Score how sure every estimate is, from 0 to 1: s / (s + sd), with the median sd as s.
+    """Score the certainty of every estimate, from 0 to 1: s / (s + sd), with the median sd as s.
 
     Where no sd is known all are one half.
     """

@@ -15,7 +15,7 @@ NAME = "zooniverse"
 
 
 def fits(columns: list[str]) -> bool:
-    """Tell whether a table with these columns looks like a classifications export."""
+    """Return whether a table with these columns looks like a classifications export."""
     return {"classification_id", "annotations", "subject_ids"} <= set(columns)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Mask
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians, weighted_means
 from voxpop.errors import ConvergenceWarning
@@ -18,13 +18,13 @@ from voxpop.estimators.auto.choose_scale import ScaleChoice, choose_scale
 from voxpop.estimators.auto.compare import ACCURACY, Candidate, ModelComparison, scores_table
 from voxpop.estimators.auto.panel import checked_by_gold
 from voxpop.estimators.auto.screen import enter_models, screen
-from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
+from voxpop.estimators.auto.subset import neighbourhood, usable_answers
 from voxpop.estimators.auto.suggest_scale import suggest_scale
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.baselines.averages import Average as Mean
 from voxpop.estimators.baselines.averages import Median
 from voxpop.estimators.bi.bi import BI
-from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
+from voxpop.estimators.bi.groups_apart import fit_groups
 from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.large_fit import LargeFit
@@ -45,8 +45,8 @@ from voxpop.results.result import Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
 UNSETTLED = (
-    "the iteration stopped at max_iter before it settled; raise max_iter, or read the estimates as "
-    "approximate"
+    "the iteration stopped before it converged; raise max_iter, or read the "
+    "estimates as approximate"
 )
 _NOTHING = (
     "every task has one answer, and no truth is known, so nothing shows how far off an answer is; "
@@ -71,9 +71,9 @@ class Auto(Estimator):
     bounds
         Lowest and highest value a truth can have; estimates and intervals stay between them.
     scale
-        The scale on which noise is alike, as in :func:`voxpop.aggregate`. ``bounds`` are the range
-        of a logit, or one turn of a circle. A note says if another scale than the linear one fits
-        clearly better; "auto" takes it where gold confirms that (M82).
+        The scale on which all values have the same noise, as in :func:`voxpop.aggregate`.
+        ``bounds`` are the range of a logit, or one turn of a circle. A note says if another scale
+        than the linear one fits clearly better; "auto" takes it where gold confirms that (M82).
     shared_error
         Kappa: the variance of an error that all workers share, as a multiple of that of one
         answer. "auto" is a prior from public crowds, from which gold learns; 0 allows for no such
@@ -114,21 +114,25 @@ class Auto(Estimator):
         )
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
-        """Aggregate the answers, with those of workers who depend on each other counted once."""
+        """Aggregate the answers, with the answers of dependent workers counted once."""
         choice = self._choose_scale(answers)
         scale = SCALES[choice.scale].of(answers, self.bounds)
         there = self.for_scale(scale)
-        # Those of a scale that has ends of its own are kept by it.
+        # A scale with its own range keeps to it.
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
-        warn_of_groups_apart(scale.answers(answers))
-        with warnings.catch_warnings():
-            # Told in a note: a warning from inside would name lines that the user has not written.
-            warnings.simplefilter("ignore", ConvergenceWarning)
+
+        def fit(answers: Answers) -> Result:
             found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
-        notes = () if found.trace.converged else (UNSETTLED,)
-        found = replace(found, notes=(*found.notes, *notes, *choice.notes))
-        return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+            notes = () if found.trace.converged else (UNSETTLED,)
+            found = replace(found, notes=(*found.notes, *notes, *choice.notes))
+            return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+
+        with warnings.catch_warnings():
+            # Reported in a note: a warning from here would name lines that the user has not
+            # written.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return fit_groups(fit, answers, scale.answers(answers))
 
     def _choose_scale(self, answers: Answers) -> ScaleChoice:
         if self.scale == "auto":
@@ -154,7 +158,7 @@ class Auto(Estimator):
         part = neighbourhood(answers, self.contest_answers // answers.dimension)
         usable = usable_answers(part)
         if not usable.any():
-            reason = "no task has enough answers to compare any with the others"
+            reason = "no task has enough answers for leave-one-out prediction"
             result = self._simply(answers, "mean", reason)
             nothing = answers.task_degree.max() == 1 and not answers.is_gold.any()
             return without_intervals(result, _NOTHING) if nothing else result
@@ -167,10 +171,10 @@ class Auto(Estimator):
         return self._calibrate(answers, comparison, found)
 
     def engine(self, accuracy: float, of_part: bool = False) -> Engine:
-        """How messages are worked out, of all answers or of a part of them."""
+        """The engine that computes messages, of all answers or of a part of them."""
         backend = self.backend
         if backend == "auto" or (backend == "gpu" and of_part):
-            # Of a part of a crowd, kernels of a GPU take longer to compile than to run.
+            # For a part of a crowd, GPU kernels take longer to compile than to run.
             backend = host_backend()
         return Engine(backend=backend, accuracy=accuracy, threads=self.threads)
 
@@ -191,7 +195,7 @@ class Auto(Estimator):
                 comparison.enter(noise, "auto", by_gold=True)
         while near := screen(comparison):
             comparison.integrate(near)
-            # Where integrals show the best model to be unsound, others may be the best.
+            # If integrals show that the best model is unsound, another may be the best.
             enter_models(comparison, flat)
         return comparison
 
@@ -233,7 +237,7 @@ class Auto(Estimator):
             posterior = mixed([fit.posterior for fit in fits], found.weights)
             hidden = mixed([fit.hidden for fit in fits], found.weights)
             result = workers.result(settings, posterior=posterior, audit=audit)
-            # Each model has settled by itself: there is no iteration to tell of.
+            # Each model has converged by itself: there is no single iteration to report.
             result = replace(result, alike_share=found.alike_share, trace=Trace())
             result = self._shared(answers, result.calibrated(stretch))
             return self._mapped(result, answers, hidden.estimate)
@@ -280,7 +284,7 @@ class Auto(Estimator):
         result = fit(answers)
         found = Average((), np.empty(0), reason, method)
         settings = {**result.settings, **contest_settings(self, found, comparison)}
-        notes = (f"took the {method}: {reason}", *result.notes)
+        notes = (f"used the {method}: {reason}", *result.notes)
         result = replace(result, settings=settings, notes=notes)
         return checked_by_gold(fit, answers, result)
 
@@ -313,9 +317,9 @@ def contest_settings(
 
 
 def _tells_workers_apart(comparison: ModelComparison, found: Average) -> Candidate:
-    """The model to tell of the workers: the heaviest, or the likeliest, that has levels of noise.
+    """The model that describes the workers: the heaviest, or the likeliest, with noise levels.
 
-    A model of workers who are alike would say the same of every worker, and claim to be sure.
+    A model in which workers are equal would say the same about every worker, with certainty.
     """
     averaged = [c for c in found.candidates if c.support == "auto"]
     apart = [c for c in comparison.candidates if c.support == "auto"]

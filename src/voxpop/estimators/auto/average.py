@@ -1,4 +1,4 @@
-"""Average of noise models: which of a comparison are sound, how much each counts, and their mix."""
+"""Average of noise models: which of a comparison are sound, their weights, and their mixture."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from voxpop.estimators.auto.gold_checks import (
 )
 from voxpop.inference.kernels.posterior import Posterior, stretched
 from voxpop.results.audit import Audit
+from voxpop.words import counted, percent
 
 # On a part of a large crowd almost any difference is significant. A richer model, which has to be
-# fitted to all of it, is worth this share of the squared error, or so many nats an answer: an sd
+# fitted to all of it, is worth this share of the squared error, or this many nats per answer: an sd
 # off by 9 %, which the audit corrects.
 _WORTH_ERROR, _WORTH_NATS = 0.0025, 0.0075
-# With workers alike a model gives the mean itself, up to the accuracy of an integral.
+# With equal workers a model gives the mean itself, up to the accuracy of an integral.
 _ROUNDING = 1e-4
-# Where answers have long tails, a model may be worse than the median by so many standard errors.
-_ALLOWED = 1.0
 # Differences between errors beyond what this share of the answers show are cut off.
 _MOST_DECIDING = 0.99
 # Draws of the total scores, and the weight below which a model is left out.
@@ -35,7 +34,7 @@ _N_DRAWS, _LEAST_WEIGHT = 256, 0.03
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """Noise models with their weights, heaviest first, and the reason in one sentence.
+    """Noise models with their weights, highest weight first, and the reason in one sentence.
 
     Without any model, because none was sound, ``simple`` is the "mean" or "median" to take.
     """
@@ -52,16 +51,16 @@ class Average:
 
     @property
     def alike_share(self) -> float:
-        """Weight of all models in which workers are alike."""
+        """Weight of all models in which workers have the same noise."""
         alike = [candidate.support == "common" for candidate in self.candidates]
         return float(self.weights @ np.array(alike, dtype=np.float64)) if alike else 1.0
 
     def summary(self) -> str:
-        """Say how many models were averaged, which weighs most, and why."""
+        """Return how many models were compared, how many were averaged, and which weighs most."""
         if len(self.candidates) == 1:
-            return f"chose {self.name}: {self.reason}"
-        most = f"most weight on: {self.name} ({self.weights[0]:.0%})"
-        return f"averaged {len(self.candidates)} noise models, {most}: {self.reason}"
+            return f"{self.reason}; kept the best: {self.name}"
+        most = f"most weight on: {self.name} ({percent(self.weights[0])})"
+        return f"{self.reason}; averaged {len(self.candidates)}, {most}"
 
     def mixed_audit(self, comparison: ModelComparison) -> Audit:
         """Every answer as the models together predict it from the others."""
@@ -89,13 +88,15 @@ def average(comparison: ModelComparison) -> Average:
     """Weigh the sound models by how well they predict left-out answers (M38), (M39).
 
     A weight is the chance that the model would predict best on other tasks and workers like these:
-    models that chance cannot tell apart share their weight, and the result changes little if a few
-    answers do. Where no model is sound the mean is left, or the median if it predicts clearly
-    better. Gold tasks hidden in turn take part in all of it, the more of them the more (M64).
+    models that do not differ significantly share their weight, so the result changes little if a
+    few answers change. Where no model is sound the mean is left, or the median if it predicts
+    clearly better. Gold tasks hidden in turn also count, more heavily the more of them there are
+    (M64).
     """
     candidates = comparison.candidates
     sound = _without_agreement([c for c in candidates if is_sound(comparison, c)])
-    reason = f"{len(comparison.entered)} noise models compared by leave-one-out prediction"
+    compared = counted(len(comparison.entered), "noise model")
+    reason = f"{compared} compared by leave-one-out prediction"
     if n_far := len(comparison.entered) - len(candidates):
         reason += f" ({n_far} dropped after a first screening)"
     if n_gold := len(candidates[0].gold):
@@ -103,10 +104,12 @@ def average(comparison: ModelComparison) -> Average:
     if not sound:
         why = "all rejected (worse than the mean or median)"
         if comparison.prefers_median:
-            why = "errors in proportion to the value are so wide that a median is safer than a mean"
+            why = (
+                "errors grow with the value and are so large that the median is safer than the mean"
+            )
         return Average((), np.empty(0), f"{reason}; {why}", _simple(comparison))
-    # What a model shows to be missing in others is missing, even if it is rejected itself. Not so
-    # with gains: on a scale of his own every worker is predicted better, by any truths.
+    # If a model shows that others lack something, they lack it, even if that model is rejected. Not
+    # so with gains: with an own scale every worker is predicted better, whatever the truths.
     shown = [c for c in candidates if c in sound or not c.noise.gain]
     allowed = _near_best(comparison, shown, sound) or _near_best(comparison, sound, sound)
     weight = _weights(comparison, allowed)
@@ -117,8 +120,6 @@ def average(comparison: ModelComparison) -> Average:
         reason += f"; {n_unsound} rejected (worse than the mean or median)"
     if n_worse := len(sound) - len(allowed):
         reason += f"; {n_worse} rejected (significantly worse than the best)"
-    if len(kept) == 1:
-        reason += "; the one with the best predictions was kept"
     chosen = tuple(allowed[i] for i in kept.tolist())
     return Average(chosen, weight[kept] / weight[kept].sum(), reason)
 
@@ -146,7 +147,7 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
     """Chance that each candidate gives the answers the highest density: pseudo-BMA+ (M39).
 
     The total scores vary about those seen, as the scores of tasks and of workers do: answers of a
-    worker go together, and answers to a task.
+    worker are correlated, and so are answers to a task.
     """
     score = np.stack([c.log_density for c in candidates], axis=1)
     gold = np.stack([c.gold for c in candidates], axis=1)
@@ -169,10 +170,10 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
 
 def _simple(comparison: ModelComparison) -> str:
     """The mean, unless the median is safer (M56) or predicts better by a standard error."""
-    return "median" if comparison.prefers_median or _has_long_tails(comparison) else "mean"
+    return "median" if comparison.prefers_median or has_long_tails(comparison) else "mean"
 
 
-def _has_long_tails(comparison: ModelComparison) -> bool:
+def has_long_tails(comparison: ModelComparison) -> bool:
     """Whether the median of the others predicts better than their mean, by a standard error.
 
     Mean and median of skewed answers differ; then the mean predicts better, or no worse.
@@ -182,14 +183,16 @@ def _has_long_tails(comparison: ModelComparison) -> bool:
 
 
 def is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
-    """Tell whether all workers together, and most of them, are predicted no worse than simply.
+    """Return whether all workers together, and most of them, are predicted no worse than simply.
 
     If workers err independently, any weighting of them ranks the models alike, on average. So a
     model that predicts answers worse than mean or median do, once all workers count alike, or
     that predicts most workers worse, is rejected, however well it predicts those it trusts: they
     agree for some other reason than being right. So is one whose truths follow the answers of the
-    workers, each on a scale of his own, less well than mean or median do. Where the median is
-    safer than any mean, a model has to tell the workers apart (M57).
+    workers, each on their own scale, less well than mean or median do, unless it weighs all
+    workers alike, whatever their habits. Where answers have long tails, absolute errors are
+    compared, and a model is rejected if it is significantly worse. Where the median is safer than
+    any mean, a model has to tell the workers apart (M57).
 
     Where hidden truths are estimated significantly better than by mean and median, or worse, that
     decides: they say who is right among workers who agree.
@@ -201,17 +204,22 @@ def is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
     if comparison.prefers_median:
         gain = comparison.least_error_alike - candidate.squared
         return float(gain.sum()) > comparison.critical_value(1) * comparison.standard_error(gain)
-    # No few answers decide: one in a hundred counts for no more than the others.
-    worse = candidate.plain - simple.plain
+    ours, theirs, allowed = candidate.plain, simple.plain, 0.0
+    if has_long_tails(comparison):
+        # Squares would then be decided by answers that nothing predicts, and by chance.
+        ours, theirs = np.sqrt(ours), np.sqrt(simple.errors["median"])
+        allowed = comparison.critical_value(1)
+    # A few answers cannot decide: those beyond the 99 % quantile are cut there.
+    worse = ours - theirs
     most = np.quantile(np.abs(worse), _MOST_DECIDING)
-    bounded = simple.plain + np.clip(worse, -most, most)
-    # The errors of long tails are so uneven that they tell two good predictions apart by chance.
-    allowed = _ALLOWED if _has_long_tails(comparison) else 0.0
-    if not no_worse(by_worker(bounded), by_worker(simple.plain), _ROUNDING, allowed):
+    bounded = theirs + np.clip(worse, -most, most)
+    if not no_worse(by_worker(bounded), by_worker(theirs), _ROUNDING, allowed):
         return False
-    ours, theirs = candidate.scatter, simple.scatter
-    return no_worse(ours.line, theirs.line, _ROUNDING, allowed) or significantly_better(
-        ours.offset, theirs.offset, SIGNIFICANCE
+    if candidate.support == "common" and not candidate.noise.bias:
+        return True
+    by_line, simply = candidate.scatter, simple.scatter
+    return no_worse(by_line.line, simply.line, _ROUNDING, allowed) or significantly_better(
+        by_line.offset, simply.offset, SIGNIFICANCE
     )
 
 

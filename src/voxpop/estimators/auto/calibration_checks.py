@@ -1,4 +1,4 @@
-"""Calibration checks: truths found without a worker held against his answers, whatever his habits.
+"""Calibration checks: each worker's answers against truths estimated without that worker.
 
 A model that knows a worker's habits predicts his answers, whatever it makes of the truths; and a
 worker who gives small answers to everything is near to all that is near zero. So the truths alone
@@ -34,7 +34,7 @@ class ScatterLeft:
 def scatter_left(
     owner: Codes, n_workers: int, answer: Floats, truth: Floats, weight: Floats
 ) -> ScatterLeft:
-    """Hold truths against answers, both (E, d), of the worker ``owner`` (E,); weights (E, d)."""
+    """Compare truths with answers, both (E, d), of the worker ``owner`` (E,); weights (E, d)."""
     n = np.bincount(owner, minlength=n_workers)
 
     def sums(per_answer: Floats) -> Floats:
@@ -45,7 +45,7 @@ def scatter_left(
 
     def centred(values: Floats) -> Floats:
         found = values - (sums(values) / total)[owner]
-        # What is left of equal answers is rounding, which must not count as agreement.
+        # The residuals of equal answers are rounding, which must not count as agreement.
         return np.where(np.abs(found) > _ROUNDING * np.abs(values).max(axis=0), found, 0.0)
 
     x, y = centred(truth), centred(answer)
@@ -63,7 +63,7 @@ def scatter_left(
 def no_worse(ours: Floats, simple: Floats, rounding: float, allowed: float = 0.0) -> bool:
     """Compare errors in total and worker by worker, over the workers who have any.
 
-    They may be worse by so many standard errors: those of the sum, and of a fair coin by worker.
+    They may be worse by this many standard errors: those of the sum, and of a fair coin by worker.
     """
     present = (ours > 0) | (simple > 0)
     worse = ours[present] - simple[present] * (1.0 + rounding)
@@ -77,7 +77,7 @@ def no_worse(ours: Floats, simple: Floats, rounding: float, allowed: float = 0.0
 
 
 def significantly_better(ours: Floats, simple: Floats, level: float) -> bool:
-    """Tell whether errors per worker are lower by more than chance explains between workers."""
+    """Return whether errors per worker are lower by more than chance explains between workers."""
     present = (ours > 0) | (simple > 0)
     gain = (simple - ours)[present]
     if len(gain) < 2:

@@ -14,7 +14,7 @@ from voxpop.errors import DataError
 from voxpop.estimators.auto.compare import COMPARED, FIRST_LOOK
 from voxpop.estimators.auto.gold_checks import judges
 from voxpop.estimators.auto.subset import neighbourhood
-from voxpop.estimators.auto.suggest_scale import suggest_scale
+from voxpop.estimators.auto.suggest_scale import ScaleAdvice, suggest_scale
 from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.initialise import prepare, starting_levels
 from voxpop.estimators.bi.noise_fit import NoiseFit
@@ -22,6 +22,7 @@ from voxpop.estimators.learn_map import left_out_errors
 from voxpop.inference.engine import Engine
 from voxpop.models.noise import Noise
 from voxpop.models.scale import LINEAR, SCALES, Range, Scale, ScaleName
+from voxpop.words import percent
 
 # No gold task counts for more than this many times the usual: a scale is steep near its ends.
 _MOST_WEIGHT = 10.0
@@ -30,7 +31,7 @@ _SUPPORTS: tuple[Support, ...] = ("auto", "common")
 
 @dataclass(frozen=True)
 class ScaleChoice:
-    """A scale, and what to tell the user about it."""
+    """A scale, and the note for the user."""
 
     scale: ScaleName
     notes: tuple[str, ...] = ()
@@ -48,13 +49,24 @@ def choose_scale(
     if advice is None:
         return ScaleChoice("linear")
     part, scale = neighbourhood(answers, most_answers), _scale(advice.scale, answers, bounds)
+    return confirmed_by_gold(advice, scale, part, engine)
+
+
+def confirmed_by_gold(
+    advice: ScaleAdvice, scale: Scale | None, part: Answers, engine: Engine
+) -> ScaleChoice:
+    """Choose the ``scale`` that was suggested if gold in ``part`` is estimated better on it.
+
+    None stands for a scale that cannot be used.
+    """
     if scale is None or not judges(part):
         return ScaleChoice("linear", (advice.summary(),))
     ratio = _error_ratio(part, scale, engine)
     n_gold = int(part.is_gold.sum())
     found = (
-        f"left-out answers are clearly likelier on the {advice.scale} scale, and the error on "
-        f"{n_gold} gold tasks, each left out in turn, is {ratio:.0%} of that on the linear scale"
+        f"left-out answers are clearly more likely on the {advice.scale} scale, and the error "
+        f"on {n_gold} gold tasks, each left out in turn, is {percent(ratio)} of that "
+        "on the linear scale"
     )
     if ratio < 1:
         return ScaleChoice(

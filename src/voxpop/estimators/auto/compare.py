@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from voxpop.arrays import Codes, Floats
+from voxpop.arrays import Codes, Floats, Mask
 from voxpop.data.sums import medians, variance_within_tasks, weighted_means
 from voxpop.estimators.auto.calibration_checks import (
     MIN_ANSWERS,
@@ -19,7 +19,6 @@ from voxpop.estimators.auto.calibration_checks import (
     scatter_left,
 )
 from voxpop.estimators.auto.gold_checks import gold_errors, judges
-from voxpop.estimators.auto.subset import Mask
 from voxpop.estimators.auto.suggest_scale import ScaleAdvice, suggest_scale
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
@@ -41,13 +40,15 @@ SIGNIFICANCE = 0.05
 # Sweeps in which a candidate is learned before it is looked at for the first time, and error of an
 # integral that is good enough to compare.
 FIRST_LOOK, COMPARED = 6, 1e-3
+# A candidate that goes on from another one is so many sweeps ahead.
+_HEAD_START = 2
 # Error of an integral that is good enough for what is averaged.
 ACCURACY = 1e-4
-# What a model learns more than another costs it one nat, as in Akaike's criterion.
+# Every additional parameter costs one nat, as in Akaike's criterion.
 WORTH = 1.0
 # Reach: this many times the distance from the median of the other answers that nine answers in
-# ten keep. Predictions are compared within it, and an answer r times as far off counts r**-4: no
-# few answers, however wild, can decide.
+# ten keep. Predictions are compared within it, and an answer r times as far off counts r**-4: a
+# few answers, however wild, cannot decide.
 _REACH, _REACH_QUANTILE, _WILD_POWER = 10.0, 0.9, 4
 # For the same reason every predictive density is mixed with this share of a Cauchy density.
 _SLIP_SHARE = 0.01
@@ -80,17 +81,17 @@ class Candidate:
 
     @cached_property
     def fitted(self) -> NoiseFitted:
-        """Posterior of truths and workers, worked out for those models that count."""
+        """Posterior of truths and workers, computed only for models that count."""
         return self.fit.fitted(ACCURACY, audited=False)
 
     @cached_property
     def audit(self) -> Audit:
-        """Every answer held against its prediction from the others."""
+        """Every answer compared with its prediction from the others."""
         return self.fit.audit(ACCURACY)
 
     @property
     def complexity(self) -> int:
-        """How many things are learned that a simpler model does without."""
+        """Number of parameters beyond those of the simplest model."""
         return len(self.noise.learned) + (self.support == "auto")
 
 
@@ -110,7 +111,7 @@ class SimplePredictions:
 
 @dataclass(eq=False)
 class ModelComparison:
-    """Noise models fitted to the same answers, and what it takes to compare their predictions.
+    """Noise models fitted to the same answers, and everything needed to compare their predictions.
 
     ``usable`` (E,) are the answers that count. Of a part of a large crowd (``is_part``) only
     workers with several answers are learned from. Enter the paper's noise first: the weights
@@ -129,17 +130,22 @@ class ModelComparison:
     _freeing: dict[bool, tuple[Gains | Growing, Floats]] = field(default_factory=dict)
 
     def enter(self, noise: Noise, support: Support, *, by_gold: bool = False) -> None:
-        """Learn a noise model, unless it has been, and look at it with moments matched."""
+        """Learn a noise model, unless it has been learned, and score it with moments matched."""
         what = noise, support, by_gold
         if any((c.noise, c.support, c.by_gold) == what for c in self.entered):
             return
         freeing, levels = self._learned_before(noise)
         few = self._min_answers
         fit = NoiseFit(self.data, noise, self.engine, support, few, by_gold, freeing)
-        # Careless workers have states of their own.
+        # Careless workers have their own states.
         afresh = freeing or by_gold or noise.careless
-        start = self.entered[0].fit if self.entered and not afresh else None
-        fit.learn(FIRST_LOOK, self.on_sweep, levels, start)
+        start = None
+        if self.entered and not afresh:
+            # Rich models learn longer in this way: too long where a part decides on all answers.
+            entered = self.entered[:1] if self.is_part else self.entered
+            start = richest_simpler(entered, noise, support)
+        ahead = 0 if start is None or self.is_part else _HEAD_START
+        fit.learn(FIRST_LOOK, self.on_sweep, levels, start, ahead)
         if not self.entered:
             log_level = fit.expected_log_levels()
             weight = np.exp(-_WEIGHT_POWER * (log_level - log_level.min()))
@@ -232,13 +238,13 @@ class ModelComparison:
 
     @cached_property
     def _reach(self) -> Floats:
-        """How far from the median of the others anything is looked at, (d,)."""
+        """Distance from the median of the others up to which errors are compared, (d,)."""
         reach = _REACH * np.quantile(self.distance[self.usable], _REACH_QUANTILE, axis=0)
         return np.where(reach > 0, reach, np.inf)
 
     @cached_property
     def _credibility(self) -> Floats:
-        """What each usable answer counts, (usable, d): one within reach, little if it is wild."""
+        """Weight of each usable answer, (usable, d): one within reach, little if it is wild."""
         wild = np.maximum(self.distance[self.usable] / self._reach, 1.0)
         return np.asarray(wild**-_WILD_POWER)
 
@@ -288,10 +294,10 @@ class ModelComparison:
 
     @cached_property
     def least_error_alike(self) -> Floats:
-        """Weighted error (E,) of the best prediction with workers alike, from the median's (M57).
+        """Weighted error (E,) of the best prediction with equal workers, from the median's (M57).
 
-        No estimate from answers that are alike varies by less than 2 / pi of what their median
-        does: a model with a smaller error tells the workers apart.
+        No estimate from equally noisy answers has less than 2 / pi of the variance of their median:
+        a model with a smaller error tells the workers apart.
         """
         others = self.data.answers.task_degree[self.data.answers.task[self.usable]] - 1
         least, of_median = ((1.0 + factor / others).mean() for factor in (1.0, 0.5 * np.pi))
@@ -299,7 +305,7 @@ class ModelComparison:
         return np.asarray(np.sqrt(least / of_median) * median)
 
     def _scatter(self, truth: Floats) -> ScatterLeft:
-        """Hold truths found without each answer against the answers."""
+        """Compare truths found without each answer with the answers."""
         owner, scale = self.data.answers.worker[self.usable], self.data.scale
         truth, answer = self._within_reach(truth) / scale, self._answers / scale
         return scatter_left(owner, self.data.answers.n_workers, answer, truth, self._credibility)
@@ -310,22 +316,18 @@ class ModelComparison:
         A slip has a Cauchy density about the median of the others: no prediction can lose more by
         one answer than that leaves.
         """
-        distance = self.distance[self.usable]
-        usual = np.median(distance, axis=0)
-        usual = np.where(usual > 0, usual, distance.mean(axis=0))
-        # A coordinate in which all agree has no distance of its own.
-        usual = np.where(usual > 0, usual, min(usual[usual > 0], default=1.0))
-        slip = -np.log(np.pi * usual * (1.0 + (distance / usual) ** 2))
-        mixed = np.logaddexp(
-            np.log1p(-_SLIP_SHARE) + log_density[self.usable], np.log(_SLIP_SHARE) + slip
-        )
+        mixed = np.logaddexp(np.log1p(-_SLIP_SHARE) + log_density[self.usable], self._slip)
         return np.asarray(mixed.sum(axis=1))
 
     @cached_property
-    def owners(self) -> list[Codes]:
-        """What answers may have errors in common by: their task, and their worker.
+    def _slip(self) -> Floats:
+        return log_slips(self.distance[self.usable])
 
-        How workers differ cannot be told from fewer than five. Where some truths are known, so
+    @cached_property
+    def owners(self) -> list[Codes]:
+        """The groups of answers that may share errors: by task, and by worker.
+
+        Fewer than five workers cannot show how workers differ. Where some truths are known, so
         that no average of theirs is taken for true, it is these workers alone that matter.
         """
         answers = self.data.answers
@@ -345,7 +347,7 @@ class ModelComparison:
         return sum_by_owner(self.data.answers.worker[self.usable], per_answer)
 
     def standard_error(self, per_answer: Floats) -> float:
-        """Standard error of a sum over answers: those of a worker go together, and of a task."""
+        """Standard error of a sum over answers, correlated within workers and within tasks."""
         return max(error_of_sum(sum_by_owner(owner, per_answer)) for owner in self.owners)
 
     def errors_worse(self, one: Candidate, other: Candidate) -> float:
@@ -355,20 +357,38 @@ class ModelComparison:
         return float(difference.sum()) / error if error > 0 else 0.0
 
     def critical_value(self, n_comparisons: int) -> float:
-        """Student's t at which the chance of any wrong rejection, of so many, is 5 %."""
+        """Student's t at which the chance of any wrong rejection, among this many, is 5 %."""
         freedom = max(min(len(np.unique(owner)) for owner in self.owners) - 1, 1)
         return float(stdtrit(freedom, 1.0 - SIGNIFICANCE / max(n_comparisons, 1)))
+
+
+def richest_simpler(entered: Sequence[Candidate], noise: Noise, support: Support) -> NoiseFit:
+    """The fit to continue from: of the models without any other component, the richest."""
+    of_own = [c for c in entered if c.support == support] or entered[:1]
+    simpler = [c for c in of_own if set(c.noise.learned) <= set(noise.learned)]
+    # Gains and growth are of other answers, freed of what was learned before.
+    simpler = [c for c in simpler if not (c.by_gold or c.noise.gain or c.noise.growth)]
+    return max(simpler, key=lambda c: len(c.noise.learned)).fit
+
+
+def log_slips(distance: Floats) -> Floats:
+    """Log density (E, d) of answers as slips, times their share, by distance from the others."""
+    usual = np.median(distance, axis=0)
+    usual = np.where(usual > 0, usual, distance.mean(axis=0))
+    # A coordinate in which all agree has no typical distance.
+    usual = np.where(usual > 0, usual, min(usual[usual > 0], default=1.0))
+    return np.asarray(np.log(_SLIP_SHARE / (np.pi * usual * (1.0 + (distance / usual) ** 2))))
 
 
 def describe(noise: Noise, support: Support, by_gold: bool = False) -> str:
     """Name a noise model in words fit for a sentence."""
     levels = "workers alike" if support == "common" else "workers differ in noise"
-    levels += " as gold alone shows" if by_gold else ""
+    levels += " from gold alone" if by_gold else ""
     return ", ".join([levels, *(component.words for component in noise.learned)])
 
 
 def scores_table(comparison: ModelComparison) -> list[dict[str, Any]]:
-    """The scores of all models that were integrated, as JSON can hold them."""
+    """The scores of all models that were integrated, as JSON values."""
     best = min(comparison.candidates, key=lambda c: float(c.squared.sum()))
     simple = comparison.simple
     return [

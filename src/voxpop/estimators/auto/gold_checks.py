@@ -1,4 +1,4 @@
-"""Gold checks: noise models held against known truths, each hidden in turn."""
+"""Gold checks: noise models compared with known truths, each hidden in turn."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _ANSWERS_WORTH = 0.5
 
 
 def judges(answers: Answers) -> bool:
-    """Tell whether there is enough gold to judge models by."""
+    """Return whether there is enough gold to judge models by."""
     return int(answers.is_gold.sum()) >= FEWEST_GOLD
 
 
 def gold_errors(answers: Answers, hidden: Floats, scale: Floats) -> Floats:
     """Squared error (g,) of the gold tasks from hidden estimates (g, d), over all coordinates.
 
-    Each estimate is mapped as the other gold tasks show. These left-out errors (M61) do not count
-    what a map will put right: that is no reason to reject a model. Empty with too little gold.
+    Each estimate is mapped as the other gold tasks show. These left-out errors (M61) leave out what
+    a map will correct: that is no reason to reject a model. Empty with too little gold.
     """
     if answers.gold is None or not judges(answers):
         return np.empty(0)
@@ -43,8 +43,8 @@ def standard_errors_worse(one: Floats, other: Floats) -> float:
 def gold_scores(errors: Floats, dimension: int) -> Floats:
     """Log density (g, models) of each truth, from squared errors (g, models) (M64).
 
-    Each model gets the variance that fits its errors best: whether its own was too small, the
-    calibration puts right.
+    Each model gets the variance that fits its errors best: if its own was too small, calibration
+    corrects that.
     """
     square = errors.mean(axis=0) / dimension
     least = np.finfo(np.float64).eps * square.max()
@@ -55,5 +55,5 @@ def gold_scores(errors: Floats, dimension: int) -> Floats:
 
 
 def share_of_answers(n_gold: int) -> float:
-    """What left-out answers count beside the gold."""
+    """Weight of left-out answers relative to gold."""
     return _ANSWERS_WORTH / (_ANSWERS_WORTH + n_gold)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.estimators.auto.average import is_sound, log_score
+from voxpop.estimators.auto.average import has_long_tails, is_sound, log_score
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import WORTH, Candidate, ModelComparison
 from voxpop.estimators.bi.bi import Support
@@ -13,12 +13,14 @@ from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, typical_degree
 from voxpop.models.noise import COMPONENTS, Noise
 from voxpop.models.noise.careless import Careless
 from voxpop.models.noise.growth import Growth
+from voxpop.models.noise.slips import Slips
+from voxpop.models.noise.tails import Tails
 from voxpop.models.noise.truths import Truths
 
-# A model is not worth integrals if matched moments show it this far behind: so many nats an answer
-# (more where tasks have few answers), and so many standard errors.
+# A model is not worth integrals if matched moments show it this far behind: this many nats per
+# answer (more where tasks have few answers), and this many standard errors.
 _FAR_BEHIND, _FAR_BEHIND_OF_FEW, _FAR_ERRORS = 0.02, 0.1, 2.0
-# So many times the usual distance from the median of the others make an answer look like a slip.
+# An answer this many times the usual distance from the median of the others looks like a slip.
 _SLIP_REACH = 10.0
 
 
@@ -30,21 +32,24 @@ def enter_models(comparison: ModelComparison, flat: Noise) -> None:
     }
     tried = [component for component in COMPONENTS if shown.get(component, True)]
     richer = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_with]
+    if not has_long_tails(comparison):
+        # Either of the two has tails that are long enough.
+        richer = [noise for noise in richer if not {Slips, Tails} <= {*noise.learned}]
     slopes = (comparison.data.answers.worker_degree >= MIN_ANSWERS).any()
     for noise in sorted(richer, key=lambda noise: len(noise.learned)):
-        # From a handful of answers no gain of a worker can be told.
+        # A handful of answers cannot show a worker's gain.
         if (slopes or not noise.gain) and is_promising(comparison, noise):
             comparison.enter(noise, "auto")
-    for component in tried:
-        noise = flat.learning(component.name) if component.compared_alike else flat
+    alike = [flat.learning(c.name, *beside) for c in tried for beside in c.compared_alike]
+    for noise in [flat, *sorted(alike, key=lambda noise: len(noise.learned))]:
         if is_promising(comparison, noise, "common"):
             comparison.enter(noise, "common")
 
 
 def is_promising(comparison: ModelComparison, noise: Noise, support: Support = "auto") -> bool:
-    """Tell whether a richer model is worth learning: if its components have shown any gain.
+    """Return whether a richer model is worth learning: if its components have shown any gain.
 
-    Each by itself, by more than a parameter is worth; one of them will do where tasks have so few
+    Each must gain more than a parameter costs; one of them is enough where tasks have so few
     answers that matched moments do not show it well. Nor is it worth learning if it would be far
     behind the best sound model so far with what its components gained added up. Gains are never
     tried alone. Where gold judges, all models are learned.
@@ -72,10 +77,10 @@ def is_promising(comparison: ModelComparison, noise: Noise, support: Support = "
 
 
 def slips_differ(comparison: ModelComparison) -> bool:
-    """Tell whether some workers give more wild answers than others, beyond chance.
+    """Return whether some workers give more wild answers than others, beyond chance.
 
-    The counts of answers ten times as far off as usual are held against those that one share for
-    all would give: their chi² against its mean and two of its sds.
+    The counts of answers ten times as far off as usual are compared with those expected from one
+    share for all, by a chi² test at two sds.
     """
     distance = comparison.distance[comparison.usable]
     is_far = (distance > _SLIP_REACH * np.median(distance, axis=0)).any(axis=1)
@@ -95,8 +100,8 @@ def screen(comparison: ModelComparison) -> list[Candidate]:
     Matched moments make left-out answers look likelier than they are, and some models more than
     others. So only what is far behind the best sound model is left out, as far as integrals have
     not shown that one to be unsound; and what matched moments show to be unsound, which integrals
-    confirm: of 236 models in drawn crowds all but five. Nothing is left out where gold has a say,
-    which matched moments do not hear.
+    confirm: of 236 models in drawn crowds all but five. Nothing is left out where gold counts,
+    which matched moments do not use.
     """
     entered = comparison.entered
     left = [c for c in entered if c.fit not in {c.fit for c in comparison.candidates}]
@@ -121,7 +126,7 @@ def _sound(comparison: ModelComparison) -> list[Candidate]:
 
 
 def _is_near(comparison: ModelComparison, best: Candidate, log_density: Floats) -> bool:
-    """Tell whether log densities of left-out answers are not far behind those of a model."""
+    """Return whether log densities of left-out answers are not far behind those of a model."""
     far = _FAR_BEHIND_OF_FEW if _has_few_answers(comparison) else _FAR_BEHIND
     behind = best.log_density - log_density
     most = far * len(behind) + _FAR_ERRORS * comparison.standard_error(behind)
@@ -129,5 +134,5 @@ def _is_near(comparison: ModelComparison, best: Candidate, log_density: Floats) 
 
 
 def _has_few_answers(comparison: ModelComparison) -> bool:
-    """Tell whether tasks have so few answers that matched moments are a rough guide."""
+    """Return whether tasks have so few answers that matched moments are a rough guide."""
     return typical_degree(comparison.data.answers) <= FEW_ANSWERS

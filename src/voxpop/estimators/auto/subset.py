@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.arrays import Floats, Ids, Index
+from voxpop.arrays import Floats, Ids, Index, Mask
 from voxpop.data.answers import Answers
 from voxpop.data.ids import id_keys
 from voxpop.data.sums import sum_by_task
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
+from voxpop.estimators.bi.noise_levels import thinned
 
-Mask = NDArray[np.bool_]
 Keys = NDArray[np.uint64]
-# Places between the lowest and the highest answer: as fine as any unit keeps them.
+# Positions between the lowest and the highest answer, as fine as any unit keeps them.
 _PLACES = 2.0**20
+# Scales and noise models are compared on the same part; it is forgotten with its answers.
+_NEIGHBOURHOODS: WeakKeyDictionary[Answers, dict[int, Answers]] = WeakKeyDictionary()
 
 
 class Reached(NamedTuple):
@@ -28,7 +31,7 @@ class Reached(NamedTuple):
 
     @classmethod
     def ordered(cls, key: Keys, degree: Index, budget: int) -> Reached:
-        """Put tasks in order, as far as a budget of answers reaches, and one more."""
+        """Put tasks in order, up to a budget of answers, and one more."""
         order = np.argsort(key)
         before = np.cumsum(degree[order]) - degree[order]
         order = order[before <= budget]
@@ -101,8 +104,11 @@ def neighbourhood(answers: Answers, limit: int) -> Answers:
     """
     if answers.n_edges <= limit:
         return answers
-    key = task_keys(answers, answers.task_ids, ends_of(answers))
-    return connected_part(Vicinity(answers, key, answers.worker_degree), limit)
+    known = _NEIGHBOURHOODS.setdefault(answers, {})
+    if limit not in known:
+        key = task_keys(answers, answers.task_ids, ends_of(answers))
+        known[limit] = connected_part(Vicinity(answers, key, answers.worker_degree), limit)
+    return known[limit]
 
 
 def connected_part(crowd: Crowd, limit: int) -> Answers:
@@ -116,7 +122,8 @@ def connected_part(crowd: Crowd, limit: int) -> Answers:
         if not kept.all():
             break
         frontier = crowd.reached(crowd.workers(taken), taken, budget)
-    return crowd.part(taken if len(taken) else start)
+    # A task of its own may have more answers than it takes to compare models.
+    return thinned(crowd.part(taken if len(taken) else start))
 
 
 def ends_of(answers: Answers) -> Floats:
@@ -169,7 +176,7 @@ def in_order_of_keys(answers: Answers) -> Answers:
 def usable_answers(answers: Answers) -> Mask:
     """Answers that can be compared with at least two others, or with one if none can.
 
-    Workers who give the same answer to every task say nothing of any: their answers do not count,
+    Workers who give the same answer to every task carry no information: their answers do not count,
     unless there are no others.
     """
     degree = answers.task_degree[answers.task]

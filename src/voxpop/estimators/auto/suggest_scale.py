@@ -1,4 +1,4 @@
-"""Which scale to suggest: where left-out answers are clearly likelier than on the linear one."""
+"""Which scale to suggest: where left-out answers are clearly more likely than on the linear one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Mask
 from voxpop.data.answers import Answers
 from voxpop.errors import DataError
-from voxpop.estimators.auto.subset import Mask, neighbourhood, usable_answers
+from voxpop.estimators.auto.subset import neighbourhood, usable_answers
 from voxpop.estimators.leave_one_out import leave_one_out_medians, sum_by_owner
 from voxpop.models.scale import LINEAR, SCALES, Circular, Logit, Scale, ScaleName
 
 # Scales are compared on about this many answers, times coordinates.
 MOST_COMPARED = 30_000
-# A scale is suggested if it gains this many standard errors, and this many nats an answer. That
-# answers wrap is evidence of its own for a circle.
+# A scale is suggested if it gains this many standard errors, and this many nats an answer. For a
+# circle, answers that wrap are separate evidence.
 _CLEARLY, _CLEARLY_WRAPPED, _WORTH_NATS = 3.0, 2.0, 0.02
 # Fewer distinct values than this are ratings, and one value in so large a share of the answers is
 # no measurement: a density says nothing of either.
@@ -26,7 +26,7 @@ _FEWEST_VALUES, _MOST_EQUAL = 20, 0.1
 _LEAST_NOISE = 1e-6
 # Answers fill a range if they come this near to both ends of it.
 _NEAR_END = 0.1
-# Tasks that have to wrap, with so many answers on either end of the range: one could be a slip.
+# Tasks that have to wrap, with this many answers on either end of the range: one could be a slip.
 _FEWEST_WRAPPED, _FEWEST_BEYOND = 2, 2
 _FREEDOM = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 _STEPS = 20
@@ -34,7 +34,7 @@ _STEPS = 20
 
 @dataclass(frozen=True)
 class ScaleAdvice:
-    """A scale on which left-out answers are clearly likelier.
+    """A scale on which left-out answers are clearly more likely.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class ScaleAdvice:
     error: float
 
     def summary(self) -> str:
-        """Say in plain words what was seen, and what to type."""
+        """Return in plain words what was seen, and what to type."""
         seen = {
             "log": "errors grow in proportion to the value",
             "sqrt": "errors grow with the value, as those of counts do",
@@ -59,15 +59,15 @@ class ScaleAdvice:
         if self.scale == "circular":
             whether = ""
         else:
-            whether = ", unless the truth you want is the mean that very many answers would have"
+            whether = ", unless the truth you want is the mean of a very large number of answers"
         return (
-            f"{seen}: left-out answers are clearly likelier on the {self.scale} scale; try "
+            f"{seen}: left-out answers are clearly more likely on the {self.scale} scale; try "
             f"scale='{self.scale}' (command line: --scale {self.scale}){whether}"
         )
 
 
 def suggest_scale(answers: Answers) -> ScaleAdvice | None:
-    """Suggest the scale on which left-out answers are clearly likelier, if there is one.
+    """Suggest the scale on which left-out answers are clearly more likely, if there is one.
 
     Every answer is predicted by the median of the others to its task, with Student-t noise of one
     spread on the scale; densities are in the users' units, so that scales can be compared (M54).
@@ -76,7 +76,7 @@ def suggest_scale(answers: Answers) -> ScaleAdvice | None:
     Nothing is suggested for ratings and for vectors.
     """
     if answers.dimension > 1:
-        return None  # vectors are places: errors do not grow with the distance from a corner
+        return None  # vectors are positions: errors do not grow with the distance from a corner
     return suggest_by_part(neighbourhood(answers, MOST_COMPARED), answers)
 
 
@@ -85,7 +85,7 @@ def suggest_by_part(part: Answers, answers: Answers) -> ScaleAdvice | None:
 
     Of ``answers`` the values alone matter, and only whether they are on a scale.
     """
-    # Answers to gold tasks tell of the noise as others do.
+    # Answers to gold tasks show the noise as others do.
     part = replace(part, gold=None)
     usable = usable_answers(part)
     if not usable.any() or not _is_measured(part, usable):
@@ -99,7 +99,7 @@ def suggest_by_part(part: Answers, answers: Answers) -> ScaleAdvice | None:
             continue
         if scale == LINEAR or not _fits(scale, part):
             continue
-        # An answer at an end is cut off there, or a mass of its own: it has no density.
+        # An answer at an end is cut off there, or has a positive probability: it has no density.
         ends = (scale.low, scale.high) if isinstance(scale, Logit) else (0.0,)
         inside = usable & ~np.isin(part.value[:, 0], ends)
         if not inside.any():
@@ -115,7 +115,7 @@ def suggest_by_part(part: Answers, answers: Answers) -> ScaleAdvice | None:
 
 
 def _is_measured(answers: Answers, usable: Mask) -> bool:
-    """Tell whether answers are measurements with noise: not ratings, nor mostly one value."""
+    """Return whether answers are measurements with noise: not ratings, nor mostly one value."""
     _, counts = np.unique(answers.value, return_counts=True)
     away = np.abs(answers.value - leave_one_out_medians(answers))[usable]
     return bool(
@@ -126,7 +126,7 @@ def _is_measured(answers: Answers, usable: Mask) -> bool:
 
 
 def _fits(scale: Scale, answers: Answers) -> bool:
-    """Tell whether answers fill the range of a scale that has one, and wrap on a circle."""
+    """Return whether answers fill the range of a scale that has one, and wrap on a circle."""
     if not isinstance(scale, Logit | Circular):
         return True
     low, width = scale.low, scale.high - scale.low if isinstance(scale, Logit) else scale.period

@@ -1,4 +1,4 @@
-"""Averages: mean, median and robust locations of a task's answers; all workers count alike."""
+"""Averages: mean, median and robust locations of a task's answers, with equal weights."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _SD_OF_MAD = 1.4826
 
 @dataclass(frozen=True, kw_only=True)
 class Average(Estimator):
-    """The mean of a task's answers (M18), every worker counting alike.
+    """The mean of a task's answers (M18), with equal weights.
 
     The sd is that of a mean of equally noisy answers: the variance within tasks, pooled over all
     tasks, divided by the number of answers.
     """
 
     name: ClassVar[str] = "average"
-    summary: ClassVar[str] = "mean of the answers, all workers alike"
+    summary: ClassVar[str] = "mean of the answers, all workers weighted equally"
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:  # noqa: ARG002
         """Aggregate the answers."""
@@ -88,7 +88,7 @@ class HodgesLehmann(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class Huber(CheckedEstimator):
-    """Huber's M-estimator: a mean in which answers beyond ``cut`` sd count as if they were there.
+    """Huber's M-estimator: a mean in which answers beyond ``cut`` sd are moved to that distance.
 
     The sd of an answer is estimated per coordinate by the median absolute deviation from the tasks'
     medians, over all tasks. The default ``cut`` costs 5 % of efficiency on Gaussian answers.
@@ -102,7 +102,9 @@ class Huber(CheckedEstimator):
     tol: float = positive(1e-9)
     max_iter: int = at_least(1, 500)
     name: ClassVar[str] = "huber"
-    summary: ClassVar[str] = "Huber's M-estimator: outliers count less, all workers alike"
+    summary: ClassVar[str] = (
+        "Huber's M-estimator: outliers count less, all workers weighted equally"
+    )
 
     def fit(self, answers: Answers, on_sweep: OnSweep | None = None) -> Result:
         """Aggregate the answers."""
@@ -238,7 +240,7 @@ def unweighted_result(
     inflation: float = 1.0,
     trace: Trace | None = None,
 ) -> Result:
-    """Report a location estimate that counts all workers alike.
+    """Report a location estimate with equal weights.
 
     Its variance is that of the mean of equally noisy answers, times ``inflation``.
     """

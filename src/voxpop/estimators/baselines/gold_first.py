@@ -43,7 +43,7 @@ class GoldFirst(CheckedEstimator):
         if answers.gold is None or not answers.is_gold.any():
             raise DataError(
                 "gold-first needs tasks with a known truth, and there are none; give gold "
-                "(command line: --gold), or use a method that does without, such as bi"
+                "(command line: --gold), or use a method that needs none, such as bi"
             )
         is_gold = answers.is_gold[answers.task]
         truth = np.where(answers.is_gold[:, None], answers.gold, 0.0)

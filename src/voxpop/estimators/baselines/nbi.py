@@ -25,7 +25,7 @@ from voxpop.results.result import Result
 
 @dataclass(frozen=True, kw_only=True)
 class _Floored(CheckedEstimator):
-    """What NBI and Raykar share: the workers' variances have a lower bound."""
+    """Shared by NBI and Raykar: the workers' variances have a lower bound."""
 
     floor: float = share(1e-3)
     tol: float = positive(1e-6)

@@ -1,8 +1,8 @@
-"""Beliefs: what the messages to the workers add up to."""
+"""Beliefs: the sums of the messages to the workers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,39 +11,36 @@ from voxpop.data.exact import order_free_sum
 from voxpop.inference.groups import WorkerBias
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.inference.moment_matching import MomentMatching
-from voxpop.models.noise import NoiseParameters
-from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.levels import Levels
 
 Messages = MessagePassing | MomentMatching
 """Messages to the workers, by integrals and enumeration or with moments matched."""
 
+_NOTHING = np.empty((0, 0))
 # Log odds against a level that no message about a single answer can outweigh.
 _IMPOSSIBLE = -1e12
 
 
-@dataclass(frozen=True, eq=False)
-class WorkerBeliefs:
-    """What is believed of the workers: log levels (m, K), mean and precision of the bias (m, d).
+class WorkerBeliefs(NamedTuple):
+    """Beliefs about the workers: log levels (m, K), mean and precision of the bias (m, d).
 
-    Without bias the last two are empty.
+    ``said_precision`` and ``said_pull`` (m, d) are the sums of the messages about it, precision and
+    precision times mean; ``relative`` (m,) is each worker's expected log level, less the average.
+    Without bias all but the first are empty.
     """
 
     log_level: Floats
-    bias_mean: Floats
-    bias_precision: Floats
+    bias_mean: Floats = _NOTHING
+    bias_precision: Floats = _NOTHING
+    said_precision: Floats = _NOTHING
+    said_pull: Floats = _NOTHING
+    relative: Floats = _NOTHING
 
     def bias(self, damping: float) -> WorkerBias | None:
-        """The biases as tasks hear of them, and the damping of what tasks answer."""
+        """The biases as tasks use them, and the damping of the messages of tasks."""
         if not self.bias_mean.size:
             return None
         return WorkerBias(self.bias_mean, self.bias_precision, damping)
-
-
-def bias_sums(messages: Messages, parameters: NoiseParameters) -> tuple[Floats, Floats]:
-    """Precision, and precision times mean, of all messages about each bias; empty without."""
-    none = np.empty((len(messages.sums), 0))
-    return messages.bias_sums() if parameters[Bias].is_on else (none, none)
 
 
 def common_likelihood(messages: Messages) -> Floats:
@@ -52,7 +49,7 @@ def common_likelihood(messages: Messages) -> Floats:
 
 
 def certain_level(likelihood: Floats) -> Floats:
-    """Log weights (K,) that hold the likeliest level for certain, after the first messages.
+    """Log weights (K,) that take the most likely level as certain, after the first messages.
 
     A belief would differ from answer to answer, by what the answer itself says of it; and one
     answer to a task of great size can say more than all others together.
@@ -64,8 +61,20 @@ def certain_level(likelihood: Floats) -> Floats:
     return certain
 
 
-def relative_level(levels: Levels, posterior: Floats) -> Floats:
-    """Each worker's expected log level, less the average."""
+def relative_level(levels: Levels, log_level: Floats) -> Floats:
+    """Each worker's expected log level, less the average, from log beliefs (m, K)."""
     # Not a matrix product, which rounds by the place of a worker among the others.
-    log_level = (posterior * np.log(levels.variance)).sum(axis=1)
-    return np.asarray(log_level - order_free_sum(log_level, axis=0) / len(log_level))
+    return less_average((softmax(log_level) * np.log(levels.variance)).sum(axis=1))
+
+
+def less_average(per_worker: Floats) -> Floats:
+    """Subtract the average."""
+    return np.asarray(per_worker - order_free_sum(per_worker, axis=0) / len(per_worker))
+
+
+def softmax(log_weight: Floats) -> Floats:
+    """Weights (m, K) that add up to one, from their logarithms up to a constant."""
+    # Level by level: numpy is slow along short axes.
+    by_level = np.ascontiguousarray(log_weight.T)
+    weight = np.exp(by_level - by_level.max(axis=0))
+    return np.ascontiguousarray((weight / weight.sum(axis=0)).T)

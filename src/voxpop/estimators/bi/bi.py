@@ -13,7 +13,7 @@ from voxpop.data.answers import Answers
 from voxpop.data.truths import read_truth
 from voxpop.errors import require
 from voxpop.estimators.base import Estimator, OnSweep, as_tuples, plain_settings
-from voxpop.estimators.bi.groups_apart import warn_of_groups_apart
+from voxpop.estimators.bi.groups_apart import fit_groups
 from voxpop.estimators.bi.growth import learned_before
 from voxpop.estimators.bi.initialise import prepare
 from voxpop.estimators.bi.noise_fit import NoiseFit
@@ -37,7 +37,7 @@ Support = Literal["auto", "nbi", "common"] | Sequence[float]
 
 
 class Settled(NamedTuple):
-    """What settled messages say of the workers, how they settled, and the settings to keep."""
+    """The workers by the converged messages, how these converged, and the settings to keep."""
 
     workers: WorkerNoise
     trace: Trace
@@ -46,7 +46,7 @@ class Settled(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BI(Estimator):
-    """Pass beliefs about the workers' noise between tasks and workers until they settle.
+    """Pass beliefs about the workers' noise between tasks and workers until they converge.
 
     The messages are (M3)-(M4) of ``docs/model.md``, the estimates (M5)-(M9). Exact where the
     graph of tasks and workers is a tree, and optimal in the limit on random sparse graphs.
@@ -56,25 +56,26 @@ class BI(Estimator):
     support
         Noise levels a worker may have, as variances per coordinate. ``"auto"`` learns a grid of
         levels and their weights from the answers (M21); ``"nbi"`` is the paper's rule, two levels
-        at the 10 % and 90 % quantiles of NBI's variances (M22); ``"common"`` is one level, learned,
-        for all workers alike.
+        at the 10 % and 90 % quantiles of NBI's variances (M22); ``"common"`` is one learned level
+        for all workers.
     weights
         Share of workers at each level of an explicit support; equal by default.
     noise
-        What answers do beside scattering: heavy tails, worker bias, task difficulty, a learned
-        prior or bounds of the truths (M28); none of it by default, as in the paper.
+        Departures of answers from plain scatter: heavy tails, worker bias, task difficulty, a
+        learned prior or bounds of the truths (M28); none of it by default, as in the paper.
     scale
-        The scale on which noise is alike, as in :func:`voxpop.aggregate`; ``support`` is on it.
+        The scale on which all values have the same noise, as in :func:`voxpop.aggregate`;
+        ``support`` is on it.
     shared_error
         As in :class:`Auto`; 0, as in the paper, by default. Gold does not learn it here.
     prior_mean, prior_variance
         Gaussian prior of the truths: a number or vector for all tasks, or a mapping, table or
         path with one per task. Flat by default.
     max_iter, tol
-        Stop after so many sweeps, or when no message changes by more than ``tol`` as a
+        Stop after this many sweeps, or when no message changes by more than ``tol`` as a
         probability.
     inference
-        How a task's messages are worked out: by summing over all configurations of levels
+        How a task's messages are computed: by summing over all configurations of levels
         (``"enumerate"``), over those that can matter (``"active"``, from a guess instead of flat
         messages), by integrating over the truth (``"integrate"``, coordinates apart), or whichever
         suits the task (``"auto"``).
@@ -119,7 +120,7 @@ class BI(Estimator):
         self.engine()
         require(
             self.scale == "linear" or np.isinf(self.prior_variance),
-            "prior_mean and prior_variance go with scale='linear'; leave out the one or the other",
+            "prior_mean and prior_variance need scale='linear'; drop them, or the scale",
         )
         require(
             np.isfinite(self.prior_variance)
@@ -128,11 +129,11 @@ class BI(Estimator):
         )
         require(
             self.is_plain or (self.support != "nbi" and self.weights is None),
-            "noise beside the paper's goes with support 'auto', 'common' or levels of equal weight",
+            "noise components need support 'auto', 'common' or levels of equal weight",
         )
         require(
             self.is_plain or np.isinf(self.prior_variance),
-            "noise beside the paper's goes with noise=Noise(truths='learn'), not prior_variance",
+            "noise components exclude prior_variance; use noise=Noise(truths='learn')",
         )
         if isinstance(self.prior_mean, np.ndarray | np.generic | list):
             object.__setattr__(self, "prior_mean", as_tuples(self.prior_mean))
@@ -144,7 +145,7 @@ class BI(Estimator):
             )
             require(
                 self.weights is None,
-                f"weights go with an explicit support, not with support={self.support!r}",
+                f"weights need an explicit support, got support={self.support!r}",
             )
             Model(support=(1.0,), prior_variance=self.prior_variance)
         else:
@@ -157,11 +158,11 @@ class BI(Estimator):
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether the noise is the paper's."""
+        """Return whether the noise is the paper's."""
         return self.noise.is_plain and self.support != "common"
 
     def engine(self) -> Engine:
-        """How messages are worked out."""
+        """How messages are computed."""
         return Engine(
             backend=self.backend,
             inference=self.inference,
@@ -173,13 +174,19 @@ class BI(Estimator):
         """Aggregate the answers."""
         scale = SCALES[self.scale].of(answers, self.noise.bounds)
         there = self.for_scale(scale)
-        # Those of a scale that has ends of its own are kept by it.
+        # A scale with its own range keeps to it.
         bounds = None if there.noise.bounds is None else self.noise.bounds
         refuse_bounds(answers, bounds)
-        warn_of_groups_apart(scale.answers(answers))
-        found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
-        found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
-        return with_own_noise(answers, found) if self.support == "auto" else found
+
+        def fit(answers: Answers) -> Result:
+            found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+            found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+            return with_own_noise(answers, found) if self.support == "auto" else found
+
+        # Levels that are given fit all groups, and truths of a given prior are to be of all tasks.
+        if not isinstance(self.support, str) or np.isfinite(self.prior_variance):
+            return fit(answers)
+        return fit_groups(fit, answers, scale.answers(answers))
 
     def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         if not self.is_plain:
@@ -212,7 +219,7 @@ class BI(Estimator):
     def settle(
         self, messages: Schedule, chosen: ChosenModel, on_sweep: OnSweep | None = None
     ) -> Settled:
-        """Pass messages until they settle, wherever the answers are, and sum up the workers."""
+        """Pass messages until they converge, wherever answers are, and summarise the workers."""
         model = chosen.model
         trace = iterate_until(
             lambda damping: messages.sweep(damping)[0], self.tol, self.max_iter, "BI", on_sweep

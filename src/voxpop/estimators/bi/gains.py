@@ -1,4 +1,4 @@
-"""Gains: each worker's offset and gain, learned before the messages, and answers freed of them."""
+"""Gains: each worker's offset and gain, learned before the messages, and corrected answers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _FREEDOM = 4.0
 # Variances of gains and offsets to start from, the latter in units of the noise.
 _FIRST_GAIN, _FIRST_OFFSET = 0.05, 0.1
 _LEAST, _MOST = 1e-6, 1.0
-# A worker's noise is learned as if he had given this many answers more of the usual noise.
+# A worker's noise is learned as if the worker had given this many more answers of typical noise.
 _PSEUDO_ANSWERS = 2.0
 # Workers whose answers do not follow the truth: sd of their gains about zero, and a pseudo-count.
 _UNRELATED_SD, _PSEUDO_UNRELATED, _PSEUDO_WORKERS = 0.05, 0.1, 10.0
-# What is further from the middle than this many times the usual distance counts less.
+# Values further from the middle than this many times the usual distance count less.
 _FAR = 3.0
 # How far the mean gain of a crowd may be from one, as gold can show it.
 _CROWD_SD = 0.3
@@ -39,11 +39,11 @@ _CROWD_SD = 0.3
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """Offsets and gains of the workers, and of every answer without what that answer says.
+    """Offsets and gains of the workers, and for every answer also without that answer.
 
     ``gain``, ``offset`` and their variances are (m, d); ``own_gain`` and ``own_offset`` (E, d) are
-    the worker's as his other answers tell them. ``shared`` (3, d) is the variance of the offset
-    that all estimates share, that of their common gain, and their covariance.
+    the worker's as estimated from the worker's other answers. ``shared`` (3, d) is the variance of
+    the offset that all estimates share, that of their common gain, and their covariance.
     """
 
     component: Gain
@@ -88,7 +88,7 @@ class Gains:
         return stretched(found, found.variance + np.where(is_gold[:, None], 0.0, more))
 
     def columns(self) -> dict[str, Floats]:
-        """What a result says of the workers."""
+        """The workers' columns of a result."""
         return {
             "worker_gain": self.gain,
             "worker_gain_sd": np.sqrt(self.gain_variance),
@@ -100,7 +100,7 @@ class Gains:
 def with_noise_as_given(result: Result) -> Result:
     """Noise of the workers in the units of their answers; that of answers freed of the gain came.
 
-    The weights stay: they say what an answer counts for the truth.
+    The weights stay: they are for the truth.
     """
     if not result.worker_gain.size:
         return result
@@ -210,7 +210,8 @@ class _GainEM:
 
     def _learn_workers(self) -> None:
         """Offset and gain of every worker (M70), and whether he follows the truth (M71)."""
-        sums = [sum_by_worker(self.answers, term) for term in self._answer_terms()]
+        terms = self._answer_terms()
+        sums = np.split(sum_by_worker(self.answers, np.concatenate(terms, axis=1)), len(terms), 1)
         found = self._solve(*sums)
         self.offset, self.gain, self.offset_variance, self.gain_variance, self._both = found
         s11, s12, s22, z1, z2 = sums
@@ -233,7 +234,7 @@ class _GainEM:
         self._unrelated_share = total / (len(self.gain) + _PSEUDO_WORKERS)
 
     def _answer_terms(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """What every answer adds to its worker's regression of answers on truths."""
+        """Terms of every answer in its worker's regression of answers on truths."""
         task, worker = self.answers.task, self.answers.worker
         p, x = self._student / self._noise[worker], self._x[task]
         return p, p * x, p * (x**2 + self._v[task]), p * self._a, p * self._a * x
@@ -281,7 +282,7 @@ class _GainEM:
         return offset, (1.0 - self._unrelated)[worker] * gain
 
     def _centre_workers(self) -> None:
-        """Hold the crowd's mean gain and offset, which only gold can move; learn the spreads."""
+        """Fix the crowd's mean gain and offset, which only gold can move; learn the spreads."""
         follows = 1.0 - self._unrelated
         n = np.maximum(follows.sum(axis=0), 1e-12)
         gain_weight, offset_weight = self._weights()
@@ -301,7 +302,7 @@ class _GainEM:
             self._listen_to_gold()
 
     def _weights(self) -> tuple[Floats, Floats]:
-        """What each worker counts in the crowd's mean gain, and in its mean offset.
+        """Weight of each worker in the crowd's mean gain, and in its mean offset.
 
         One who does not follow the truth has no gain, but an offset like any other. A gain or
         offset far from most, such as that of another unit, counts for less.
@@ -351,11 +352,18 @@ class _GainEM:
 
 
 def _nearness(seen: Floats, error: Floats) -> Floats:
-    """What an estimate counts by its distance from the middle one: all, or less if it is far."""
-    away = np.abs(seen - np.median(seen, axis=0))
-    usual = np.median(away, axis=0) / 0.6745
+    """Weight of an estimate by its distance from the middle one: 1, or less if it is far."""
+    away = np.abs(seen - _median(seen))
+    usual = _median(away) / 0.6745
     away = away / np.sqrt(usual**2 + error)
     return np.asarray(np.minimum(1.0, _FAR / np.maximum(away, 1e-12)) ** 2)
+
+
+def _median(columns: Floats) -> Floats:
+    """Median of each column; for few numbers it takes a third of the time of numpy's."""
+    low, high = (len(columns) - 1) // 2, len(columns) // 2
+    ordered = np.partition(columns, (low, high), axis=0)
+    return np.asarray(0.5 * (ordered[low] + ordered[high]))
 
 
 def _determinant(s11: Floats, s12: Floats, s22: Floats) -> Floats:

@@ -86,12 +86,12 @@ class Growing:
         return Posterior(estimate, found.variance * self.spread**2, quantile)
 
     def columns(self) -> dict[str, Floats]:
-        """What a result says of the tasks: their noise variance as a multiple of the usual."""
+        """The tasks' column of a result: their noise variance as a multiple of the usual."""
         return {"task_difficulty": np.asarray((self.spread**2).mean(axis=1))}
 
 
 def learned_before(answers: Answers, noise: Noise) -> Gains | Growing | None:
-    """What is learned before the messages, so that answers can be freed of it."""
+    """Parameters learned before the messages, for which answers are then corrected."""
     if noise.gain:
         return learn_gains(answers)
     return learn_growth(answers) if noise.growth else None

@@ -1,4 +1,4 @@
-"""Where a fit under a noise model starts: answers in units of their own, and levels."""
+"""Where a fit under a noise model starts: answers in natural units, and levels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from voxpop.models.noise import NoiseParameters
 from voxpop.models.noise.component import STEP
 from voxpop.models.noise.levels import Levels
 
-# With the bias or the slips taken out, the workers' own noise is lower than it looked: so many
+# With the bias or the slips taken out, the workers' own noise is lower than it looked: this many
 # steps of the levels are added below those that Gaussian noise alone made use of, and above.
 _MORE_BELOW, _MORE_ABOVE = 3, 1
-# Share of workers that keeps a level which is nobody's likeliest.
+# A level that is nobody's most likely is kept if it has this share of the workers.
 _LEAST_SHARE = 1e-3
 
 
@@ -46,7 +46,7 @@ class PreparedAnswers:
 
 
 def prepare(answers: Answers, scale: Floats | None = None) -> PreparedAnswers:
-    """Work out all that fits of the same answers share; the scale, too, unless it is given."""
+    """Compute everything that fits of the same answers share; also the scale, if not given."""
     scale = coordinate_scale(answers) if scale is None else scale
     # The middle answer of each task: differences from it are exact.
     origin = middle_answers(answers)
@@ -72,7 +72,7 @@ def starting_levels(
 ) -> Floats:
     """Levels (K,) that any noise model can start from, in units of ``scale`` (d,).
 
-    They are those near to the levels of the paper's noise, as far as answers can tell any;
+    They are those near to the levels of the paper's noise, as far as answers show any;
     ``min_answers`` is as in :func:`learn_support`.
     """
     scaled = replace(answers, value=answers.value / scale)
@@ -110,26 +110,18 @@ def coordinate_scale(answers: Answers) -> Floats:
 
 def connected_parts(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
     """Number the connected parts of the graph per worker, and tell which of them have gold."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = answers.n_tasks
-    size = n + answers.n_workers
-    edges = coo_array(
-        (np.ones(answers.n_edges), (answers.task, answers.worker + n)), shape=(size, size)
-    )
-    n_parts, part = connected_components(edges, directed=False)
-    anchored = np.zeros(n_parts, dtype=bool)
-    anchored[part[:n][answers.is_gold]] = True
-    return part[n:], anchored
+    part = answers.worker_part
+    anchored = np.zeros(int(part.max()) + 1, dtype=bool)
+    anchored[part[answers.worker[answers.task_ptr[:-1][answers.is_gold]]]] = True
+    return part, anchored
 
 
 def kept_levels(parameters: NoiseParameters, posterior: Floats, common: bool) -> Index:
-    """Numbers of the levels worth integrating with, from the workers' posterior (m, K) of them.
+    """Indices of the levels worth integrating, from the workers' posterior (m, K).
 
-    They are those that are somebody's likeliest, or that some share of the workers has; where
-    workers are ``common``, the likeliest and those beside it. Levels below that the variance of an
-    answer may reach are kept, too: the lowest bounds all variances.
+    They are those that are somebody's most likely level, or that some share of the workers has;
+    where workers are ``common``, the likeliest and those beside it. Levels below that the variance
+    of an answer may reach are kept, too: the lowest bounds all variances.
     """
     likeliest = posterior.argmax(axis=1)
     if common:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import softmax
 
 from voxpop.estimators.base import OnSweep
-from voxpop.estimators.bi.beliefs import Messages
+from voxpop.estimators.bi.beliefs import Messages, softmax
 from voxpop.estimators.bi.initialise import kept_levels
 from voxpop.estimators.bi.noise_fit import (
     NoiseFit,
@@ -21,9 +20,9 @@ from voxpop.estimators.plug_in import MOST_KEPT
 from voxpop.models.noise import NoiseParameters
 from voxpop.results.result import Trace
 
-# What integrals are asked for: a large crowd needs no more digits than this.
+# Accuracy of integrals: a large crowd needs no more digits than this.
 FINAL_ACCURACY = 1e-5
-# Sweeps in which shares of levels are learned on, and steps of EM in each.
+# Sweeps in which learning the shares of levels continues, and EM steps in each.
 _LEARNING, _SHARE_STEPS = 5, 5
 # Estimates are at rest when a sweep moves them by this many of their sds, root mean square.
 _AT_REST = 2e-3
@@ -31,12 +30,12 @@ _BIAS_DAMPING = 0.5
 
 
 class LargeFit(NoiseFit):
-    """A noise model whose parameters a part of the answers has taught."""
+    """A noise model whose parameters were learned from a part of the answers."""
 
     def fit_from_subset(
         self, known: NoiseFitted, max_iter: int, on_sweep: OnSweep | None = None
     ) -> NoiseFitted:
-        """Take over what was learned on a part of these answers, and let all messages settle."""
+        """Take over what was learned on a part of these answers, and let all messages converge."""
         answers, data = self._data.answers, self._data
         messages = match_messages(answers, data.scale, self._engine, known.parameters)
         n_integrated = integrated_sweeps(typical_degree(answers))
@@ -51,10 +50,10 @@ class LargeFit(NoiseFit):
         max_iter: int,
         on_sweep: OnSweep | None,
     ) -> Trace:
-        """Let messages settle, from parameters that a part of the answers has taught.
+        """Let messages converge, from parameters learned on a part of the answers.
 
-        For a few sweeps, what messages to the workers tell is learned on. Moments are matched
-        until estimates rest; so many sweeps of integrals then make the posterior.
+        For a few sweeps, learning from the messages to the workers continues. Moments are matched
+        until estimates stop moving; this many sweeps of integrals then make the posterior.
         """
         n_sweeps = 0
         self._parameters, self._messages = parameters, messages
@@ -71,7 +70,7 @@ class LargeFit(NoiseFit):
             return moved if n_sweeps > _LEARNING else np.inf
 
         trace = iterate_until(settle, _AT_REST, max_iter, "BI", on_sweep)
-        posterior = softmax(self._beliefs()[0].log_level, axis=1)
+        posterior = softmax(self._beliefs()[0].log_level)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
         for _ in range(n_integrated):
             self._settle(FINAL_ACCURACY, 0.0)

@@ -1,4 +1,4 @@
-"""BI under a noise model: learn its parameters beside the messages, then let these settle."""
+"""BI under a noise model: learn its parameters beside the messages, then let these converge."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from scipy.special import softmax
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
@@ -14,10 +13,11 @@ from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.beliefs import (
     Messages,
     WorkerBeliefs,
-    bias_sums,
     certain_level,
     common_likelihood,
+    less_average,
     relative_level,
+    softmax,
 )
 from voxpop.estimators.bi.gains import Gains
 from voxpop.estimators.bi.growth import Growing
@@ -45,16 +45,15 @@ from voxpop.models.noise.truths import Truths
 from voxpop.results.audit import Audit
 from voxpop.results.result import PROBABILITIES, Trace
 
-# Most sweeps in which parameters are learned, with moments matched and then with integrals; they
-# need no more digits than this of an integral, and stop when they change by less than this.
-_MATCHED_SWEEPS, _LEARNING_SWEEPS, _LEARNING_ACCURACY, _SETTLED = 12, 40, 1e-4, 5e-3
-_FIRST_SWEEPS = 4
+# Most sweeps of learning, with moments matched and then with integrals; fewest before EM may stop.
+_MATCHED_SWEEPS, _LEARNING_SWEEPS, _FIRST_SWEEPS = 12, 40, 4
+_LEARNING_ACCURACY, _SETTLED = 1e-4, 5e-3  # of integrals; change of parameters at which EM stops
 # Sweeps of integrals after matched moments, by most answers that an answer's task has on average.
 FEW_ANSWERS = 4.5
 _INTEGRATED_SWEEPS = ((3.5, 4), (FEW_ANSWERS, 2), (np.inf, 1))
 # Sweeps of the gold tasks alone, before any other task sends a message.
 _GOLD_SWEEPS = 3
-# Messages about biases push the answers of a task back and forth; half a step at a time settles.
+# Messages about biases push the answers of a task back and forth; half a step at a time converges.
 _BIAS_DAMPING = 0.5
 _FINEST_TOL, _FINEST_ACCURACY = 1e-4, 1e-7
 _NO_QUANTILES = np.empty(0)
@@ -108,7 +107,7 @@ class NoiseFit:
         on_sweep: OnSweep | None = None,
         warn: bool = True,
     ) -> NoiseFitted:
-        """Learn the parameters, then pass messages with these fixed until they settle."""
+        """Learn the parameters, then pass messages with these fixed until they converge."""
         self.learn(max_iter, on_sweep)
         self._open_integrals(np.arange(len(self._parameters[Levels].variance)))
         self._learn(min(max_iter, _LEARNING_SWEEPS), on_sweep)
@@ -123,36 +122,38 @@ class NoiseFit:
         on_sweep: OnSweep | None = None,
         levels: Floats | None = None,
         start: NoiseFit | None = None,
+        ahead: int = 0,
     ) -> None:
         """Learn the parameters with moments matched.
 
         ``levels`` are those to start from, if :func:`starting_levels` was asked before; ``start``
-        is a fit of the same answers and states of the workers to go on from.
+        is a fit with no other components to go on from, which puts this one some sweeps ``ahead``.
         """
         self._parameters = parameters = _initial(self, levels, on_sweep)
-        self._messages = matching = match_messages(
-            self._data.answers, self._data.scale, self._engine, parameters
-        )
+        about = self._data.answers, self._data.scale, self._engine
+        self._messages = matching = match_messages(*about, parameters)
         if start is not None and isinstance(start._messages, MomentMatching):
             matching.resume(start._messages)
-            self._parameters = parameters.replace(start._parameters[Levels])
+            self._parameters = parameters.resumed(start._parameters, start._noise.learned)
+        self._n_learned = ahead
         self._hear_gold()
-        self._learn(min(max_iter, _MATCHED_SWEEPS), on_sweep)
+        self._learn(min(max_iter, _MATCHED_SWEEPS) - ahead, on_sweep)
 
     def refine(self, on_sweep: OnSweep | None = None) -> None:
-        """Learn to the end, then with integrals, in as few sweeps as it takes."""
+        """Learn to convergence, then continue with integrals, in as few sweeps as needed."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
-        posterior = softmax(self._beliefs()[0].log_level, axis=1)
+        posterior = softmax(self._beliefs()[0].log_level)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
         self._learn(integrated_sweeps(typical_degree(self._data.answers)), on_sweep)
 
     def _open_integrals(self, levels: Index) -> None:
-        """Go on with integrals from matched moments, with some of the levels."""
+        """Continue with integrals from matched moments, with some of the levels."""
         before = self._messages
         assert isinstance(before, MomentMatching)
         self._parameters = self._parameters.keep(levels)
         about = self._noise, self._engine, self._parameters, before, levels
         self._messages = integral_messages(self._data.answers, self._data.scale, *about)
+        self._messages.sums = before.sums.take(levels, axis=1)
 
     def _settle(self, accuracy: float, damping: float) -> float:
         """Send all messages once, with the parameters as they are."""
@@ -198,19 +199,20 @@ class NoiseFit:
     def _learn_from_workers(self, beliefs: WorkerBeliefs, n_steps: int = 1) -> None:
         """Learn the shares of levels (M21), and components such as the spread of biases (M37)."""
         levels, informative = self._parameters[Levels], self._informative
-        own = beliefs.log_level[informative]
-        posterior = softmax(own, axis=1)
         if self._on_grid:
+            own = beliefs.log_level if informative.all() else beliefs.log_level[informative]
             shares = learn_shares(own - levels.log_weights, levels.log_weights, n_steps)
             levels = replace(levels, log_weights=shares.log_weights)
             if (careless := self._parameters[Careless]).is_on:
                 levels = levels.independent(careless.of_state)
-            posterior = shares.posterior
             self._parameters = self._parameters.replace(levels)
+        if not beliefs.bias_mean.size:
+            return
         evidence = WorkerEvidence(
             np.sort(levels.variance),
-            relative_level(levels, posterior),
-            *(sums[informative] for sums in bias_sums(self._messages, self._parameters)),
+            less_average(beliefs.relative[informative]),
+            beliefs.said_precision[informative],
+            beliefs.said_pull[informative],
         )
         self._parameters = self._parameters.learn_from_workers(evidence)
 
@@ -224,23 +226,24 @@ class NoiseFit:
         else:
             messages.log_weights = levels.log_weights
             log_level = messages.sums * messages.quantum + levels.log_weights
-        precision, pull = bias_sums(messages, parameters)
         if not bias.is_on:
-            return WorkerBeliefs(log_level, pull, precision), None
-        relative = relative_level(levels, softmax(log_level, axis=1))
+            return WorkerBeliefs(log_level), None
+        precision, pull = messages.bias_sums()
+        relative = relative_level(levels, log_level)
         found = bias.posterior(precision, pull, relative, self._part, self._anchored)
         messages.recentre(found.shift)
         self._parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
-        return WorkerBeliefs(log_level, found.mean, found.precision), found
+        said = precision, pull - precision * found.shift
+        return WorkerBeliefs(log_level, found.mean, found.precision, *said, relative), found
 
     @property
     def is_matched(self) -> bool:
-        """Tell whether nothing has been integrated so far."""
+        """Return whether nothing has been integrated so far."""
         return isinstance(self._messages, MomentMatching)
 
     def expected_log_levels(self) -> Floats:
         """Each worker's expected log level (m,)."""
-        posterior = softmax(self._beliefs()[0].log_level, axis=1)
+        posterior = softmax(self._beliefs()[0].log_level)
         return np.asarray(posterior @ np.log(self._parameters[Levels].variance))
 
     def hidden_gold(self, accuracy: float) -> Floats:
@@ -262,7 +265,7 @@ class NoiseFit:
         return found if self._freeing is None else self._freeing.predictions(found)
 
     def audit(self, accuracy: float) -> Audit:
-        """Hold every answer against its prediction from the others."""
+        """Compare every answer with its prediction from the others."""
         return audit_of(self._answers, self.predict(accuracy, with_pit=True))
 
     def fitted(
@@ -271,7 +274,7 @@ class NoiseFit:
         """Posterior of the truths and of the workers, in the users' units, by integrals."""
         answers, scale = self._data.answers, self._data.scale
         given = sweep_parameters(self._parameters, accuracy)
-        # Beliefs may move the zero of the biases, and the prior with it: a later fit goes on there.
+        # Beliefs may move the zero of the biases, and with it the prior: a later fit keeps that.
         beliefs, bias = self._beliefs()
         about, parameters, messages = beliefs.bias(0.0), self._parameters, self._messages
         assert isinstance(messages, MessagePassing)
@@ -279,7 +282,7 @@ class NoiseFit:
         hidden = posterior(hidden=True)[0]
         shared = None if bias is None else bias.shift_variance * scale**2
         found, classes = find_posterior(messages, answers, self._noise, given, about, shared)
-        states = softmax(beliefs.log_level, axis=1)
+        states = softmax(beliefs.log_level)
         columns = parameters[Careless].columns(states) | (bias.columns(scale) if bias else {})
         if self._freeing is not None:
             parameters = parameters.replace(self._freeing.component)
@@ -342,7 +345,7 @@ def _initial(fit: NoiseFit, levels: Floats | None, on_sweep: OnSweep | None) -> 
         levels = starting_levels(data.answers, data.scale, fit._engine, on_sweep)
     log_weights = np.full(len(levels), -np.log(len(levels)))
     start = StartingPoint(levels, log_weights, data.task_means, data.value)
-    # Workers who are alike slip as often, too.
+    # Equal workers also slip equally often.
     careless = fit._noise.careless and not fit._common
     return NoiseParameters.initial(replace(fit._noise, careless=careless), start)
 
@@ -370,7 +373,7 @@ def integral_messages(
     levels: Index | None = None,
     whole: Whole | None = None,
 ) -> MessagePassing:
-    """Lay out messages for integrals: flat, or from matched moments, with some of the levels."""
+    """Lay out messages for integrals: flat, or from matched moments, all but their sums."""
     dimension = answers.dimension
     after = MessagePassing(
         answers,
@@ -394,7 +397,7 @@ def integral_messages(
 
 
 def states_of(parameters: NoiseParameters, dimension: int) -> Model:
-    """As many levels as workers have states: what these are, each sweep is told anew."""
+    """As many levels as workers have states: each sweep gets their values."""
     levels = parameters[Levels].variance
     if parameters[Careless].is_on:
         levels = levels.min() * (1.0 + np.arange(len(levels)))
@@ -402,7 +405,7 @@ def states_of(parameters: NoiseParameters, dimension: int) -> Model:
 
 
 def together(one: dict[str, Floats], other: dict[str, Floats]) -> dict[str, Floats]:
-    """Columns of several components; what two of them say of a variance is multiplied."""
+    """Columns of several components; factors of a variance are multiplied."""
     return one | {name: one[name] * c if name in one else c for name, c in other.items()}
 
 
@@ -412,17 +415,17 @@ def typical_degree(answers: Answers) -> float:
 
 
 def integrated_sweeps(degree: float) -> int:
-    """How many sweeps of integrals messages need that began with matched moments.
+    """Number of sweeps of integrals that messages need after matched moments.
 
     ``degree`` is what :func:`typical_degree` says.
 
-    One Gaussian for an answer is the better, the more others there are to hold it against.
+    One Gaussian per answer is a better approximation the more answers a task has.
     """
     return next(n for most, n in _INTEGRATED_SWEEPS if degree <= most)
 
 
 def audit_of(answers: Answers, found: Predictions) -> Audit:
-    """Hold every answer against its prediction from the others."""
+    """Compare every answer with its prediction from the others."""
     return Audit.of(
         answers.value,
         answers.task,
@@ -437,7 +440,7 @@ def audit_of(answers: Answers, found: Predictions) -> Audit:
 
 
 def sweep_parameters(parameters: NoiseParameters, accuracy: float) -> SweepParameters:
-    """What a sweep takes as given."""
+    """Inputs of a sweep."""
     truths = parameters[Truths]
     return SweepParameters(
         NoiseGrid(*parameters.grid()),

@@ -1,4 +1,4 @@
-"""What a fit under a noise model found, and the result that is made of it."""
+"""The outcome of a fit under a noise model, and the result made from it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from voxpop.results.result import Result, Trace
 
 @dataclass(frozen=True, eq=False)
 class NoiseFitted:
-    """What a fit under a noise model found, in the users' units.
+    """The outcome of a fit under a noise model, in the users' units.
 
     ``answer_variance`` is that of an answer as a multiple of the worker's level, on the usual task
-    and on average over the coordinates. ``columns`` are what components say of tasks and workers,
-    by their field of :class:`Result`; ``level_posterior`` (m, K) has all states of a worker.
-    ``hidden`` is what would be known of each gold task without its truth. ``workers`` sums the
+    and on average over the coordinates. ``columns`` are the components' columns of tasks and
+    workers, by their field of :class:`Result`; ``level_posterior`` (m, K) has all states of a
+    worker. ``hidden`` is the posterior of each gold task without its truth. ``workers`` sums the
     workers up, where that was done before.
     """
 
@@ -56,8 +56,8 @@ class NoiseFitted:
     ) -> Result:
         """Make a result, its intervals stretched as the audit asks.
 
-        Where there is no audit, that of a part of the answers (``of_part``) is taken. With a
-        ``posterior`` and an ``audit`` of several models, this one tells of the workers alone, and
+        Without an audit, that of a part of the answers (``of_part``) is used. With a
+        ``posterior`` and an ``audit`` of several models, this one describes the workers only, and
         nothing is stretched.
         """
         levels, stretch = self.parameters[Levels].merged(self.level_posterior)[0], 1.0

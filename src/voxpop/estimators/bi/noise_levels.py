@@ -1,4 +1,4 @@
-"""Where the noise levels come from when nobody knows them: the paper's rule, or a learned grid."""
+"""Noise levels where they are not given: by the paper's rule, or a learned grid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from voxpop.models.noise.levels import FEWEST_WORKERS, learn_shares, shares_text
 # (1.6 in sd) fill it: a worker between two levels loses a few per cent of efficiency at most.
 _COARSE = 10.0
 _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
-# EM is slow where levels are close: where messages are cheap, it takes so many steps at once.
+# EM is slow where levels are close: where messages are cheap, it takes this many steps at once.
 _MATCHED_STEPS = 5
 # Weights need no more digits than this of the messages, and cost half as much with them. It is the
 # same whatever the accuracy asked for, and so are the levels.
@@ -41,11 +41,14 @@ _SETTLED = 2e-3
 # Far below the noise of those beside them, workers look the same at every level. The lowest
 # level worth having is one that somebody's answers prefer to the next by this much, in nats.
 _PREFERENCE = 1.0
+# Of a task with more answers, so many show how noisy workers are. More would tell finer levels
+# apart, at most, and every sweep of the learning takes time and memory in proportion.
+MOST_OF_TASK = 10_000
 
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """A model with the levels chosen, what to tell the user of it, and the sweeps it took."""
+    """A model with the levels chosen, the notes for the user, and the number of sweeps."""
 
     model: Model
     notes: tuple[str, ...] = ()
@@ -78,9 +81,11 @@ def learn_support(
     """Learn levels and weights: EM on a coarse grid, then on a fine one within its range (M21).
 
     Only workers with ``min_answers`` are learned from: see :func:`informative_workers`. Where the
-    levels are only to start from, moments may be ``matched``, which is near enough.
+    levels are only to start from, moments may be ``matched``, which is near enough. Of a task with
+    very many answers a part is enough: see :func:`thinned`.
     """
     engine = replace(engine, accuracy=LEARNING_ACCURACY)
+    answers = thinned(answers)
     return learn_levels(
         Spread.of(answers),
         lambda model: (engine.match if matched else engine.open)(answers, model),
@@ -124,6 +129,26 @@ def learn_levels(
     return ChosenModel(fine, (note,), n_coarse + n_fine)
 
 
+def thinned(answers: Answers) -> Answers:
+    """Leave out answers of tasks that have more than :data:`MOST_OF_TASK`.
+
+    Those kept are evenly spaced in the order of their distances from the task's median, and the
+    furthest is one of them: they scatter as all do, and need no level less.
+    """
+    degree = answers.task_degree
+    if degree.max() <= MOST_OF_TASK:
+        return answers
+    order = np.lexsort((median_distance(answers), answers.task))
+    rank = np.arange(answers.n_edges) - answers.task_ptr[:-1][answers.task]
+    size = degree[answers.task]
+    most = np.minimum(size, MOST_OF_TASK)
+    # The k-th of `most` shares of the ranks ends here.
+    kept = (rank + 1) * most // size > rank * most // size
+    chosen = np.zeros(answers.n_edges, dtype=bool)
+    chosen[order[kept]] = True
+    return answers.select(chosen)
+
+
 def informative_workers(answers: Answers | Spread, min_answers: int) -> NDArray[np.bool_]:
     """Tell who has at least ``min_answers``, (m,); all workers where nobody has.
 
@@ -142,7 +167,7 @@ def _learn_weights(
     informative: NDArray[np.bool_],
     n_steps: int,
 ) -> tuple[Model, int]:
-    """Run EM on the weights beside the messages, so many steps a sweep; drop levels nobody uses."""
+    """Run EM on the weights beside the messages, ``n_steps`` a sweep; drop levels nobody uses."""
     log_weights = model.log_weights
     n_levels = len(log_weights)
     likelihood, count = np.zeros(messages.sums.shape), np.zeros(n_levels)
@@ -183,7 +208,7 @@ def _grid(low: float, high: float, factor: float) -> list[float]:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How far answers are from each other, which bounds the levels worth trying.
+    """Distances between answers, which bound the levels worth trying.
 
     ``distance`` (m,) is each worker's mean squared distance from the tasks' medians, ``usual`` the
     typical variance of an answer, ``rounding`` that of their rounding error; all per coordinate.

@@ -1,4 +1,4 @@
-"""The strong oracle: told what nobody knows, it bounds what any estimator can reach."""
+"""The strong oracle: it knows the workers' variances, and bounds what any estimator can reach."""
 
 from __future__ import annotations
 

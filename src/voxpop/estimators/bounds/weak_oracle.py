@@ -1,4 +1,4 @@
-"""The weak oracle: told the variances of distant workers only, it must infer the rest."""
+"""The weak oracle: it knows the variances of distant workers only, and infers the others."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class WeakOracle(Estimator):
     mean exactly. The depth k of a root is the largest for which they do, up to ``depth``. At k = 1
     only the root's own workers are unknown, and where they share a second task their levels are
     summed over jointly. So the mean is exact for every root and every graph, and no estimator has
-    a smaller expected error. Told less than the strong oracle, it is a tighter bound. A root
+    a smaller expected error. It knows less than the strong oracle, so it is a tighter bound. A root
     without leaves gets the exact posterior.
 
-    The workers' variances in the result are those it was told.
+    The workers' variances in the result are the given ones.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class WeakOracle(Estimator):
     weights: Sequence[float] | None = None
     depth: int = 4
     name: ClassVar[str] = "weak-oracle"
-    summary: ClassVar[str] = "told the variances of distant workers only, a tighter bound"
+    summary: ClassVar[str] = "knows the variances of distant workers only: a tighter bound"
 
     def __post_init__(self) -> None:
         model = Model(support=self.support, weights=self.weights)

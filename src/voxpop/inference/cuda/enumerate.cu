@@ -110,7 +110,7 @@ __device__ __forceinline__ double fit(const Task& t, i64 number, double* mean) {
 }
 
 // The same in logs throughout: slower, and safe for any finite input. Writes log messages to `out`,
-// with `incoming` the log messages heard.
+// with `incoming` the log messages received.
 __device__ __noinline__ void send_in_logs(
     Task& t, const double* prior_mean, const double (*incoming)[LEVELS]) {
     double top[DEGREE][LEVELS];
@@ -187,6 +187,6 @@ extern "C" __global__ void enumerate_sweep(
     double moved = 0.0;
     const double known = *change;
     for (int u = 0; u < DEGREE; ++u)
-        moved = fmax(moved, speak(m, task * DEGREE + u, LEVELS, 1, t.out[u], known));
+        moved = fmax(moved, send(m, task * DEGREE + u, LEVELS, 1, t.out[u], known));
     raise_change(change, moved);
 }

@@ -162,10 +162,10 @@ struct Team {
     Nodes nodes;
     double *out, *integral;
 
-    __device__ Team(const Law& law, int degree, int room, bool predicts, double* workspace) {
+    __device__ Team(const Law& law, int degree, int room, Aim aim, double* workspace) {
         number = thread_number() / LANES, n_teams = (i64)gridDim.x * blockDim.x / LANES;
         f.degree = degree, f.L = degree + (law.J > 0), f.M = law.G > law.J ? law.G : law.J;
-        f.predicts = predicts;
+        f.aim = aim;
         double* next = workspace + number * team_size(law, degree, room);
         carve_functions(f, law, next);
         next += functions_size(law, degree);

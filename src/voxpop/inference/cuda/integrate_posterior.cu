@@ -42,7 +42,7 @@ extern "C" __global__ void integrate_posterior(
     LAW, ROWS, MESSAGES, int room, double* workspace, const double* probabilities,
     int n_probabilities, double* estimate, double* variances, double* quantile, double* classes) {
     TAKE_LAW TAKE_ROWS TAKE_MESSAGES
-    Team team(law, degree, room, false, workspace);
+    Team team(law, degree, room, Aim::posterior, workspace);
     Nodes& nodes = team.nodes;
     team.for_rows(law, rows, m, QUANTILE_REFINEMENT, [&](i64 row) {
         const double* log_class = team.f.log_class;

@@ -8,7 +8,7 @@
 extern "C" __global__ void integrate_predict(
     LAW, ROWS, MESSAGES, int room, double* workspace, i64 size, int with_pit, double* out) {
     TAKE_LAW TAKE_ROWS TAKE_MESSAGES
-    Team team(law, degree, room, true, workspace);
+    Team team(law, degree, room, Aim::predictions, workspace);
     const Functions& f = team.f;
     const Nodes& nodes = team.nodes;
     team.for_rows(law, rows, m, 1.0, [&](i64 row) {

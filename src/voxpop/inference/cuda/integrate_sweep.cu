@@ -109,7 +109,7 @@ __device__ __noinline__ void send_answer_in_logs(
 }
 
 // Log m(k) from the integrals, which are lost. Where all levels underflow, or any does whose message
-// counts down to the lowest, they are worked out again in logs.
+// counts down to the lowest, they are computed again in logs.
 __device__ void send_answer(
     const Functions& f, Nodes& nodes, const Law& law, int u, double* integral, double* out) {
     double least = INFINITE, most = 0.0;
@@ -193,7 +193,7 @@ extern "C" __global__ void integrate_sweep(
     LAW, ROWS, MESSAGES, double bias_damping, int room, double* workspace, double* evidence,
     double* counts, double* change) {
     TAKE_LAW TAKE_ROWS TAKE_MESSAGES
-    Team team(law, degree, room, false, workspace);
+    Team team(law, degree, room, Aim::messages, workspace);
     Functions& f = team.f;
     const int n_pairs = law.C * law.K * law.G, n_counts = n_pairs + law.C + law.J + 2;
     if (counts) counts += team.number * n_counts;
@@ -220,7 +220,7 @@ extern "C" __global__ void integrate_sweep(
         double moved = 0.0;
         const double before = *change;
         for (int u = lane_number(); u < degree; u += LANES)
-            moved = fmax(moved, speak(m, row * degree + u, law.K, degree, team.out + u, before));
+            moved = fmax(moved, send(m, row * degree + u, law.K, degree, team.out + u, before));
         raise_change(change, moved);
     });
 }

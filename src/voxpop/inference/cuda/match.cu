@@ -1,7 +1,7 @@
 // Moment matching: each answer of a row as one Gaussian about it; see kernels/match.py.
 //
 // A team a row of any degree; lanes are answers, and the prior where there is one. Of function u
-// held against what all others say of the truth, N(mean, others), with V_g = v_g + gamma_u + others
+// averaged over the cavity distribution, N(mean, others), with V_g = v_g + gamma_u + others
 // and d = a_u - mean (M90):
 //
 //     Z = Σ_g share_g N(d | 0, V_g),  slope E[1/V],  curve E[1/V - d²/V²],
@@ -11,7 +11,7 @@
 #define FIRST_ROUNDS 3
 // Linear sums below this may have lost terms to underflow.
 #define UNSAFE_PART 1e-200
-// Shares below this are not counted, and messages below this are worked out in logs.
+// Shares below this are not counted, and messages below this are computed in logs.
 #define UNSAFE_SHARE 1e-290
 #define LOG_UNSAFE_SHARE -667.7496769682733
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ double exponent(double half, double per_wide) {
     return __dmul_rn(half, per_wide);
 }
 
-// A function held against what all others say; `others` is infinite where nobody says anything. Z is
+// A function averaged over the cavity distribution; `others` is infinite without other answers. Z is
 // `whole` times exp(reach), and `total` its log.
 struct Held {
     double distance, others, reach, whole, total, slope, curve, precision;

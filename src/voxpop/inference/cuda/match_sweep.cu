@@ -138,7 +138,7 @@ extern "C" __global__ void match_sweep(
                 say_level(t, u, true);
             if (bias) say_bias(t, u);
             const i64 edge = t.first + u;
-            speak(m, edge, law.K, t.L, t.level + u, INFINITE);
+            send(m, edge, law.K, t.L, t.level + u, INFINITE);
             for (int k = 0; k < law.K && new_sums; ++k)
                 atomicAdd((u64*)new_sums + (i64)worker[edge] * law.K + k,
                           (u64)message[edge * law.K + k]);

@@ -62,7 +62,7 @@ __device__ __forceinline__ void listen(
 // how far that moves it as a probability, or less if that is surely no more than `known`.
 //
 //     x = max(log m - max over k, floor),  new = round(((1 - damping) x + damping old) / quantum)
-__device__ __forceinline__ double speak(
+__device__ __forceinline__ double send(
     const Messages& m, i64 edge, int K, int step, double* log_message, double known) {
     i64* own = m.message + edge * K;
     double top = LOG_NOTHING, highest = LOG_NOTHING, lowest = -LOG_NOTHING;

@@ -5,6 +5,7 @@
 #define MOST_EVEN_NODES 128.0
 #define MOST_RULED_OUT 1e4
 #define MOST_DRAWN 225.0
+#define UNHEARD 50.0
 #define BOUND_REACH 3.0
 #define NEAREST 1e-5
 #define BELOW 11
@@ -19,12 +20,15 @@
 // Shares below this may have lost terms to underflow; their largest term then stands for them.
 #define UNSAFE_SHARE 1e-290
 
+// What is integrated on the nodes, and so where they have to be; see nodes.py.
+enum class Aim { messages, predictions, posterior };
+
 // The functions of a row: those of its answers, then the prior. Function u is the fastest index.
 //
 //     F_u(x) = Σ_g exp(height_g - rate_g (x - centre_u)²)                                 (M12)
 struct Functions {
     int degree, L, M;        // answers, functions, room for the components of one
-    bool predicts;           // whether the cavities are integrated by themselves
+    Aim aim;
     double *centre, *spread; // (L), (degree)
     double *variance, *rate, *per_sd;  // (M, L): v_g + gamma_u, 1 / (2 variance), 1 / sd
     double *share, *height;  // (C, M, L): of the variances; log of share / sqrt(variance)
@@ -36,7 +40,7 @@ struct Functions {
     // at the mean of all and of all others than u, (L + 1).
     double *drop, *decay, *own_drop, *own_decay, *far_centre;
     double far_height, far_decay, flattest;
-    // Of a scan: (C, POINTS, L), (C, POINTS), (C, POINTS), (G + 1, degree).
+    // Of a scan: (C, POINTS, L), (C, POINTS), (C, POINTS), (G, degree + 1).
     double *log_f, *total, *bend, *top;
 };
 
@@ -44,7 +48,7 @@ struct Functions {
 __host__ __device__ inline i64 functions_size(const Law& law, i64 degree) {
     const i64 L = degree + (law.J > 0), M = law.G > law.J ? law.G : law.J;
     return 12 * L + 1 + degree + (3 + 2 * law.C) * M * L + 2 * law.K * degree + law.C * L +
-           law.C * POINTS * (L + 2) + (law.G + 1) * degree;
+           law.C * POINTS * (L + 2) + law.G * (degree + 1);
 }
 
 __device__ __noinline__ void carve_functions(Functions& f, const Law& law, double* next) {
@@ -59,7 +63,12 @@ __device__ __noinline__ void carve_functions(Functions& f, const Law& law, doubl
     f.drop = carve(next, L), f.decay = carve(next, L), f.own_drop = carve(next, L);
     f.own_decay = carve(next, L), f.far_centre = carve(next, L + 1);
     f.log_f = carve(next, law.C * POINTS * L), f.total = carve(next, law.C * POINTS);
-    f.bend = carve(next, law.C * POINTS), f.top = carve(next, (i64)(law.G + 1) * f.degree);
+    f.bend = carve(next, law.C * POINTS), f.top = carve(next, (i64)law.G * (f.degree + 1));
+}
+
+// The narrowest components that can matter: only messages are about some that have no weight.
+__device__ __forceinline__ const double* narrowest(const Functions& f) {
+    return f.aim == Aim::messages ? f.narrow : f.fine;
 }
 
 __device__ __forceinline__ int components(const Functions& f, const Law& law, int u) {
@@ -279,10 +288,13 @@ __device__ __noinline__ void look(Functions& f, const Law& law, int c, const dou
 }
 
 // Raise the scores of the spaces between points by the messages to u, each over the largest value
-// that it has had at any point (M14a).
+// that it has had at any point (M14a). The product of all functions but one is as if an answer of
+// infinite variance were at stake, that of all functions as if it were about no answer.
 //
 //     q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊ / 4
 __device__ __noinline__ void raise_scores(Functions& f, const Law& law, int u, const double* x, double* score) {
+    const bool of_messages = f.aim == Aim::messages, is_none = u == f.degree;
+    const double centre = is_none ? 0.0 : f.centre[u];
     double cavity[POINTS], bend[POINTS];
 #pragma unroll 1
     for (int p = 0; p < POINTS; ++p) {
@@ -290,34 +302,36 @@ __device__ __noinline__ void raise_scores(Functions& f, const Law& law, int u, c
 #pragma unroll 1
         for (int c = 0; c < law.C; ++c) {
             const double* log_f = f.log_f + ((i64)c * POINTS + p) * f.L + u;
-            const double here = f.total[c * POINTS + p] - log_f[0];
+            const double here = f.total[c * POINTS + p] - (is_none ? 0.0 : log_f[0]);
             cavity[p] = fmax(cavity[p], here);
             if (p + 1 < POINTS) {
-                const double there = f.total[c * POINTS + p + 1] - log_f[f.L];
+                const double next = is_none ? 0.0 : log_f[f.L];
+                const double there = f.total[c * POINTS + p + 1] - next;
                 bend[p] = fmax(bend[p], f.bend[c * POINTS + p] + here + there);
             }
         }
     }
 #pragma unroll 1
     for (int p = 0; p + 1 < POINTS; ++p) bend[p] -= cavity[p] + cavity[p + 1];
+    double best = LOG_NOTHING;  // the widest are the highest, and come last
 #pragma unroll 1
-    for (int g = 0; g < law.G + f.predicts; ++g) {
-        // The last is the cavity itself, as if an answer of infinite variance were at stake.
-        const double rate = g < law.G ? f.rate[(i64)g * f.L + u] : 0.0;
-        double* top = f.top + (i64)g * f.degree + u;
+    for (int g = (of_messages ? law.G : 1) - 1; g >= 0; --g) {
+        const double rate = of_messages ? f.rate[(i64)g * f.L + u] : 0.0;
+        double* top = f.top + (i64)g * (f.degree + 1) + u;
         double highest = *top;
 #pragma unroll 1
         for (int p = 0; p < POINTS; ++p) {
-            const double away = x[p] - f.centre[u];
+            const double away = x[p] - centre;
             highest = fmax(highest, cavity[p] - rate * away * away);
         }
-        *top = highest;
+        *top = highest, best = fmax(best, highest);
+        const double over = fmax(highest, best + law.lowest - UNHEARD);
 #pragma unroll 1
         for (int p = 0; p + 1 < POINTS; ++p) {
-            const double from = x[p] - f.centre[u], to = x[p + 1] - f.centre[u], h = x[p + 1] - x[p];
+            const double from = x[p] - centre, to = x[p + 1] - centre, h = x[p + 1] - x[p];
             const double a = cavity[p] - rate * from * from, b = cavity[p + 1] - rate * to * to;
             const double excess = fmax(bend[p] + rate * h * h - fabs(a - b), 0.0);
-            score[p] = fmax(score[p], fmax(a, b) + 0.25 * excess - highest);
+            score[p] = fmax(score[p], fmax(a, b) + 0.25 * excess - over);
         }
     }
 }
@@ -327,7 +341,8 @@ __device__ __noinline__ void raise_scores(Functions& f, const Law& law, int u, c
 __device__ __noinline__ void zoom(
     Functions& f, const Law& law, double spare, double alpha, double finest, Range& r) {
     double precision, centre = search(f, law, precision);
-    const double of_prior = f.L > f.degree ? 1.0 / f.narrow[f.degree] : 0.0;
+    const double* narrow = narrowest(f);
+    const double of_prior = f.L > f.degree ? 1.0 / narrow[f.degree] : 0.0;
     const double peak = f.degree / finest + of_prior, reach = 1.5 * sqrt(2.0 * spare);
     bool peels = false;
     for (int n = 0; n < MOST_SCANS; ++n) {
@@ -338,7 +353,7 @@ __device__ __noinline__ void zoom(
         const double even = width * sqrt(precision + 1.0 / finest);
         if (!(fmin(local, even) > alpha * (peels ? MANY_NODES : FEW_NODES))) return;
         if (n == 0)
-            for (i64 i = lane_number(); i < (i64)(law.G + 1) * f.degree; i += LANES)
+            for (i64 i = lane_number(); i < (i64)law.G * (f.degree + 1); i += LANES)
                 f.top[i] = LOG_NOTHING;
         team_sync();
         double x[POINTS], score[POINTS];
@@ -347,7 +362,9 @@ __device__ __noinline__ void zoom(
         for (int c = 0; c < law.C; ++c) look(f, law, c, x);
 #pragma unroll 1
         for (int p = 0; p < POINTS; ++p) score[p] = LOG_NOTHING;
-        for (int u = lane_number(); u < f.degree; u += LANES) raise_scores(f, law, u, x, score);
+        const int none = f.degree, first_u = f.aim == Aim::posterior ? none : 0;
+        for (int u = first_u + lane_number(); u < none + (f.aim != Aim::messages); u += LANES)
+            raise_scores(f, law, u, x, score);
         const double least = -spare - log1p(width * sqrt(peak));
         int first = -1, last = 0;
 #pragma unroll 1
@@ -376,7 +393,8 @@ __device__ __noinline__ void find_peaks(
     double sum = 0.0, of_flat = 0.0, of_pull = 0.0;
     for (int u = lane_number(); u < f.L; u += LANES) sum += 1.0 / f.wide[u];
     // Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
-    const bool is_even = width * sqrt(team_sum(sum) + 1.0 / finest) <= alpha * MOST_EVEN_NODES;
+    const double of_lowest = f.aim == Aim::messages ? 1.0 / finest : 0.0;
+    const bool is_even = width * sqrt(team_sum(sum) + of_lowest) <= alpha * MOST_EVEN_NODES;
     for (int u = lane_number(); u < f.L; u += LANES) {
         f.wide[u] = fmax(is_even ? f.wide[u] : f.widest[u], f.fine[u]);
         of_flat += 1.0 / f.wide[u], of_pull += f.centre[u] / f.wide[u];
@@ -386,7 +404,7 @@ __device__ __noinline__ void find_peaks(
     f.flattest = fmin(flat, fewest * fewest);
     const double height = 1.0 / fmax(1.0 / flat, finest);
     f.far_height = f.flattest < flat ? height : 0.0, f.far_decay = height / (4.5 * spare);
-    if (is_even) f.flattest += 1.0 / finest;
+    if (is_even) f.flattest += of_lowest;
     for (int u = lane_number(); u < f.L; u += LANES) {
         const double fine = f.fine[u], narrow = f.narrow[u], wide = f.wide[u];
         const double away = f.centre[u] - pull / flat;
@@ -396,7 +414,8 @@ __device__ __noinline__ void find_peaks(
         const double decay = 1.0 / (4.5 * (spare + behind) * fine);
         const double own_decay = 1.0 / ((4.5 * spare + drawn) * narrow);
         double own_drop = 0.0;
-        if (!is_even && u < f.degree) own_drop = fmax(1.0 / narrow - 1.0 / wide, 0.0);
+        if (!is_even && u < f.degree && f.aim == Aim::messages)
+            own_drop = fmax(1.0 / narrow - 1.0 / wide, 0.0);
         // Of two terms of which one is as narrow and reaches as far as the other, one is enough.
         const double drop = own_drop > 0.0 && own_decay <= decay ? 0.0 : 1.0 / fine - 1.0 / wide;
         if (drop > 0.0 && fine <= narrow) own_drop = 0.0;
@@ -429,14 +448,15 @@ __device__ __noinline__ int place_nodes(
     double* node, double* log_weight) {
     const double alpha = 3.14159265358979323846 * sqrt(2.0 / log(2.0 / law.accuracy));
     const double spare = -log(law.accuracy);
-    double finest = INFINITE;
+    double lowest = INFINITE, finest = INFINITE;
     for (int u = lane_number(); u < f.L; u += LANES) {
         find_credible(f, law, u, spare);
-        if (u < f.degree) finest = fmin(finest, f.narrow[u]);
+        if (u < f.degree)
+            lowest = fmin(lowest, f.narrow[u]), finest = fmin(finest, narrowest(f)[u]);
     }
-    finest = team_min(finest);
+    lowest = team_min(lowest), finest = team_min(finest);
     team_sync();
-    Range r = find_range(f, spare, low_bound, high_bound, finest);
+    Range r = find_range(f, spare, low_bound, high_bound, lowest);
     const double low = r.low, high = r.high;
     zoom(f, law, spare, alpha, finest, r);
     // At a bound that was zoomed away from nothing happens.

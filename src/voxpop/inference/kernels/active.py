@@ -1,12 +1,12 @@
 """Enumeration where most workers have settled on a level: only what can matter is summed.
 
-Once messages are sharp nearly all of a task's K^l configurations weigh nothing. A worker whose
-incoming message leaves little but its best level is *settled* there; the few others are *free*
-to have either of their two best. Summed are all configurations of the free workers, and those in
-which one worker has yet another level (or two, in the message to one of them). What is left out
-is bounded beforehand, for certain (M26); a task that the bound does not clear is left to plain
-enumeration. And because the first messages of all are flat, so that nobody has settled yet, there
-is a cheap guess to start from.
+Once messages are sharp, nearly all of a task's K^l configurations have negligible weight. A worker
+whose incoming message leaves little but its best level is *settled* there; the few others are
+*free* to have either of their two best. Summed are all configurations of the free workers, and
+those in which one worker has yet another level (or two, in the message to one of them). What is
+left out is bounded beforehand, for certain (M26); a task that the bound does not clear is left to
+plain enumeration. And because the first messages of all are flat, so that nobody has settled yet,
+there is a cheap guess to start from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_SQUARES = 600.0
 # products of two of them must not overflow.
 _HIGHEST = 277.0
 # A message below the first log contradicts a level that the worker's others leave above the
-# second: it is then wanted more precisely than this way can. What is said of any other level is
+# second: it must then be more precise than this kernel can. Errors at any other level are
 # below the accuracy, e^-20 by default, and such a level then below e^-60 in the worker's belief.
 _CONTRADICTING, _STILL_POSSIBLE = -40.0, -40.0
 
@@ -50,7 +50,7 @@ def guess(
     pull = weight[:, :, None] * value
     noise = weight**2 * variance
     total = weight.sum(axis=1, keepdims=True) + prior_precision
-    # What one worker leaves of a sum is never all lost to rounding.
+    # The part of a sum without one worker never vanishes in rounding.
     rest = np.maximum(total - weight, 1e-12 * total)
     pull_of_all = pull.sum(axis=1, keepdims=True) + prior_precision * prior_mean[:, None]
     mean = (pull_of_all - pull) / rest[:, :, None]
@@ -70,7 +70,7 @@ def choose_free(
     accuracy: float,
     most_free: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many workers of each task stay free (-1: too many), and all, freest first.
+    """Return how many workers of each task stay free (-1: too many), and all, least settled first.
 
     With b the best levels, Q their weighted sum of squares, and for every worker::
 
@@ -97,7 +97,7 @@ def choose_free(
     n_free = np.full(n, -1)
     bound = 0.5 * np.exp(np.minimum(0.5 * squares, _MOST_SQUARES))
     bounded = 0.5 * squares <= _MOST_SQUARES
-    # Doubts may underflow; what they stand for is then still smaller than this.
+    # Bounds may underflow; the weights are then still smaller than this.
     doubt = np.maximum(doubt, 1e-300)
     for f in range(min(most_free, degree) + 1):
         left_out = doubt.sum(axis=1) ** 2 * bound
@@ -114,7 +114,7 @@ def send(
 ) -> NDArray[np.bool_]:  # fmt: skip
     """Write the log messages (M3) of settled tasks, largest entry 0; return which those are.
 
-    Accurate as asked for, as probabilities; a message of, say, e^-100 may be off by some nats.
+    Accurate to the tolerance as probabilities; a message of, say, e^-100 may be off by some nats.
     """
     args = value, prior_mean, prior_precision, incoming, levels
     n_free, order = choose_free(*args, accuracy, most_free)
@@ -151,20 +151,20 @@ def _expand(
     """  # fmt: skip
     degree, n_levels = incoming.shape[1:]
     level = np.argsort(-incoming, axis=2, kind="stable")
-    said = np.take_along_axis(incoming, level, axis=2)
+    at_levels = np.take_along_axis(incoming, level, axis=2)
     out = np.full(incoming.shape, -np.inf)
     for chosen in product((0, 1), repeat=n_free):
         at = np.array(chosen + (0,) * (degree - n_free))
         s = levels[level[:, np.arange(degree), at]]
         total, away, squared, squares = _fit(value, prior_mean, prior_precision, 1.0 / s)
-        log_weight = said[:, np.arange(degree), at].sum(axis=1)
+        log_weight = at_levels[:, np.arange(degree), at].sum(axis=1)
         log_weight -= 0.5 * (value.shape[2] * (np.log(total) + np.log(s).sum(axis=1)) + squares)
         to = levels[level[:, :, 1:]]
         one, two = _changes(to, s, total, away, squared, value.shape[2])
         may = np.ones((degree, n_levels - 1), dtype=bool)
         may[:n_free, 0] = False
         may[at == 1] = False
-        exponent = np.where(may, said[:, :, 1:] - said[:, :, :1] + one, -np.inf)
+        exponent = np.where(may, at_levels[:, :, 1:] - at_levels[:, :, :1] + one, -np.inf)
         weight = np.exp(np.minimum(exponent, _HIGHEST))
         others = ~np.eye(degree, dtype=bool)
         found = np.full(incoming.shape, -np.inf)
@@ -172,8 +172,8 @@ def _expand(
             may, one + np.log1p(np.einsum("nvg,nufvg->nuf", weight, two, optimize=False)), -np.inf
         )
         found[:, np.arange(degree), at] = np.log1p((weight.sum(axis=2)[:, None] * others).sum(2))
-        # The own message is not part of what is said.
-        found += log_weight[:, None, None] - said[:, np.arange(degree), at][:, :, None]
+        # A worker's own message is not part of the cavity.
+        found += log_weight[:, None, None] - at_levels[:, np.arange(degree), at][:, :, None]
         np.put_along_axis(found, level, found.copy(), axis=2)
         np.logaddexp(out, found, out=out)
     return out

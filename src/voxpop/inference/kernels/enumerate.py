@@ -3,7 +3,7 @@
 Exact for any dimension; the cost grows as levels ** answers. Messages are linear inside a task
 ("linear split"): the factor is seen as a matrix, left half of the workers by right half, and is
 contracted with each half's messages in turn, so that no message is ever divided by itself. Where
-a result is so small that the linear form may have underflowed, it is worked out again in logs.
+a result is so small that the linear form may have underflowed, it is computed again in logs.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _send_in_logs(log_c: Floats, incoming: Floats) -> Floats:
     belief = log_c + log_joint(incoming)
     out = np.empty_like(incoming)
     for u in range(degree):
-        # The own message is one constant on a slice, so taking it off its log is exact.
+        # A worker's own message is constant on a slice, so subtracting its log is exact.
         out[:, u] = logsumexp(belief.reshape(n, k**u, k, -1), axis=(1, 3)) - incoming[:, u]
     return out
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import logsumexp, ndtr
 
 from voxpop.arrays import Floats, Index
-from voxpop.inference.kernels.nodes import Functions, Nodes, place_nodes
+from voxpop.inference.kernels.nodes import Aim, Functions, Nodes, place_nodes
 from voxpop.inference.kernels.posterior import Posterior
 
 # Linear sums below this may have lost terms to underflow and are done again in logs.
@@ -48,10 +48,10 @@ class NoiseGrid:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """What all rows of a block have in common: noise, prior of the truths, and accuracy.
+    """The common inputs of all rows of a block: noise, prior of the truths, and accuracy.
 
     The prior is a mixture of Gaussians about the row's own mean, with variances and weights (J,);
-    without any it is flat. ``lowest`` is the lowest log message that is told from none.
+    without any it is flat. ``lowest`` is the lowest log message that is kept.
     """
 
     grid: NoiseGrid
@@ -63,9 +63,9 @@ class Law:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows (one coordinate of one task each) of equal degree: what a kernel needs to know of them.
+    """Rows (one coordinate of one task each) of equal degree: the input of a kernel.
 
-    ``centre`` (n, l) are answers less what is believed of their workers' bias, ``spread`` (n, l)
+    ``centre`` (n, l) are answers minus the expected bias of their worker, ``spread`` (n, l)
     the variance of that belief, ``incoming`` (n, l, K) the workers' log messages with largest
     entry 0, ``log_class`` (n, C) the log probability of each class, from elsewhere, ``prior_mean``
     (n,) the centre of the prior, ``low`` and ``high`` (n,) the bounds of the truth, ``known`` (n,)
@@ -84,7 +84,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Outgoing:
-    """What the rows say: to workers about level (n, l, K) and bias, about their class and truth.
+    """Messages of the rows: to workers about level (n, l, K) and bias, and about class and truth.
 
     ``shift`` and ``shift_variance`` (n, l) are mean and variance of the bias less its expected
     value, the answer itself taken into account. ``evidence`` (n, C) is the log probability of the
@@ -119,7 +119,7 @@ class LeftOut:
     variance: Floats
 
 
-def functions(rows: Rows, law: Law, predicts: bool = False) -> Functions:
+def functions(rows: Rows, law: Law, aim: Aim = Aim.MESSAGES) -> Functions:
     """The answers and the prior as functions of the truth (M12)."""
     grid, n = law.grid, len(rows.centre)
     degree, n_prior = rows.centre.shape[1], len(law.prior_variance)
@@ -141,14 +141,14 @@ def functions(rows: Rows, law: Law, predicts: bool = False) -> Functions:
             height[:, :, degree, :n_prior] = np.log(law.prior_weight)
             centre = np.concatenate([centre, rows.prior_mean[:, None]], axis=1)
     height -= np.where(np.isfinite(variance), 0.5 * np.log(variance), 0.0)
-    return Functions(centre, variance, height, rows.log_class, degree, -law.lowest, predicts)
+    return Functions(centre, variance, height, rows.log_class, degree, -law.lowest, aim)
 
 
-def nodes_of(rows: Rows, law: Law, refinement: float = 1.0, predicts: bool = False) -> Nodes:
+def nodes_of(rows: Rows, law: Law, aim: Aim = Aim.MESSAGES, refinement: float = 1.0) -> Nodes:
     """Nodes to integrate over; of rows whose truth is known, the truth alone."""
     if np.isfinite(rows.known).all():
         return Nodes(rows.known[:, None], np.ones((len(rows.known), 1)))
-    f = functions(rows, law, predicts)
+    f = functions(rows, law, aim)
     return place_nodes(f, (rows.low, rows.high), law.accuracy, refinement)
 
 
@@ -182,7 +182,7 @@ class Integrand:
                     self.log_p[c] += found[:, u]
 
     def answers(self) -> Iterator[tuple[slice, Gaussians, Floats, list[Floats]]]:
-        """Some answers at a time: their Gaussians, and what all others say of x.
+        """Some answers at a time: their Gaussians, and the cavity distributions of x.
 
         The cavities, one a class, (n, u, Q), have the class's probability in them and are scaled by
         exp(-top), top (n, u), so that none overflows.
@@ -202,7 +202,7 @@ class Integrand:
         """Probability of every class and node (n, C, Q), and the log evidence for each class."""
         log_p = self.log_p.transpose(1, 0, 2)
         joint = np.exp(log_p - log_p.max(axis=(1, 2), keepdims=True))
-        # Ten times the smallest number: log of nothing at all would be infinite.
+        # Ten times the smallest number: the log of zero would be infinite.
         evidence = np.log(np.maximum(np.einsum("ncq->nc", joint, optimize=False), 1e-300))
         joint *= np.exp(self.rows.log_class)[:, :, None]
         whole = np.einsum("ncq->nc", joint, optimize=False).sum(axis=1)
@@ -251,11 +251,11 @@ class Gaussians:
 
 
 def send(rows: Rows, law: Law, nodes: Nodes) -> Outgoing:
-    """Work out what rows say to their workers about level and bias, and about their class.
+    """Compute the messages of rows to their workers about level and bias, and about their class.
 
-    The message about the level is the integral of what the others say times the answer's density
-    there (M30); that about the bias is its mean and variance with the answer known (M31), given x
-    and g a Gaussian, mixed over both::
+    The message about the level is the integral of the cavity distribution times the answer's
+    density there (M30); that about the bias is its mean and variance with the answer known (M31),
+    given x and g a Gaussian, mixed over both::
 
         m(k) ∝ Σ_c p(c) Σ_g mixing[c, k, g] ∫ cavity_uc(x) N_ug(x) dx
         b | x, g ~ N(w (a_u - x), w v_g),   w = gamma_u / (v_g + gamma_u)
@@ -266,10 +266,10 @@ def send(rows: Rows, law: Law, nodes: Nodes) -> Outgoing:
     pairs = np.zeros_like(grid.mixing)
     for some, gaussians, top, cavities in f.answers():
         integrals = [gaussians.integrate(cavity) for cavity in cavities]
-        said = sum(part @ mixing.T for part, mixing in zip(integrals, grid.mixing, strict=True))
-        message[:, some] = _log_message(f, some, gaussians, top, np.asarray(said), law.lowest)
+        outgoing = sum(part @ mixing.T for part, mixing in zip(integrals, grid.mixing, strict=True))
+        message[:, some] = _log_message(f, some, gaussians, top, np.asarray(outgoing), law.lowest)
         total = sum((s * part).sum(2) for s, part in zip(gaussians.share, integrals, strict=True))
-        # Where everything underflows, nothing is learned about the bias or counted.
+        # Where everything underflows, nothing is learned about the bias, and nothing is counted.
         lost = np.asarray(total) < _UNSAFE
         total = np.where(lost, 1.0, total)
         if rows.spread.any():
@@ -290,7 +290,7 @@ def send(rows: Rows, law: Law, nodes: Nodes) -> Outgoing:
 def _log_message(
     f: Integrand, some: slice, gaussians: Gaussians, top: Floats, message: Floats, lowest: float
 ) -> Floats:
-    """Logs of messages, largest entry 0; those that underflowed are worked out again in logs."""
+    """Logs of messages, largest entry 0; those that underflowed are computed again in logs."""
     unsafe = message.max(axis=2) < _UNSAFE
     if lowest < np.log(_UNSAFE):
         unsafe |= message.min(axis=2) < _UNSAFE
@@ -362,7 +362,7 @@ def _count_truths(f: Integrand, mass: Floats, law: Law) -> tuple[Floats, float, 
 
 def posterior(rows: Rows, law: Law, probabilities: Floats) -> tuple[Posterior, Floats]:
     """Moments and quantiles of the truths (n, 1), and the probabilities of the classes (n, C)."""
-    nodes = nodes_of(rows, law, QUANTILE_REFINEMENT)
+    nodes = nodes_of(rows, law, Aim.POSTERIOR, QUANTILE_REFINEMENT)
     joint, _ = Integrand(rows, law, nodes).mass()
     p = joint.sum(axis=1)
     estimate = np.einsum("nq,nq->n", p, nodes.x, optimize=False)

@@ -1,11 +1,11 @@
 """Moment matching: each answer of a row as one Gaussian about it, so that no integral is left.
 
-The function of the truth that an answer stands for is a mixture of Gaussians, all about the answer
-(M12). Here one Gaussian about the answer takes its place, a *site* whose precision is such that the
-mean of the truth stays what the mixture makes it (M90). What the other answers say of the truth is
-then a Gaussian, too, and messages, evidence and predictions have closed forms (M91)-(M93). A sweep
-costs a small part of one that integrates, linear in the answers whatever their spread, and near
-enough to learn a noise model by; what is then made of the answers is integrated.
+As a function of the truth, an answer is a mixture of Gaussians, all about the answer (M12). Here
+one Gaussian about the answer takes its place, a *site* whose precision is such that the mean of the
+truth stays what the mixture makes it (M90). The cavity distribution of the truth is then a
+Gaussian, too, and messages, evidence and predictions have closed forms (M91)-(M93). A sweep costs a
+small part of one that integrates, linear in the answers whatever their spread, and near enough to
+learn a noise model by; the final posterior is integrated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from voxpop.inference.kernels.integrate import Law, Outgoing
 
 # Rounds in which sites are found before the first messages.
 FIRST_ROUNDS = 3
-# Log of what stands for nothing.
+# Log of a negligible weight.
 _NOTHING = -700.0
 # How far a truth moved counts in steps of this, up to a limit.
 _STEP, _MOST_MOVED = 2.0**-30, 16.0
@@ -56,7 +56,7 @@ class MatchedRows:
 
 
 class _Matched(NamedTuple):
-    """Functions held against what all others say of the truth, a Gaussian; all (E,), some (E, G).
+    """Functions averaged over the cavity distribution of the truth, a Gaussian; (E,), some (E, G).
 
     ``distance`` d is that from its mean; ``total`` the log of the density Z there; ``slope`` and
     ``curve`` are the means of 1 / V and 1 / V - d² / V² over the components; ``precision`` is that
@@ -77,7 +77,7 @@ class _Matched(NamedTuple):
 def _match(
     centre: Floats, variance: Floats, share: Floats, mean: Floats, others: Floats
 ) -> _Matched:
-    """Hold mixtures about ``centre`` (E,), of ``variance`` and ``share`` (E, G), against Gaussians.
+    """Average mixtures about ``centre`` (E,), of ``variance`` and ``share`` (E, G), over Gaussians.
 
     ::
 
@@ -148,7 +148,7 @@ class _Class:
         return total, pull
 
     def answers(self) -> _Matched:
-        """Every answer held against what the others of its row say (E,)."""
+        """Every answer against the cavity distribution of its row (E,)."""
         rows, at = self._rows, self._at
         total = _others(self.site, rows.ptr) + self.prior_site[at]
         pull = _others(self.site * rows.centre, rows.ptr)
@@ -160,7 +160,7 @@ class _Class:
         return _match(rows.centre, self.variance, self.share, mean, others)
 
     def prior(self) -> _Matched | None:
-        """The prior held against what the answers of a row say (n,)."""
+        """The prior against what the answers of a row say (n,)."""
         if not self.has_prior:
             return None
         rows, law = self._rows, self._law
@@ -216,13 +216,13 @@ def _all_classes(
 
 
 def _class_shares(rows: MatchedRows, evidence: Floats, answers: list[_Matched]) -> Floats:
-    """Probability of each class without what each answer says of it, (E, C)."""
+    """Probability of each class without the evidence of each answer, (E, C)."""
     log_share = (rows.log_class + evidence)[rows.row] - np.stack([a.total for a in answers], axis=1)
     return np.asarray(np.exp(log_share - logsumexp(log_share, axis=1, keepdims=True)))
 
 
 def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
-    """Work out what rows say, as ``kernels.integrate.send`` does, and the next sites.
+    """Compute the messages of rows, as ``kernels.integrate.send`` does, and the next sites.
 
     Returns also ``site`` and ``prior_site``, and how far the truths moved: the sum over rows of
     the squared change of their mean, in sds, as :func:`in_steps` counts it.
@@ -240,8 +240,8 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
     for c, (cls, found, prior) in enumerate(zip(classes, answers, priors, strict=True)):
         with np.errstate(divide="ignore"):
             log_mixing = np.log(grid.mixing[c])
-            said = logsumexp(found.log_gauss[:, None, :] + log_mixing, axis=2)
-            message = np.logaddexp(message, said + np.log(without[:, c, None]))
+            log_density = logsumexp(found.log_gauss[:, None, :] + log_mixing, axis=2)
+            message = np.logaddexp(message, log_density + np.log(without[:, c, None]))
         here = np.where(found.usable, weight[row, c], 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             per_share = np.where(cls.share > 0, found.share / cls.share, 0.0)
@@ -280,7 +280,7 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
 
 
 def in_steps(moved: Floats) -> float:
-    """Sum how far truths (n,) moved, in whole steps: the same in any order, and over any parts."""
+    """Sum the moves of truths (n,), in whole steps: the same in any order, and over any parts."""
     near = np.where(moved < _MOST_MOVED, moved, _MOST_MOVED)
     return float((np.rint(near / _STEP) * _STEP).sum())
 

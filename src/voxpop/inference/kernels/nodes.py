@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,21 @@ _FEW_NODES, _MOST_SCANS = 64.0, 12
 # Where a scan gains little and so many nodes are left, the range is peeled from its ends: each
 # point is nearer to the centre than the one before by this factor, so close that bounds are tight.
 _MANY_NODES, _PEEL = 512.0, 1.25
-# Steps of the search for that centre.
-_SEARCH = 3
+# Steps of the search for that centre; nats below the lowest message that make an integral nothing.
+_SEARCH, _UNHEARD = 3, 50.0
+
+
+class Aim(Enum):
+    """What is integrated on the nodes, which decides where they are.
+
+    A message about an improbable level has its mass far from where the truth is, and it counts as
+    long as its log does: nodes go that far only for MESSAGES. PREDICTIONS take the product of all
+    functions and those of all but one, the POSTERIOR the first of these alone.
+    """
+
+    MESSAGES = "messages"
+    PREDICTIONS = "predictions"
+    POSTERIOR = "posterior"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +65,8 @@ class Functions:
     Function u is F_u(x) = Σ_g exp(height_g - (x - centre_u)² / (2 variance_g)) (M12), with one set
     of heights (C, n, L, G) a class of difficulty. The first ``n_answers`` of the L functions are
     the answers'. ``log_class`` (n, C) is the log probability of each class. Components that a
-    function does not have are -inf high and infinitely wide. ``predicts`` tells whether the product
-    of all functions but one is integrated by itself, too, to predict that answer; ``depth`` is how
-    far below the largest a log message still counts.
+    function does not have are -inf high and infinitely wide. ``depth`` is how far below the largest
+    a log message still counts.
     """
 
     centre: Floats
@@ -62,7 +75,7 @@ class Functions:
     log_class: Floats
     n_answers: int
     depth: float = np.inf
-    predicts: bool = False
+    aim: Aim = Aim.MESSAGES
 
     def rows(self, rows: NDArray[np.intp]) -> Functions:
         """Return the functions of some rows."""
@@ -122,10 +135,13 @@ def place_nodes(
     spare = np.log(1.0 / accuracy)
     low, high, near, bounded = _range(f, bounds, spare)
     ends = low, high
-    low, high = _zoom(f, low, high, accuracy, alpha)
+    credible = _credible_components(f, spare)
+    # Only messages are about components that have no weight.
+    narrow = _narrow(f) if f.aim is Aim.MESSAGES else credible[0]
+    low, high = _zoom(f, low, high, narrow, accuracy, alpha)
     # At a bound that was zoomed away from nothing happens.
     bounded = bounded[0] & (low == ends[0]), bounded[1] & (high == ends[1])
-    flattest, peaks = _local_precision(f, high - low, alpha, spare)
+    flattest, peaks = _local_precision(f, credible, high - low, alpha, spare)
     x, weight = low, np.ones(len(low))
     xs, weights = [], []
     while True:
@@ -159,7 +175,7 @@ def place_nodes(
 
 
 def _local_precision(
-    f: Functions, width: Floats, alpha: float, spare: float
+    f: Functions, credible: tuple[Floats, ...], width: Floats, alpha: float, spare: float
 ) -> tuple[Floats, list[tuple[Floats, Floats, Floats]]]:
     """W without bounds: the least of it (n,), and peaks ``height / (1 + decay (x - centre)²)``.
 
@@ -169,15 +185,17 @@ def _local_precision(
         W(x) = Σ_u [1 / w_u + (1 / f_u - 1 / w_u) / (1 + (x - A_u)² / (c_u² f_u))]
                + 1 / s_min + Σ_b (3 / (x - b))²                                        (M14)
 
-    in which 1 / s_min is for the message to a worker about the lowest level, and b is a bound of
-    the truth within reach. Where it would take too many nodes, w_u is the widest component, and
-    1 / s_min falls off with the distance from each answer, as the terms of f_u do.
+    in which 1 / s_min is for the message to a worker about the lowest level, where messages are
+    integrated, and b is a bound of the truth within reach. Where it would take too many nodes, w_u
+    is the widest component, and 1 / s_min falls off with the distance from each answer, as the
+    terms of f_u do.
     """
-    narrow = _narrow(f)
+    fine, wide, behind, widest, ruled_out = credible
+    narrow = _narrow(f) if f.aim is Aim.MESSAGES else np.full(fine.shape, np.inf)
     finest = narrow[:, : f.n_answers].min(axis=1)
-    fine, wide, behind, widest, ruled_out = _credible_components(f, spare)
     # Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
-    even = _in_order(1.0 / wide) + 1.0 / finest
+    of_lowest = 1.0 / finest
+    even = _in_order(1.0 / wide) + of_lowest
     is_even = (width * np.sqrt(even) <= alpha * _MOST_EVEN_NODES)[:, None]
     wide = np.maximum(np.where(is_even, wide, widest), fine)
     behind = np.where(is_even, behind, ruled_out)
@@ -197,10 +215,11 @@ def _local_precision(
     flattest = np.minimum(flat, (alpha * _MOST_WIDE_NODES / np.maximum(width, 1e-300)) ** 2)
     far = flattest < flat
     if far.any():
+        finest = np.minimum(finest, fine[:, : f.n_answers].min(axis=1))
         height = 1.0 / np.maximum(1.0 / flat, finest)[:, None]
         centre = _far_centres(f, wide, pull, flat)
         peaks.append((centre, far[:, None] * height, height / (4.5 * spare)))
-    return flattest + np.where(is_even[:, 0], 1.0 / finest, 0.0), peaks
+    return flattest + np.where(is_even[:, 0], of_lowest, 0.0), peaks
 
 
 def _narrow(f: Functions) -> Floats:
@@ -261,18 +280,19 @@ def _credible_components(
 
 
 def _zoom(
-    f: Functions, low: Floats, high: Floats, accuracy: float, alpha: float
+    f: Functions, low: Floats, high: Floats, narrow: Floats, accuracy: float, alpha: float
 ) -> tuple[Floats, Floats]:
-    """Narrow the range down to where some message has mass.
+    """Narrow the range down to where what is integrated has mass.
 
-    Where a scan gains little and many nodes are left, the range is peeled from its ends.
+    ``narrow`` (n, L) are the narrowest components that can matter. Where a scan gains little and
+    many nodes are left, the range is peeled from its ends.
     """
     low, high = low.copy(), high.copy()
     n, degree = len(low), f.n_answers
-    narrow = _narrowest(f).min(axis=1)
+    of_prior, narrow = (1.0 / narrow[:, degree:]).sum(axis=1), narrow[:, :degree].min(axis=1)
     reach = 1.5 * np.sqrt(2.0 * np.log(1.0 / accuracy))
-    peak = degree / narrow + (1.0 / _narrow(f)[:, degree:]).sum(axis=1)
-    top = np.full((n, degree, f.answer_variance.shape[2] + f.predicts), -np.inf)
+    peak = degree / narrow + of_prior
+    top = np.full(_left_out(f)[0].shape, -np.inf)
     centre, precision = _search(f)
     rows, peels = np.arange(n), np.zeros(n, dtype=bool)
     for _ in range(_MOST_SCANS):
@@ -340,7 +360,7 @@ def _points(low: Floats, high: Floats, centre: Floats, apart: Floats) -> Floats:
 def _scan(
     f: Functions, x: Floats, negligible: Floats, top: Floats
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
-    """Tell between which neighbours of x (n, P) any message can have mass that shows.
+    """Tell between which neighbours of x (n, P) what is integrated can have mass that shows.
 
     Let q be the log of the integrand of one message (M13), for one class of difficulty. The
     curvature of log F_u is at least -E[1/s] under the shares of its components at x, which falls
@@ -354,33 +374,49 @@ def _scan(
     d_b may bend more by 2 (d_a + d_b) / h², since d_a (b-x) + d_b (x-a) is at least
     (d_a + d_b) (x-a)(b-x) / h.
 
-    What stays ``negligible`` beside the largest value of q at any point so far, ``top``
-    (n, l, G or G + 1), is nothing. Returns (n, P-1), the point where P is largest, and the new top.
+    The product of all functions but one is as if an answer of infinite variance were at stake, that
+    of all functions as if it were about no answer. What stays ``negligible`` beside the largest
+    value of q at any point so far, ``top`` (n, U, V), is nothing; so is what is too far below the
+    largest of one message. Returns (n, P-1), the point where P is largest, and the new top.
     """
-    half_rate, step = 0.5 / f.answer_variance, np.diff(x)[:, None] ** 2
-    if f.predicts:
-        # As if an answer of infinite variance were at stake.
-        half_rate = np.concatenate([half_rate, np.zeros_like(half_rate[:, :, :1])], axis=2)
+    half_rate, centre, left_out = _left_out(f)
+    step = np.diff(x)[:, None] ** 2
     best = np.full(x.shape, -np.inf)
-    cavity = np.full((len(x), f.n_answers, x.shape[1]), -np.inf)
-    bend = np.full((len(x), f.n_answers, x.shape[1] - 1), -np.inf)
+    cavity = np.full((len(x), half_rate.shape[1], x.shape[1]), -np.inf)
+    bend = np.full((len(x), half_rate.shape[1], x.shape[1] - 1), -np.inf)
     for c in range(len(f.height)):
         log_f, curvature = _log_functions(f, x, c)
         total = f.log_class[:, c, None] + _in_order(log_f.transpose(0, 2, 1))
-        q = total[:, None] - log_f[:, : f.n_answers]
+        q = np.repeat(total[:, None], half_rate.shape[1], axis=1)
+        q[:, :left_out] -= log_f[:, :left_out]
         np.maximum(bend, 0.5 * curvature[:, None] * step + q[..., :-1] + q[..., 1:], out=bend)
         np.maximum(cavity, q, out=cavity)
         np.maximum(best, total, out=best)
     bend -= cavity[..., :-1] + cavity[..., 1:]
     matters, top = np.zeros((len(x), x.shape[1] - 1), dtype=bool), top.copy()
-    for u in range(f.n_answers):
+    for u in range(half_rate.shape[1]):
         rate = half_rate[:, u, :, None]
-        q = cavity[:, u, None] - rate * (x[:, None] - f.centre[:, u, None, None]) ** 2
+        q = cavity[:, u, None] - rate * (x[:, None] - centre[:, u, None, None]) ** 2
         top[:, u] = np.maximum(top[:, u], q.max(axis=2))
         excess = np.maximum(bend[:, u, None] + rate * step - np.abs(np.diff(q)), 0.0)
-        claim = np.maximum(q[..., :-1], q[..., 1:]) + 0.25 * excess - top[:, u, :, None]
+        unheard = top[:, u].max(axis=1, keepdims=True) - f.depth - _UNHEARD
+        over = np.maximum(top[:, u], unheard)[:, :, None]
+        claim = np.maximum(q[..., :-1], q[..., 1:]) + 0.25 * excess - over
         matters |= claim.max(axis=1) > negligible[:, None]
     return matters, x[np.arange(len(x)), best.argmax(axis=1)], top
+
+
+def _left_out(f: Functions) -> tuple[Floats, Floats, int]:
+    """Integrands of a scan: products of all functions but one, U of them, times V Gaussians each.
+
+    Returns half the precisions of these (n, U, V), their centres (n, U), and how many of the U
+    products leave a function out: that of its own answer. The last one may be that of all.
+    """
+    if f.aim is Aim.MESSAGES:
+        return 0.5 / f.answer_variance, f.centre[:, : f.n_answers], f.n_answers
+    left_out = f.n_answers if f.aim is Aim.PREDICTIONS else 0
+    flat = np.zeros((len(f.centre), left_out + 1, 1))
+    return flat, flat[:, :, 0], left_out
 
 
 def _log_functions(f: Functions, x: Floats, c: int) -> tuple[Floats, Floats]:

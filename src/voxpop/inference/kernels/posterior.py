@@ -1,4 +1,4 @@
-"""What is known of the truths of a block of tasks, and quantiles of Gaussian mixtures."""
+"""Posterior of the truths of a block of tasks, and quantiles of Gaussian mixtures."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _in_order(terms: Floats) -> Floats:
 
 
 def _heaviest(weight: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Positions of the components that matter, heaviest first, and how many each task needs."""
+    """Positions of the components that matter, highest weight first, and how many a task needs."""
     order = np.argsort(weight, axis=1, kind="stable")[:, ::-1]
     covered = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
     needed = (covered < covered[:, -1:] * (1 - _DROPPED_MASS)).sum(axis=1) + 1

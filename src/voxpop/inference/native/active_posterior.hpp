@@ -49,16 +49,16 @@ static void active_posterior(
     const Enumeration& e, const Truths& t, int64_t first_block, int64_t last_block,
     Workspace& workspace) {
     const int64_t d = e.dimension;
-    ActiveArrays s = carve_active(e, t.heard, workspace);
+    ActiveArrays s = carve_active(e, t.messages, workspace);
     auto settled = [&](const Block& block, int64_t n_free, LaneQueue&) {
-        const Components c = find_components(e, t.heard, n_free, s, workspace);
+        const Components c = find_components(e, t.messages, n_free, s, workspace);
         tell(t, block, d, c.n, workspace, [&](auto visit) {
             for (int64_t i = 0; i < c.n; ++i)
                 visit(c.share[i], c.variance[i], [&](int64_t j) { return c.mean[i * d + j]; });
         });
     };
     auto dense = [&](const Block& block) { enumerate_posterior_of(e, t, block, workspace); };
-    for_settled(e, t.heard, first_block, last_block, active_steps<0, 0>(), s, workspace, settled, dense);
+    for_settled(e, t.messages, first_block, last_block, active_steps<0, 0>(), s, workspace, settled, dense);
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -93,13 +93,13 @@ static double active(
                 queue.add(-1, block.row[lane]);
                 block.drop(lane);
             }
-        step.dense.speak(m, block, s.old, s.out, new_sums, change, s.scratch);
+        step.dense.send(m, block, s.old, s.out, new_sums, change, s.scratch);
     };
     auto dense = [&](const Block& block) {
         EnumerationArrays a = carve(e, m, workspace);
         step.dense.enumerate_block(
             e, m, block, Factor::recompute, nullptr, step.dense.factor, a, workspace);
-        step.dense.speak(m, block, a.old, a.out, new_sums, change, a.scratch);
+        step.dense.send(m, block, a.old, a.out, new_sums, change, a.scratch);
     };
     for_settled(e, m, first_block, last_block, step, s, workspace, settled, dense);
     return change.largest;
@@ -117,7 +117,7 @@ static double guess(
         const Block block(number, m.n_tasks);
         step.open(e, m, block, s);
         step.guess(e, m.degree, m.n_levels, s);
-        step.dense.speak(m, block, s.old, s.out, new_sums, change, s.scratch);
+        step.dense.send(m, block, s.old, s.out, new_sums, change, s.scratch);
     }
     return change.largest;
 }

@@ -19,7 +19,7 @@ namespace voxpop::VOXPOP_VARIANT {
 // Linear sums below this may have lost terms: exp(-460), while float64 ends near exp(-700).
 constexpr double unsafe = 1e-200;
 
-// Rows of the factor that are worked out together: as many as there are levels leave no row over;
+// Rows of the factor that are computed together: as many as there are levels leave no row over;
 // three is the best measured for K = 3.
 template <int LEVELS>
 constexpr int rows_at_once = LEVELS == 2 ? 2 : 3;

@@ -77,7 +77,7 @@ static void tell(
 //     m = m_a + W_b / W (m_b - m_a)
 static void enumerate_posterior_of(
     const Enumeration& e, const Truths& t, const Block& block, Workspace& workspace) {
-    const Messages& m = t.heard;
+    const Messages& m = t.messages;
     const int64_t K = m.n_levels, d = e.dimension;
     const int64_t n_left = e.left.n_configurations, n_right = e.right.n_configurations;
     EnumerationArrays s = carve(e, m, workspace);
@@ -119,7 +119,7 @@ static void enumerate_posterior(
     const Enumeration& e, const Truths& t, int64_t first_block, int64_t last_block,
     Workspace& workspace) {
     for (int64_t number = first_block; number < last_block; ++number)
-        enumerate_posterior_of(e, t, Block(number, t.heard.n_tasks), workspace);
+        enumerate_posterior_of(e, t, Block(number, t.messages.n_tasks), workspace);
 }
 
 }  // namespace voxpop::VOXPOP_VARIANT

@@ -56,7 +56,7 @@ inline void enumerate_block(
 }
 
 // Return choose<D, LEVELS>() for the common numbers of dimensions and levels, which the compiler then
-// knows, so that loops unroll; 0 stands for any other. What it chooses are functions that work out a
+// knows, so that loops unroll; 0 stands for any other. What it chooses are functions that compute a
 // block: all that is around them is compiled once.
 template <class Choose>
 inline auto unrolled(int64_t dimension, int64_t n_levels, Choose choose) {
@@ -74,16 +74,16 @@ inline auto unrolled(int64_t dimension, int64_t n_levels, Choose choose) {
     }
 }
 
-// How the messages of a block are worked out, and sent.
+// How the messages of a block are computed, and sent.
 struct EnumerationSteps {
     decltype(&enumerate_block<0>) enumerate_block;
     FactorSteps factor;
-    decltype(&speak<0>) speak;
+    decltype(&send<0>) send;
 };
 
 template <int D, int LEVELS>
 inline EnumerationSteps enumeration_steps() {
-    return {enumerate_block<LEVELS>, factor_steps<D, LEVELS>(), speak<LEVELS>};
+    return {enumerate_block<LEVELS>, factor_steps<D, LEVELS>(), send<LEVELS>};
 }
 
 // One sweep over some blocks of tasks.
@@ -105,7 +105,7 @@ static double enumerate(
         if (e.factor_use != Factor::read)
             fetch(e.value, m.degree * e.dimension, later, m.n_tasks);
         step.enumerate_block(e, m, block, e.factor_use, factor, step.factor, s, workspace);
-        step.speak(m, block, s.old, s.out, new_sums, change, s.scratch);
+        step.send(m, block, s.old, s.out, new_sums, change, s.scratch);
     }
     return change.largest;
 }

@@ -13,6 +13,9 @@ constexpr double unsafe_share = 1e-290;
 constexpr double log_nothing = -1e300;
 constexpr double infinite = __builtin_huge_val();
 
+// What is integrated on the nodes, and so where they have to be; see nodes.py.
+enum class Aim { messages, predictions, posterior };
+
 inline int64_t vectors(int64_t n) { return (n + lanes - 1) / lanes; }
 
 // What the integrals of a group have in common, as the loops read it.
@@ -38,24 +41,26 @@ struct Law {
 struct Functions {
     const Law& law;
     int64_t degree, L, M;  // answers; functions; room for the components of one
-    bool predicts;         // whether the cavities are integrated by themselves
+    Aim aim;
     double depth = infinite;  // how far below the largest a log message still counts, in nats
     vec *centre;           // (L)
     vec *variance, *rate;  // (L, M): v_g + gamma_u; (log2 e) / (2 variance)
+    vec *half_log;         // (L, M): log2 of the sd
     vec *share, *height;   // (C, L, M): of the variances; log2 of share / sqrt(variance)
     vec *spread;           // (degree): gamma_u
     vec *incoming, *level; // (degree, K): log messages of the workers, in nats, and linear
     vec *log_class;        // (C), in nats
 
-    Functions(const Law& law, int64_t degree, Workspace& workspace, bool predicts = false)
+    Functions(const Law& law, int64_t degree, Workspace& workspace, Aim aim = Aim::messages)
         : law(law), degree(degree), L(degree + (law.J > 0)), M(law.G > law.J ? law.G : law.J),
-          predicts(predicts) {
+          aim(aim) {
         const int64_t n = L * M;
-        const int64_t heard = 2 * degree * law.K;
+        const int64_t n_incoming = 2 * degree * law.K;
         vec* next =
-            (vec*)workspace.slot(3, lanes * (L + degree + heard + 2 * (1 + law.C) * n + law.C));
+            (vec*)workspace.slot(3, lanes * (L + degree + n_incoming + (3 + 2 * law.C) * n + law.C));
         auto take = [&next](int64_t size) { return (next += size) - size; };
         centre = take(L), spread = take(degree), variance = take(n), rate = take(n);
+        half_log = take(n);
         share = take(law.C * n), height = take(law.C * n), log_class = take(law.C);
         incoming = take(degree * law.K), level = take(degree * law.K);
     }
@@ -107,6 +112,7 @@ private:
 
     void set_variance(int64_t u, int64_t g, vec v) {
         variance[u * M + g] = v, rate[u * M + g] = all(0.5 * log2_e) / v;
+        half_log[u * M + g] = all(0.5) * log2(v);
     }
 
     void set_share(int64_t c, int64_t u, int64_t g, vec found) {
@@ -117,7 +123,7 @@ private:
             log_share = where_above(
                 found, all(unsafe_share), log_share,
                 u < degree ? largest_term(c, u, g) : all(log_nothing));
-        height[at] = log_share - all(0.5) * log2(variance[u * M + g]);
+        height[at] = log_share - half_log[u * M + g];
     }
 
     // log2 of the largest term of a share.

@@ -12,8 +12,8 @@ namespace voxpop::VOXPOP_VARIANT {
 
 // Linear sums below this may have lost terms to underflow and are done again in logs.
 constexpr double unsafe_sum = 1e-250;
-// Gaussians of a row are kept between the two passes over its answers up to so many vectors, which
-// a processor's cache holds; beyond it they are worked out twice.
+// Gaussians of a row are kept between the two passes over its answers up to this many vectors, which
+// a processor's cache holds; beyond it they are computed twice.
 constexpr int64_t most_kept = (int64_t)1 << 17;
 
 // The mixing as the loops read it, padded to whole vectors.
@@ -79,7 +79,7 @@ public:
         : t(tables), law(tables.law), f(functions), degree(functions.degree),
           workspace_(workspace) {}
 
-    // Take up one row of a block and work out all of its functions.
+    // Take up one row of a block and compute all of its functions.
     void open(int lane, const Nodes& nodes) {
         row_ = lane;
         n_nodes = nodes.n[lane], n = vectors(n_nodes);
@@ -134,7 +134,7 @@ public:
                 linear[c * n + q] = exp(log_cavity(c, u, q) + all(log_class(c) - top));
     }
 
-    // The Gaussians of an answer, kept or worked out again.
+    // The Gaussians of an answer, kept or computed again.
     Gaussians gaussians(int64_t u) {
         Gaussians found = room(u);
         if (!is_kept_) evaluate(u, found);
@@ -201,12 +201,15 @@ private:
             const vec d = all(centre(u)) - x[q];
             squared_[q] = d * d;
         }
+        const vec ends = max(squared_[0], squared_[n - 1]);
+        const double furthest = largest(ends);
         NodeRange near{0, n};
         for (int64_t g = 0; g < law.G; ++g) {
-            const double rate = row.rate(u, g);
-            const double height = -0.5 * log2_e * __builtin_log(variance[u * law.G + g]);
+            const double rate = row.rate(u, g), height = -pick(f.half_log, u * f.M + g);
             const double room = height - lowest_power;
-            near = within(near, centre(u), room > 0.0 ? __builtin_sqrt(room / rate) : 0.0);
+            near = furthest * rate < room
+                       ? NodeRange{0, n}
+                       : within(near, centre(u), room > 0.0 ? __builtin_sqrt(room / rate) : 0.0);
             out.range[g] = near;
             vec* at = out.at + g * n;
             for (int64_t q = near.first; q < near.last; ++q)
@@ -290,8 +293,8 @@ inline Nodes nodes_of(
     return nodes;
 }
 
-// Call visit(block, functions, nodes) for every block of some chunks of rows, once these have heard
-// their workers; `old` has room for the messages of a block.
+// Call visit(block, functions, nodes) for every block of some chunks of rows, after these have the
+// workers' messages; `old` has room for the messages of a block.
 template <typename F>
 inline void for_blocks(
     const IntegralRows& rows, const Messages& m, Functions& f, int64_t first_chunk,

@@ -86,10 +86,10 @@ static void integrate_posterior(
     int64_t first_chunk, int64_t last_chunk, Workspace& workspace) {
     const Law law(given);
     const Tables tables(law, workspace);
-    Functions f(law, rows.degree, workspace);
+    Functions f(law, rows.degree, workspace, Aim::posterior);
     Integrand r(tables, f, workspace);
     ivec* old = (ivec*)workspace.slot(7, lanes * rows.degree * law.K);
-    for_blocks(rows, t.heard, f, first_chunk, last_chunk, quantile_refinement, old, workspace,
+    for_blocks(rows, t.messages, f, first_chunk, last_chunk, quantile_refinement, old, workspace,
                [&](const Block& block, const Nodes& nodes) {
         for (int lane = 0; lane < block.n_rows; ++lane) {
             const int64_t row = block.row[lane];

@@ -74,7 +74,7 @@ static void integrate_predict(
     int64_t first_chunk, int64_t last_chunk, Workspace& workspace) {
     const Law law(given);
     const Tables t(law, workspace);
-    Functions f(law, rows.degree, workspace, true);
+    Functions f(law, rows.degree, workspace, Aim::predictions);
     Integrand r(t, f, workspace);
     ivec* old = (ivec*)workspace.slot(7, lanes * rows.degree * law.K);
     for_blocks(rows, m, f, first_chunk, last_chunk, 1.0, old, workspace,

@@ -134,7 +134,7 @@ inline void send_answer_in_logs(const Integrand& r, int64_t u, double* integral,
 }
 
 // Log m(k) from the integrals. Where all levels underflow, or any does whose message counts down to
-// `floor`, they are worked out again in logs.
+// `floor`, they are computed again in logs.
 inline void send_answer(
     const Integrand& r, int64_t u, double* integral, double floor, vec* message, double* out) {
     const Tables& t = r.t;
@@ -283,7 +283,7 @@ static double integrate(
             // A repeated row: nobody hears it, but its numbers must be sound.
             for (int lane = block.n_rows; lane < lanes; ++lane)
                 for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
-            speak<0>(m, block, old, out, new_sums, change, scratch);
+            send<0>(m, block, old, out, new_sums, change, scratch);
         });
         if (found.counts != nullptr) counts.write(found.counts + chunk * n_counts(given));
     }

@@ -1,4 +1,4 @@
-// Tasks that wait for others with as many free workers, to be worked out side by side.
+// Tasks that wait for others with as many free workers, to be computed side by side.
 #pragma once
 
 #include "messages.hpp"
@@ -28,7 +28,7 @@ public:
         rows_[i * capacity_ + n_rows_[i]++] = row;
     }
 
-    // Call f(n_free, block) while a block of at least so many tasks can be made; f may send a task
+    // Call f(n_free, block) while a block of at least this many tasks can be made; f may send a task
     // on to enumeration.
     template <typename F>
     void answer(int64_t at_least, F f) {

@@ -74,7 +74,7 @@ template <int LEVELS>
 // Store the new messages of a block, one task per lane, and add them to the workers' sums.
 template <int LEVELS>
 [[gnu::always_inline]] inline void scatter(
-    const Messages& m, const Block& block, const ivec* said, int64_t* sums) {
+    const Messages& m, const Block& block, const ivec* rounded, int64_t* sums) {
     const int64_t n_levels = LEVELS ? LEVELS : m.n_levels;
     const int32_t* worker[lanes];
     int64_t* message[lanes];
@@ -85,7 +85,7 @@ template <int LEVELS>
     for (int64_t u = 0; u < m.degree; ++u)
         for_few(n_levels, [&](auto n, int64_t first) VOXPOP_INLINE {
             const int64_t column = u * n_levels + first;
-            to_rows<n.value>(said + column, [&](int lane, few mine) VOXPOP_INLINE {
+            to_rows<n.value>(rounded + column, [&](int lane, few mine) VOXPOP_INLINE {
                 if (!block.wanted[lane]) return;
                 store_few<n.value>(message[lane] + column, mine);
                 add_few<n.value>(sums + worker[lane][u] * n_levels + first, mine);
@@ -191,7 +191,7 @@ struct Change {
 //
 //     x = max(log m - max over k, floor),  new = round(((1 - damping) x + damping old) / quantum)
 template <int LEVELS>
-[[gnu::noinline]] inline void speak(
+[[gnu::noinline]] inline void send(
     const Messages& m, const Block& block, const ivec* old, vec* log_message, int64_t* new_sums,
     Change& change, vec* scratch) {
     const int64_t K = LEVELS ? LEVELS : m.n_levels;

@@ -117,10 +117,13 @@ struct Range {
 // Zoom in on the rows of a block, lane by lane.
 inline void zoom_rows(
     const Functions& f, const LocalScales& s, int n_rows, Range& range, Workspace& workspace) {
-    vec middle, precision, narrow = s.narrow[0], of_prior = all(0.0);
+    vec middle, precision, of_prior = all(0.0);
     search(f, middle, precision);
-    for (int64_t u = 1; u < f.degree; ++u) narrow = min(narrow, s.narrow[u]);
-    if (f.L > f.degree) of_prior = all(1.0) / s.narrow[f.degree];
+    // Only messages are about components that have no weight.
+    const vec* narrowest = f.aim == Aim::messages ? s.narrow : s.fine;
+    vec narrow = narrowest[0];
+    for (int64_t u = 1; u < f.degree; ++u) narrow = min(narrow, narrowest[u]);
+    if (f.L > f.degree) of_prior = all(1.0) / narrowest[f.degree];
     const vec most = all((double)f.degree) / narrow + of_prior, before = range.low;
     const vec after = range.high;
     for (int lane = 0; lane < lanes; ++lane) {
@@ -151,13 +154,16 @@ public:
     LocalPrecision(const Functions& f, LocalScales& s, vec width, Workspace& workspace)
         : peaks_((Peak*)workspace.slot(6, lanes * 3 * (3 * f.L + 1))) {
         const vec one = all(1.0), zero = all(0.0), spare = all(f.law.spare * ln_2);
-        vec finest = s.narrow[0], even = zero, flat = zero, pull = zero;
-        for (int64_t u = 1; u < f.degree; ++u) finest = min(finest, s.narrow[u]);
+        const bool of_messages = f.aim == Aim::messages;
+        const vec* narrowest = of_messages ? s.narrow : s.fine;
+        vec finest = narrowest[0], even = zero, flat = zero, pull = zero;
+        for (int64_t u = 1; u < f.degree; ++u) finest = min(finest, narrowest[u]);
         // Messages about the lowest levels: fine nodes everywhere if these are few, else at the
         // answers.
+        const vec of_lowest = of_messages ? one / finest : zero;
         for (int64_t u = 0; u < f.L; ++u) even = even + one / s.wide[u];
         const vec limit = all(f.law.alpha * most_even_nodes);
-        const vec is_even = where_above(width * sqrt(even + one / finest), limit, zero, one);
+        const vec is_even = where_above(width * sqrt(even + of_lowest), limit, zero, one);
         for (int64_t u = 0; u < f.L; ++u) {
             s.wide[u] = max(where_above(is_even, all(0.5), s.wide[u], s.widest[u]), s.fine[u]);
             s.behind[u] = where_above(is_even, all(0.5), s.behind[u], s.ruled_out[u]);
@@ -176,7 +182,7 @@ public:
             const vec others = max(flat - precision, all(0.5) * precision);
             add((pull - f.centre[u] / s.wide[u]) / others, far, decay);
         }
-        flattest_ = flattest_ + is_even / finest;
+        flattest_ = flattest_ + is_even * of_lowest;
     }
 
     // W at x, and minus half its slope.
@@ -214,7 +220,7 @@ private:
         const vec decay = one / (all(4.5) * (spare + behind) * fine);
         const vec own_decay = one / ((all(4.5) * spare + drawn) * lowest);
         vec own_drop = zero;
-        if (u < f.degree)
+        if (u < f.degree && f.aim == Aim::messages)
             own_drop = where_above(is_even, all(0.5), zero, max(one / lowest - one / s.wide[u], zero));
         const vec is_covered = where_above(own_decay, decay, zero, one);
         const vec drop =

@@ -1,4 +1,4 @@
-// Zoom in on the part of a row's range where some message can have mass; see kernels/nodes.py.
+// Zoom in on the part of a row's range where what is integrated can have mass; see kernels/nodes.py.
 #pragma once
 
 #include "functions.hpp"
@@ -9,6 +9,7 @@ namespace voxpop::VOXPOP_VARIANT {
 // are not worth a scan, and most scans; as in nodes.py.
 constexpr int n_below = 11, n_above = 12, n_points = n_below + 1 + n_above, most_scans = 12;
 constexpr double points_apart = 2.0, few_nodes = 64.0, many_nodes = 512.0, peel = 1.25;
+constexpr double unheard = 50.0;
 
 // Points x of a scan, padded so that neighbours can be loaded, and what is known there.
 class Scan {
@@ -18,7 +19,7 @@ public:
 
     Scan(const RowFunctions& row, Workspace& workspace) : row_(row) {
         const Functions& f = row.f;
-        const int64_t C = f.law.C, L = f.L, top = f.degree * (f.law.G + 1);
+        const int64_t C = f.law.C, L = f.L, top = (f.degree + 1) * f.law.G;
         log_f_ = workspace.slot(4, C * (L + 2) * n_points + top);
         total_ = log_f_ + C * L * n_points, top_ = total_ + 2 * C * n_points;
         bends_ = (vec*)(total_ + C * n_points);
@@ -51,18 +52,21 @@ public:
         }
     }
 
-    // M14a: the most that any message's integrand can be between point i and the next, over its
-    // largest value at any point.
+    // M14a: the most that any integrand can be between point i and the next, over its largest value
+    // at any point. The product of all functions but one is as if an answer of infinite variance
+    // were at stake, that of all functions as if it were about no answer.
     const double* score(const vec* peak) {
         const Functions& f = row_.f;
         double best = -infinite;
         for (int64_t c = 0; c < f.law.C; ++c) look(c, peak, best);
         for (int i = 0; i < n_vectors; ++i) score_[i] = all(log_nothing);
-        for (int64_t u = 0; u < f.degree; ++u) {
+        const bool of_messages = f.aim == Aim::messages;
+        const int64_t first = f.aim == Aim::posterior ? f.degree : 0;
+        for (int64_t u = first; u < f.degree + !of_messages; ++u) {
             join_classes(u);
-            // The last is the cavity itself, as if an answer of infinite variance were at stake.
-            for (int64_t g = 0; g < f.law.G + f.predicts; ++g)
-                raise(g < f.law.G ? row_.rate(u, g) : 0.0, top_[u * (f.law.G + 1) + g]);
+            double best = log_nothing;  // the widest are the highest, and come last
+            for (int64_t g = (of_messages ? f.law.G : 1) - 1; g >= 0; --g)
+                raise(of_messages ? row_.rate(u, g) : 0.0, top_[u * f.law.G + g], best);
         }
         return (const double*)score_;
     }
@@ -115,17 +119,18 @@ private:
     }
 
     // What all others than u say at each point and at the next, in whichever class it is most, and
-    // how far it can bend between them; beside it the squared distances from u's answer. What is
-    // read past the last point is never looked at.
+    // how far it can bend between them; beside it the squared distances from u's answer. An answer
+    // past the last is none. What is read past the last point is never looked at.
     void join_classes(int64_t u) {
-        const vec answer = all(row_.centre(u));
+        const bool is_none = u == row_.f.degree;
+        const vec answer = all(is_none ? 0.0 : row_.centre(u)), nothing = all(0.0);
         for (int i = 0; i < n_vectors; ++i) {
             const vec a = at(x, i) - answer, b = next(x, i) - answer;
             here_[i] = there_[i] = {a * a, all(log_nothing)}, there_[i].squared = b * b;
             bend_[i] = all(log_nothing);
             for (int64_t c = 0; c < row_.f.law.C; ++c) {
-                const vec from = at(total(c), i) - at(log_f(c, u), i);
-                const vec to = next(total(c), i) - next(log_f(c, u), i);
+                const vec from = at(total(c), i) - (is_none ? nothing : at(log_f(c, u), i));
+                const vec to = next(total(c), i) - (is_none ? nothing : next(log_f(c, u), i));
                 here_[i].cavity = max(here_[i].cavity, from);
                 there_[i].cavity = max(there_[i].cavity, to);
                 bend_[i] = max(bend_[i], bends_[c * n_vectors + i] + from + to);
@@ -134,24 +139,27 @@ private:
         }
     }
 
-    // Raise the score by one message, of which `highest` is the largest value so far.
+    // Raise the score by one integrand, of which `highest` is the largest value so far; `best` is
+    // the largest of all that one message adds up.
     //
     //     q <= max(q_a, q_b) + (κh²/2 - |q_a - q_b|)₊ / 4
-    void raise(double rate, double& highest) {
+    void raise(double rate, double& highest, double& best) {
         vec higher = all(highest), most[n_vectors];
         for (int i = 0; i < n_vectors; ++i) {
             const vec a = here_[i].q(rate), b = there_[i].q(rate);
             const vec excess = max(fma(step_[i], all(rate), bend_[i]) - absolute(a - b), all(0.0));
             higher = max(higher, a), most[i] = fma(all(0.25), excess, max(a, b));
         }
-        highest = largest(higher);
-        for (int i = 0; i < n_vectors; ++i) score_[i] = max(score_[i], most[i] - all(highest));
+        highest = largest(higher), best = best > highest ? best : highest;
+        const double lowest = best - (row_.f.depth + unheard) * log2_e;
+        const vec over = all(highest > lowest ? highest : lowest);
+        for (int i = 0; i < n_vectors; ++i) score_[i] = max(score_[i], most[i] - over);
     }
 };
 
 // Narrow the range of one row down; where that gains little and many nodes are left, peel it from
 // its ends. The scan is centred at a guess of where P is largest, and of its precision there;
-// `narrow` is the narrowest variance of an answer, `most` the largest precision that the product of
+// `narrow` is the narrowest variance of an answer that can matter, `most` the largest precision that the product of
 // all functions can have.
 inline void zoom(
     const RowFunctions& row, const vec* peak, double narrow, double most, double middle,

@@ -53,7 +53,7 @@ struct Enumeration {
     int64_t most_free;
 };
 
-// Sums over rows are taken in chunks of so many rows and then over the chunks in their order, so
+// Sums over rows are taken in chunks of this many rows and then over the chunks in their order, so
 // that no number of threads changes a bit.
 constexpr int64_t rows_per_chunk = 16;
 
@@ -126,7 +126,7 @@ struct Centring {
 
 // What is wanted of the truths of a group, given what its workers say; its messages stay.
 struct Truths {
-    Messages heard;
+    Messages messages;
     int64_t n_probabilities;
     const double* probabilities;
     const double* standard;       // quantiles of the standard normal distribution

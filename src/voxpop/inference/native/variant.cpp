@@ -4,7 +4,8 @@
 #include "integrate_posterior.hpp"
 #include "integrate_predict.hpp"
 #include "integrate_sweep.hpp"
-#include "match.hpp"
+#include "match_predict.hpp"
+#include "match_sweep.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
 

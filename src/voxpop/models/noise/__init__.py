@@ -1,9 +1,10 @@
-"""Noise: what answers do beside scattering about the truth, as components that can be combined."""
+"""Noise: how answers depart from Gaussian scatter about the truth, as components to combine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["COMPONENTS", "Noise", "NoiseParameters", "tail_shares", "tail_steps", "tail_variance"]
 
 C = TypeVar("C", bound=Component)
+_NONE = np.empty(0)
 
 
 def _option(component: type[Component]) -> Any:
@@ -58,19 +60,19 @@ class Noise:
             object.__setattr__(self, "slips", True)
         require(
             not (self.gain and self.growth),
-            "gain and growth cannot both be on: answers are freed of one of them; drop the other",
+            "gain and growth cannot be combined; drop one",
         )
         require(
             not self.growth or self.bounds is None,
-            "growth cannot be on with bounds in the model; drop one, or use scale='log' or 'logit'",
+            "growth and bounds cannot be combined; drop one, or use scale='log' or 'logit'",
         )
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether this is the paper's noise, and nothing else."""
+        """Return whether this is the paper's noise, and nothing else."""
         return self == Noise()
 
-    @property
+    @cached_property
     def learned(self) -> tuple[type[Component], ...]:
         """The components that are learned from the answers."""
         return tuple(c for c in LEARNABLE.values() if getattr(self, c.name) == c.learned)
@@ -122,33 +124,50 @@ class NoiseParameters:
 
     def replace(self, new: Component) -> NoiseParameters:
         """Put a component in the place of the one of its kind."""
-        return NoiseParameters(
-            tuple(new if type(part) is type(new) else part for part in self.parts)
-        )
+        return self._with(new if type(part) is type(new) else part for part in self.parts)
+
+    def resumed(
+        self, other: NoiseParameters, learned: tuple[type[Component], ...]
+    ) -> NoiseParameters:
+        """Take over levels, and what was learned of some components, from another noise model."""
+        kinds: tuple[type[Component], ...] = Levels, *learned
+        return self._with(other[type(p)] if isinstance(p, kinds) else p for p in self.parts)
+
+    def _with(self, parts: Iterable[Component]) -> NoiseParameters:
+        """Parameters of the same noise model, which share a layout while the levels stay."""
+        new = NoiseParameters(tuple(parts))
+        if "_layout" in self.__dict__ and new[Levels].variance is self[Levels].variance:
+            new.__dict__["_layout"] = self._layout
+            if "_grid" in self.__dict__ and len(self._answer_steps[0]) == 1:
+                new.__dict__["_grid"] = self._grid
+        return new
 
     def learn_from_workers(self, evidence: WorkerEvidence) -> NoiseParameters:
-        """EM steps from what messages say of the workers."""
-        return NoiseParameters(tuple(part.learn_from_workers(evidence) for part in self.parts))
+        """EM steps from the messages to the workers."""
+        return self._with(part.learn_from_workers(evidence) for part in self.parts)
 
     def learn_from_counts(self, counts: ExpectedCounts) -> NoiseParameters:
-        """EM steps from what was counted in a sweep."""
-        steps = self._expected_steps(counts.pairs)
-        axes = range(steps.ndim)
-        # Whoever has one step alone learns nothing from how many answers took it.
-        seen = [
-            steps.sum(axis=tuple(a for a in axes if a != own)) if size > 1 else np.empty(0)
-            for own, size in enumerate(steps.shape)
-        ]
-        learned = (p.learn_from_counts(counts, s) for p, s in zip(self.parts, seen, strict=True))
-        return NoiseParameters(tuple(learned))
+        """EM steps from the counts of a sweep."""
+        # A component with a single step learns nothing from the number of answers at it.
+        seen, sizes = [_NONE] * len(self.parts), [len(p.answer_steps()[1]) for p in self.parts]
+        if max(sizes) > 1:
+            steps = self._expected_steps(counts.pairs).reshape(sizes)
+            for own, size in enumerate(sizes):
+                if size > 1:
+                    others = tuple(a for a in range(len(sizes)) if a != own)
+                    seen[own] = np.asarray(steps.sum(axis=others))
+        return self._with(
+            p.learn_from_counts(counts, s) for p, s in zip(self.parts, seen, strict=True)
+        )
 
     def distance(self, other: NoiseParameters) -> float:
         """Largest change of a share or of the logarithm of a size, for the stopping rule."""
-        here, there = (np.concatenate([p.position() for p in x.parts]) for x in (self, other))
-        return float(np.abs(here - there).max())
+        both = zip(self.parts, other.parts, strict=True)
+        moved = (np.abs(a.position() - b.position()) for a, b in both if a is not b)
+        return max((float(by.max(initial=0.0)) for by in moved), default=0.0)
 
     def facts(self, scale: Floats) -> dict[str, Any]:
-        """What was learned, by field of ``NoiseFacts``."""
+        """The learned facts, by field of ``NoiseFacts``."""
         return {name: fact for part in self.parts for name, fact in part.facts(scale).items()}
 
     def grid(self) -> tuple[Floats, Floats]:
@@ -173,24 +192,20 @@ class NoiseParameters:
 
     @cached_property
     def _grid(self) -> tuple[Floats, Floats]:
-        """Variances and shares as in :meth:`grid`, of answers that are no slips."""
-        where, variance = self._layout
-        shares = np.broadcast_to(self._answer_steps[1], where.shape)
-        n_classes, n_levels, n_variances = *where.shape[:2], len(variance)
-        row = np.arange(n_classes * n_levels).reshape(n_classes, n_levels, 1) * n_variances
-        size = n_classes * n_levels * n_variances
-        mixing = np.bincount((row + where).ravel(), shares.ravel(), size).astype(np.float64)
-        return variance, np.asarray(mixing.reshape(n_classes, n_levels, n_variances))
+        """Variances and shares as in :meth:`grid`, of answers that are not slips."""
+        place, variance, shape = self._layout
+        shares = np.tile(self._answer_steps[1], shape[0] * shape[1])
+        mixing = np.bincount(place, shares, shape[0] * shape[1] * shape[2])
+        return variance, np.asarray(mixing, dtype=np.float64).reshape(shape)
 
     def _expected_steps(self, pairs: Floats) -> Floats:
-        """Answers expected at each step, an axis a component, from those (C, K, G) on the grid."""
-        where, _ = self._layout
+        """Answers expected at each step of all components together, from the grid's (C, K, G)."""
+        place, _, shape = self._layout
         mixing = self._grid[1]
-        pairs = pairs[:, :, : mixing.shape[2]]
-        per_share = np.divide(pairs, mixing, out=np.zeros_like(pairs), where=mixing > 0)
-        counts = np.take_along_axis(per_share, where, axis=2).sum(axis=(0, 1))
-        counts = counts * self._answer_steps[1]
-        return np.asarray(counts.reshape([len(p.answer_steps()[1]) for p in self.parts]))
+        pairs = pairs[:, :, : shape[2]]
+        per_share = np.divide(pairs, mixing, out=np.zeros_like(mixing), where=mixing > 0)
+        counts = per_share.take(place).reshape(-1, len(self._answer_steps[1])).sum(axis=0)
+        return np.asarray(counts * self._answer_steps[1])
 
     @property
     def answer_variance(self) -> float:
@@ -214,17 +229,18 @@ class NoiseParameters:
         return steps, shares
 
     @cached_property
-    def _layout(self) -> tuple[Index, Floats]:
+    def _layout(self) -> tuple[Index, Floats, tuple[int, int, int]]:
+        """Place of each class, level and step in the (C, K, G) of the grid, its variances, C K G.
+
+        Steps are those that the components have, whatever their shares.
+        """
         steps = np.add.outer(self[Difficulty].steps, self._answer_steps[0])
-        return _layout(tuple(self[Levels].variance.tolist()), tuple(map(tuple, steps.tolist())))
-
-
-@lru_cache(maxsize=64)
-def _layout(levels: tuple[float, ...], steps: tuple[tuple[int, ...], ...]) -> tuple[Index, Floats]:
-    """Place in the grid of every class, level and step (C, K, S), and the grid's variances."""
-    log_level = np.log(np.array(levels))
-    log_variance = log_level[:, None] + np.array(steps)[:, None, :] * np.log(STEP)
-    # Levels a step apart share their variances; rounding makes them equal.
-    rounded = np.round(np.maximum(log_variance, log_level.min()), 6)
-    grid, where = np.unique(rounded, return_inverse=True)
-    return where.reshape(rounded.shape), np.exp(grid)
+        log_level = np.log(self[Levels].variance)
+        log_variance = log_level[:, None] + steps[:, None, :] * np.log(STEP)
+        # Levels a step apart share their variances; rounding makes them equal.
+        rounded = np.round(np.maximum(log_variance, log_level.min()), 6)
+        grid, where = np.unique(rounded, return_inverse=True)
+        n_classes, n_levels, n_steps = rounded.shape
+        row = np.repeat(np.arange(n_classes * n_levels), n_steps)
+        place = row * len(grid) + where.ravel()
+        return place, np.exp(grid), (n_classes, n_levels, len(grid))

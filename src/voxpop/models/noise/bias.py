@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from voxpop.arrays import Codes, Floats
 from voxpop.data.exact import (
@@ -24,8 +23,8 @@ _EXPONENTS = np.linspace(0.0, 1.0, 11)
 _EM_STEPS = 5
 # Workers at once, for every exponent: half a megabyte.
 _BLOCK = 5_000
-# Exponents that the zero of the biases is averaged over.
-_N_ZEROS = 5
+# The zero of the biases is averaged over these shares of the learned exponent.
+_ZEROS = np.linspace(0.0, 1.0, 5)
 # The spread of the biases stays above this share of the lowest level.
 _LEAST_SPREAD = 1e-6
 
@@ -34,8 +33,8 @@ _LEAST_SPREAD = 1e-6
 class BiasPosterior:
     """Mean and precision of the biases (m, d), and what sets their zero (m, d).
 
-    ``shift``, the same for all workers of a connected part of the crowd, is what has been taken
-    off the biases; its variance is shared by all estimates of that part.
+    ``shift``, the same for all workers of a connected part of the crowd, has been subtracted from
+    the biases; its variance is shared by all estimates of that part.
     """
 
     mean: Floats
@@ -44,7 +43,7 @@ class BiasPosterior:
     shift_variance: Floats
 
     def columns(self, scale: Floats) -> dict[str, Floats]:
-        """What a result says of the workers; ``scale`` (d,) is the unit of each coordinate."""
+        """The workers' columns of a result; ``scale`` (d,) is the unit of each coordinate."""
         sd = scale / np.sqrt(self.precision)
         return {"worker_bias": self.mean * scale, "worker_bias_sd": sd}
 
@@ -58,12 +57,12 @@ class Bias(Component):
 
     name = "bias"
     about = (
-        "Every worker may be off by a constant in each coordinate. How far biases spread, and\n"
-        "whether noisy workers are also the biased ones, is learned."
+        "Every worker may be off by a constant in each coordinate. The spread of the biases is\n"
+        "learned, and how far noisy workers are also the biased ones."
     )
     words = "worker bias"
     compared_with = ((),)
-    compared_alike = True
+    compared_alike = ((),)
 
     variance: Floats
     exponent: float = 0.5
@@ -76,7 +75,7 @@ class Bias(Component):
 
     @property
     def is_on(self) -> bool:
-        """Tell whether workers have a bias."""
+        """Return whether workers have a bias."""
         return self.variance.size > 0
 
     def posterior(
@@ -89,25 +88,24 @@ class Bias(Component):
     ) -> BiasPosterior:
         """Combine the messages about each bias with its prior, and set the zero (M36).
 
-        A shift common to all biases cannot be seen in the answers: the only hint is that biases
-        are drawn about zero. The exponent says whether those of noisy workers are drawn wider,
-        but only for the part of a bias that is the worker's own; errors that workers of a kind
-        share need not grow alike. So the zero is the average over exponents from none to the one
-        learned, and how much it depends on that is part of its variance. ``part`` (m,) is the
-        connected part of the crowd that a worker belongs to; in one with gold (``anchored``)
-        nothing is shifted.
+        Answers cannot show a shift common to all biases: the only information is that biases are
+        drawn about zero. The exponent says whether those of noisy workers are drawn wider, but only
+        for the part of a bias that is the worker's own; errors that workers of a kind share need
+        not grow alike. So the zero is the average over exponents from none to the one learned, and
+        how much it depends on that is part of its variance. ``part`` (m,) is the connected part of
+        the crowd that a worker belongs to; in one with gold (``anchored``) nothing is shifted.
         """
-        terms = []
-        for exponent in np.linspace(0.0, self.exponent, _N_ZEROS):
-            wider = 1.0 + self.variance * np.exp(exponent * log_level)[:, None] * precision
-            terms += [precision / wider, pull / wider]
-        # All sums at once: on a small crowd a call takes longer than what it adds up.
-        sums = _sum_by_part(np.concatenate(terms, axis=1), part)
-        sums = sums.reshape(len(sums), _N_ZEROS, 2, precision.shape[1])
-        variances = 1.0 / np.maximum(sums[:, :, 0], 1e-300)
-        centres = sums[:, :, 1] / np.maximum(sums[:, :, 0], 1e-300)
-        zero = np.mean(centres, axis=1)
-        variance = np.mean(variances, axis=1) + np.var(centres, axis=1)
+        wider = np.exp(np.multiply.outer(self.exponent * _ZEROS, log_level))[:, :, None]
+        wider = 1.0 + self.variance * wider * precision
+        terms = np.stack([precision / wider, pull / wider]).transpose(2, 0, 1, 3)
+        # All sums at once: on a small crowd a call takes longer than the additions.
+        sums = _sum_by_part(terms.reshape(len(terms), -1), part)
+        sums = sums.reshape(-1, *terms.shape[1:])
+        variances = 1.0 / np.maximum(sums[:, 0], 1e-300)
+        centres = sums[:, 1] / np.maximum(sums[:, 0], 1e-300)
+        zero = centres.sum(axis=1) / len(_ZEROS)
+        spread = ((centres - zero[:, None]) ** 2).sum(axis=1) / len(_ZEROS)
+        variance = variances.sum(axis=1) / len(_ZEROS) + spread
         # Before the first messages of a part nothing is known of its zero.
         variance = np.where(variance > 1e200, 0.0, variance)
         prior = 1.0 / (self.variance * np.exp(self.exponent * log_level)[:, None])
@@ -119,12 +117,12 @@ class Bias(Component):
         )
 
     def learn_from_workers(self, evidence: WorkerEvidence) -> Bias:
-        """Spread of the biases, and how it goes with noise, from the messages about them (M37).
+        """Spread of the biases, and how it grows with noise, from the messages about them (M37).
 
         With the messages' mean b and variance e, b_u ~ N(c, omega² exp(exponent z_u) + e_u): for
         every exponent EM improves the spread, and exponents are averaged by likelihood.
         """
-        # Workers without any message yet say nothing of the spread.
+        # Workers without any message yet carry no information on the spread.
         known = evidence.bias_precision > 0
         if not self.is_on or not known.any():
             return self
@@ -140,7 +138,8 @@ class Bias(Component):
             start = np.full(len(_EXPONENTS), max(self.variance[j], floor))
             spread[:, j], found = about.learn(start, floor, most)
             likelihood += found
-        share = softmax(likelihood)
+        share = np.exp(likelihood - likelihood.max())
+        share /= share.sum()
         return replace(
             self,
             variance=np.exp(share @ np.log(spread)),
@@ -186,40 +185,46 @@ class _Spread:
         """Return the spreads after steps of EM, and the log likelihood of each exponent."""
         centre = np.zeros_like(spread)
         # A small crowd keeps its powers from step to step; a large one has no room for them.
-        kept_powers = self._wider(self._blocks[0]) if len(self._blocks) == 1 else None
+        kept = [self._wider(block) for block in self._blocks[:1] if len(self._blocks) == 1]
         for _ in range(_EM_STEPS):
-            # About the centre of the step before, so that squares about the new one are not lost.
-            near = float(centre.mean())
-            sums = np.sum(
-                [self._sums(block, spread, near, kept_powers) for block in self._blocks], axis=0
+            # Relative to the previous step's centre, so that squares about the new one are not
+            # lost.
+            near = float(centre.sum()) / len(centre)
+            wider = kept or map(self._wider, self._blocks)
+            sums = sum(
+                self._sums(block, spread, near, powers)
+                for block, powers in zip(self._blocks, wider, strict=True)
             )
-            per_variance, pull, kept, square, moment, weight = sums
+            per_variance, pull, kept_variance, square, moment, weight = np.asarray(sums)
             centre = near + pull / np.maximum(per_variance, 1e-300)
             away = centre - near
-            second = square - 2.0 * away * moment + away**2 * weight + spread * kept
-            spread = np.clip(second / len(self._mean), floor, most)
-        terms = [self._terms(block, spread, centre) for block in self._blocks]
+            second = square - 2.0 * away * moment + away**2 * weight + spread * kept_variance
+            spread = np.minimum(np.maximum(second / len(self._mean), floor), most)
+        wider = kept or map(self._wider, self._blocks)
+        terms = [
+            self._terms(block, spread, centre, powers)
+            for block, powers in zip(self._blocks, wider, strict=True)
+        ]
         return spread, -0.5 * order_free_sum(np.concatenate(terms, axis=1), axis=1)
 
-    def _sums(
-        self, block: slice, spread: Floats, near: float, kept_powers: Floats | None
-    ) -> Floats:
-        """What a step needs of some workers, (6, exponents); w is wider, V = spread w + variance.
+    def _sums(self, block: slice, spread: Floats, near: float, powers: Floats) -> Floats:
+        """Sums over some workers for a step, (6, exponents); w is wider, V = spread w + variance.
 
         Σ 1/V, Σ x/V, Σ variance/V, and with q = w (spread/V)² Σ q x², Σ q x, Σ q; x is from near.
         """
         variance, away = self._variance[block], self._mean[block] - near
-        wider = self._wider(block) if kept_powers is None else kept_powers
-        per_total = 1.0 / (spread[:, None] * wider + variance)
+        per_total = 1.0 / (spread[:, None] * powers + variance)
         own = spread[:, None] * per_total
-        wider = wider * own
+        wider = powers * own
         wider *= own
-        once = np.stack([np.ones_like(away), away, variance], axis=1)
-        twice = np.stack([away**2, away, np.ones_like(away)], axis=1)
-        return np.concatenate([per_total @ once, wider @ twice], axis=1).T
+        moments = np.empty((len(away), 4))
+        moments[:, 0], moments[:, 1], moments[:, 2] = variance, 1.0, away
+        np.multiply(away, away, out=moments[:, 3])
+        once, twice = per_total @ moments[:, :3], wider @ moments[:, 1:]
+        return np.concatenate([once[:, (1, 2, 0)], twice[:, ::-1]], axis=1).T
 
-    def _terms(self, block: slice, spread: Floats, centre: Floats) -> Floats:
-        total = spread[:, None] * self._wider(block) + self._variance[block]
+    def _terms(self, block: slice, spread: Floats, centre: Floats, powers: Floats) -> Floats:
+        total = spread[:, None] * powers + self._variance[block]
         return np.asarray(np.log(total) + (self._mean[block] - centre[:, None]) ** 2 / total)
 
 
@@ -228,8 +233,8 @@ def _sum_by_part(per_worker: Floats, part: Codes) -> Floats:
     n_parts = int(part.max()) + 1
     if n_parts == 1:
         return column_sums(per_worker)[None]
-    found = []
-    for terms in per_worker.T:
-        largest = largest_by_owner(part, terms, n_parts)
-        found.append(owner_values(owner_sums(part, terms, largest), largest))
-    return np.stack(found, axis=1)
+    n_columns = per_worker.shape[1]
+    owner = np.add.outer(part.astype(np.int64) * n_columns, np.arange(n_columns)).ravel()
+    terms, n_sums = per_worker.ravel(), n_parts * n_columns
+    largest = largest_by_owner(owner, terms, n_sums)
+    return owner_values(owner_sums(owner, terms, largest), largest).reshape(n_parts, n_columns)

@@ -14,7 +14,7 @@ class Bounds(Component):
     """A range that truths are known to lie in, in the users' units: there is nothing to learn."""
 
     name = "bounds"
-    about = "Lowest and highest value a truth can have, the same for all coordinates; None if any."
+    about = "Lowest and highest value a truth can have, for all coordinates; None if unbounded."
     off = None
     learned = None
 
@@ -34,7 +34,7 @@ class Bounds(Component):
 
     @classmethod
     def initial(cls, value: Any, start: StartingPoint) -> Bounds:
-        """Nothing is learned of bounds."""
+        """Bounds have nothing to learn."""
         return cls()
 
     @staticmethod

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from voxpop.inference.kernel_set import ExpectedCounts
 
 # Shares of slips to start from: of careful workers, of careless ones, and of those who slip in
-# every third answer. Each is learned as if so many answers more had slipped that often.
+# every third answer. Each is learned as if this many more answers had slipped at that rate.
 _FIRST_SHARES = (0.01, 0.1, 0.35)
 _PSEUDO_ANSWERS = 5.0
 
@@ -31,8 +31,8 @@ class Careless(Component):
     name = "careless"
     about = (
         "Workers may differ in how often they slip: there are careful ones, careless ones, and\n"
-        "some whose every third answer is a slip. How many of each, and how often each slips, is\n"
-        "learned. Switches ``slips`` on."
+        "some whose every third answer is a slip. The share of each kind and how often it slips\n"
+        "are learned. Switches ``slips`` on."
     )
     words = "some workers slip more often"
     compared_with = (("slips",), ("slips", "bias"), ("slips", "bias", "truths"))
@@ -52,7 +52,7 @@ class Careless(Component):
 
     @property
     def is_on(self) -> bool:
-        """Tell whether workers differ in how often they slip."""
+        """Return whether workers differ in how often they slip."""
         return self.share.size > 0
 
     def keep(self, kept: Index) -> Careless:
@@ -71,7 +71,7 @@ class Careless(Component):
         return replace(self, share=(slips + more) / (total + _PSEUDO_ANSWERS))
 
     def columns(self, posterior: Floats) -> dict[str, Floats]:
-        """What a result says of the workers: each one's share of slips, from his states (m, K)."""
+        """The workers' column of a result: each one's share of slips, from the states (m, K)."""
         return {"worker_slips": posterior @ self.share[self.of_state]} if self.is_on else {}
 
     def position(self) -> Floats:

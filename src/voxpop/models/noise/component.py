@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 STEP = 2.5
 """Variances of the mixture are this factor apart, as the learned levels are."""
+_ONE_STEP = np.zeros(1, dtype=np.int64), np.ones(1)
 
 
 class StartingPoint(NamedTuple):
-    """What parameters start from: levels (K,), their log weights, and how the answers lie.
+    """The starting point of parameters: levels (K,), their log weights, and how the answers lie.
 
     ``task_means`` (n, d) are the means of each task's answers, ``residual`` (E, d) the answers less
     their task's median.
@@ -29,11 +30,11 @@ class StartingPoint(NamedTuple):
 
 
 class WorkerEvidence(NamedTuple):
-    """What the last sweep says of the workers to learn from.
+    """What the last sweep says about the workers who are learned from.
 
     ``levels`` (K,) are those that they may have, ``log_level`` (m,) each one's expected log level,
     less the average. ``bias_precision`` and ``bias_pull`` (m, d) are precision, and precision times
-    mean, of all messages about his bias.
+    mean, of all messages about the worker's bias.
     """
 
     levels: Floats
@@ -61,8 +62,8 @@ class Component:
     """Value that has it learned from the answers; None for a component without parameters."""
     compared_with: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Other components beside which a comparison of models tries this one, where workers differ."""
-    compared_alike: ClassVar[bool] = False
-    """Whether a comparison also tries it where workers are alike in noise."""
+    compared_alike: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Those beside which it is tried where all workers have the same noise."""
 
     @classmethod
     def check(cls, value: Any) -> Any:
@@ -71,7 +72,7 @@ class Component:
 
     @classmethod
     def summary(cls, value: object) -> str:
-        """Say what a value of the field switches on; nothing if that is nothing."""
+        """Return what a value of the field switches on; empty if nothing."""
         return "" if value == cls.off else cls.words
 
     @classmethod
@@ -81,14 +82,14 @@ class Component:
 
     def answer_steps(self) -> tuple[Index, Floats]:
         """Steps that the variance of an answer is above its level, and their shares, both (S,)."""
-        return np.zeros(1, dtype=np.int64), np.ones(1)
+        return _ONE_STEP
 
     def learn_from_workers(self, evidence: WorkerEvidence) -> Self:
-        """EM step from what messages say of the workers, before a sweep."""
+        """EM step from the messages to the workers, before a sweep."""
         return self
 
     def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Self:
-        """EM step from what a sweep counted; ``steps`` (S,) are answers at each answer step."""
+        """EM step from the counts of a sweep; ``steps`` (S,) are answers at each answer step."""
         return self
 
     def position(self) -> Floats:
@@ -96,5 +97,5 @@ class Component:
         return np.empty(0)
 
     def facts(self, scale: Floats) -> dict[str, Any]:
-        """What was learned, by field of ``NoiseFacts``; ``scale`` (d,) are the units."""
+        """The learned facts, by field of ``NoiseFacts``; ``scale`` (d,) are the units."""
         return {}

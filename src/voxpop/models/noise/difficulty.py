@@ -24,25 +24,25 @@ class Difficulty(Component):
 
     name = "difficulty"
     about = (
-        "Some tasks are harder for everybody: their noise variance is a multiple of what it is\n"
-        "elsewhere. How common each multiple is, is learned."
+        "Some tasks are harder for everybody: their noise variance is a multiple of the usual\n"
+        "one. The share of tasks at each multiple is learned."
     )
     words = "task difficulty"
     compared_with = ((), ("truths",), ("bias",))
-    # A mean of workers who are alike may still be surer on some tasks than on others.
-    compared_alike = True
+    # The mean of equally noisy workers may still be more certain on some tasks than on others.
+    compared_alike = ((), ("truths",))
 
     log_share: Floats
 
     @classmethod
     def initial(cls, value: Any, start: StartingPoint) -> Difficulty:
-        """All classes alike."""
+        """All classes equally likely."""
         n_classes = len(_STEPS) if value else 1
         return cls(np.full(n_classes, -np.log(n_classes)))
 
     @property
     def is_on(self) -> bool:
-        """Tell whether tasks differ."""
+        """Return whether tasks differ."""
         return len(self.log_share) > 1
 
     @property
@@ -51,16 +51,16 @@ class Difficulty(Component):
         return _STEPS if self.is_on else np.zeros(1, dtype=np.int64)
 
     def usual(self, classes: Floats) -> float:
-        """Noise variance of the usual task, from the posterior (n, C) of each task's class."""
+        """Noise variance of the typical task, from the posterior (n, C) of each task's class."""
         return self.usual_of(exact_sum(self.log_multiple(classes)), len(classes))
 
     @staticmethod
     def usual_of(sums: Limbs, n_tasks: int) -> float:
-        """Noise variance of the usual of all tasks, from exact sums of its logarithm."""
+        """Noise variance of the typical task, from exact sums of its logarithm."""
         return float(np.exp(exact_value(sums) / n_tasks))
 
     def columns(self, classes: Floats, usual: float) -> dict[str, Floats]:
-        """What a result says of the tasks: noise variance over that of the usual task."""
+        """The tasks' column of a result: noise variance over that of the typical task."""
         multiple = np.exp(self.log_multiple(classes)) / usual
         return {"task_difficulty": multiple} if self.is_on else {}
 

@@ -1,4 +1,4 @@
-"""Gain: workers use more or less of the scale than others, each by a factor of his own."""
+"""Gain: workers use more or less of the scale than others, each by their own factor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _none() -> Floats:
 class Gain(Component):
     """Spread of the gains and of the offsets, ``variance`` and ``offset_variance`` (d,).
 
-    ``centre`` (d,) is the value at which a worker's offset is how far he is off. All are in the
+    ``centre`` (d,) is the value at which the offset says how far off a worker is. All are in the
     users' units, and empty without gains. They are learned before the messages, with each worker's
     gain (:mod:`voxpop.estimators.bi.gains`).
     """
@@ -27,9 +27,9 @@ class Gain(Component):
     name = "gain"
     about = (
         "Every worker may use more or less of the scale than others: an answer is an offset plus\n"
-        "a gain times the truth. Gains spread about one, offsets about zero; how far is learned.\n"
+        "a gain times the truth. Gains spread about one and offsets about zero, by learned sds.\n"
         "Only known truths (gold) can show that all workers together use less of the scale.\n"
-        "Offsets are included: ``bias`` adds nothing to it."
+        "Offsets include the bias: ``bias`` adds nothing."
     )
     words = "worker gain"
     compared_with = (("truths",), ("slips", "truths"))

@@ -26,7 +26,7 @@ class Growth(Component):
     )
     words = "noise that grows with the value"
     compared_with = ((), ("truths",), ("tails",), ("tails", "truths"))
-    compared_alike = True
+    compared_alike = ((),)
 
     ratio: Floats = field(default_factory=lambda: np.empty(0))
 

@@ -1,4 +1,4 @@
-"""Levels: how noisy workers are, and how many of them are how noisy."""
+"""Levels: the noise variances of workers, and the share of workers at each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.data.exact import order_free_sum
 from voxpop.models.noise.component import STEP, Component
+from voxpop.words import percent
 
 # A level that fewer than this many workers use, in expectation, is left out.
 FEWEST_WORKERS = 0.02
+# Workers whose numbers stay in the cache, for about ten levels.
+_AT_ONCE = 4096
 
 
 class Shares(NamedTuple):
@@ -34,20 +37,27 @@ def learn_shares(log_likelihood: Floats, log_weights: Floats, n_steps: int = 1) 
     (K,) and ``posterior`` (m, K) are those that the last step took its weights from.
     """
     m, n_levels = log_likelihood.shape
-    likelihood = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
+    # Level by level, some workers at once: numpy is slow along short axes, and out of the cache.
+    likelihood, posterior = np.empty((n_levels, m)), np.empty((n_levels, m))
+    blocks = [slice(start, start + _AT_ONCE) for start in range(0, m, _AT_ONCE)]
+    for some in blocks:
+        own = log_likelihood[some].T.copy()
+        np.exp(own - own.max(axis=0), out=likelihood[:, some])
     weights = np.exp(log_weights)
     for _ in range(n_steps):
-        posterior = likelihood * weights
-        posterior /= posterior.sum(axis=1, keepdims=True)
-        count = order_free_sum(posterior, axis=0)
+        for some in blocks:
+            joint = likelihood[:, some] * weights[:, None]
+            # One after the other, or the last worker of all might be summed in another order.
+            np.divide(joint, sum(joint), out=posterior[:, some])
+        count = order_free_sum(posterior, axis=1)
         weights = (count + 1.0 / n_levels) / (m + 1.0)
-    return Shares(np.log(weights), count, posterior)
+    return Shares(np.log(weights), count, posterior.T)
 
 
 def shares_text(sizes: Floats, shares: Floats) -> str:
-    """Name levels and the share of workers at each, leaving out those that hardly anybody has."""
+    """Name levels and the share of workers at each, without levels that hardly anybody has."""
     named = zip(sizes, shares, strict=True)
-    return ", ".join(f"{size:.3g} ({share:.0%})" for size, share in named if share >= 0.005)
+    return ", ".join(f"{size:.3g} ({percent(share)})" for size, share in named if share >= 0.005)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +73,7 @@ class Levels(Component):
     lowest: float
 
     def moved_to_best(self, log_likelihood: Floats) -> Levels:
-        """Move the levels so that the likeliest of them, for all workers alike, is the best one.
+        """Move the levels so that the most likely one, if all workers have the same, is optimal.
 
         ``log_likelihood`` (K,) is that of all answers, each predicted from the others. Near the
         best level s it goes as -a log s - b / s, which three levels a step apart determine.
@@ -90,7 +100,7 @@ class Levels(Component):
         return replace(self, variance=self.variance[kept], log_weights=log_weights)
 
     def repeated(self, n_classes: int) -> Levels:
-        """All levels once for each class of workers, so many classes; most are in the first."""
+        """All levels repeated for each class of workers; most workers are in the first class."""
         share = 0.5 ** np.arange(1, n_classes + 1)
         log_share = np.log(share / share.sum())
         log_weights = np.add.outer(log_share, self.log_weights).ravel()

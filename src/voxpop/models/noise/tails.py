@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 # Student-t noise is a Gaussian whose variance is drawn anew for each answer; multiples further off
 # than these steps are so rare that leaving them out changes no estimate (below 1e-3 for 2 degrees).
+# Below two degrees they are not rare, but slips reach as far as any answer.
 _STEPS = np.arange(-2, 7)
 _MOST_FREEDOM = 128.0
-FREEDOMS = np.geomspace(2.0, _MOST_FREEDOM, 73)
+FREEDOMS = np.geomspace(1.0, _MOST_FREEDOM, 85)
 _FIRST_FREEDOM = 4.0
 # The variance of an answer is hidden, so EM is slow; this many of its steps are taken at once.
 _EM_STEPS = 4
 
 
-@lru_cache(maxsize=256)  # more than there are degrees of freedom to learn among
+@lru_cache(maxsize=256)  # more than the number of degrees of freedom to choose from
 def tail_shares(freedom: float) -> Floats:
     """Shares of the variance steps in Student-t noise: of freedom / chi², in steps (M28)."""
     if not np.isfinite(freedom):
@@ -38,7 +39,7 @@ def tail_shares(freedom: float) -> Floats:
 
 @lru_cache(maxsize=1)
 def _log_shares() -> Floats:
-    """Log shares of the steps, for all degrees of freedom to learn among (F, S)."""
+    """Log shares of the steps, for all degrees of freedom to choose from (F, S)."""
     return np.log([np.maximum(tail_shares(f), 1e-12) for f in FREEDOMS.tolist()])
 
 
@@ -64,7 +65,7 @@ class Tails(Component):
     words = "heavy tails"
     off = np.inf
     learned = "learn"
-    compared_with = ((), ("truths",), ("bias",), ("bias", "truths"))
+    compared_with = ((), ("truths",), ("bias",), ("bias", "truths"), ("slips",))
 
     freedom: float
     is_learned: bool = False
@@ -84,7 +85,7 @@ class Tails(Component):
         return cls(_FIRST_FREEDOM, True) if value == "learn" else cls(float(value))
 
     def answer_steps(self) -> tuple[Index, Floats]:
-        """Variances of a t-distributed answer, and how often each occurs."""
+        """Variances of a t-distributed answer, and the probability of each."""
         heavy = np.isfinite(self.freedom)
         return _STEPS if heavy else super().answer_steps()[0], tail_shares(self.freedom)
 

@@ -35,7 +35,7 @@ class Truths(Component):
     off = "flat"
     learned = "learn"
     compared_with = ((),)
-    compared_alike = True
+    compared_alike = ((),)
 
     mean: Floats
     variance: Floats
@@ -59,11 +59,11 @@ class Truths(Component):
 
     @property
     def is_flat(self) -> bool:
-        """Tell whether any truth is as likely as any other."""
+        """Return whether any truth is as likely as any other."""
         return self.weight.size == 0
 
     def shifted(self, shift: Floats) -> Truths:
-        """Move the prior by ``shift`` (d,), as when that is taken off all workers' biases."""
+        """Move the prior by ``shift`` (d,), as when it is subtracted from all workers' biases."""
         return self if self.is_flat else replace(self, mean=self.mean + shift)
 
     def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Truths:

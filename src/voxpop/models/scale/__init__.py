@@ -1,4 +1,4 @@
-"""Scales: where noise is alike, from the users' units to there and back."""
+"""Scales on which all values have the same noise: from the users' units and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCALES: Mapping[str, type[Scale]] = {
 
 
 def check_scale(name: object) -> None:
-    """Refuse a scale that there is not."""
+    """Refuse an unknown scale."""
     if name not in SCALES:
         raise ConfigError(f"scale must be one of {', '.join(SCALES)}, got {name!r}")
 

@@ -1,4 +1,4 @@
-"""What every scale offers, and the linear one, on which answers stay what they are."""
+"""What every scale offers, and the linear one, which changes nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.exact import Limbs
 from voxpop.errors import DataError, shorten
 
 ScaleName = Literal["linear", "log", "sqrt", "logit", "circular"]
@@ -18,7 +19,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scale:
-    """The linear scale, on which answers stay what they are; the others derive from it.
+    """The linear scale, which changes nothing; the others derive from it.
 
     A value v in the users' units is t = f(v) on the scale, with f increasing. Estimates come back
     as f⁻¹ of the posterior mean, quantiles as f⁻¹ of quantiles, and an sd as half the distance
@@ -39,9 +40,22 @@ class Scale:
 
         Refuses values that are not on the scale.
         """
-        scale = cls()
+        scale = cls.fitting(all_values(answers), bounds)
         scale.refuse_outside(answers)
-        return scale
+        return scale.centred(scale.sums(answers))
+
+    @classmethod
+    def fitting(cls, _values: Floats, _bounds: Range | None) -> Self:
+        """Make a scale for values, of which no more than the two outermost at either end count."""
+        return cls()
+
+    def sums(self, _answers: Answers) -> Limbs:
+        """Sum up what :meth:`centred` needs; sums of parts of the tasks can be added."""
+        return np.empty(0, dtype=np.int64)
+
+    def centred(self, _sums: Limbs) -> Self:
+        """Return the scale with an origin that suits the tasks, if it has one."""
+        return self
 
     def outside(self, value: Floats) -> NDArray[np.bool_]:
         """Tell which values are not on the scale."""
@@ -56,7 +70,7 @@ class Scale:
         return at
 
     def log_slope(self, value: Floats) -> Floats:
-        """Log of f'(v): what a log density on the scale lacks to be one in the users' units."""
+        """Log of f'(v): added to a log density on the scale, it gives that in the users' units."""
         return np.zeros_like(value)
 
     def spread(self, at: Floats, sd: Floats) -> Floats:
@@ -106,6 +120,11 @@ class Scale:
         """Return the answers in the users' units, those on a circle as numbers on a line."""
         return answers
 
+    def n_outside(self, answers: Answers) -> int:
+        """Count the answers and known truths that are not on the scale."""
+        given = (answers.value, answers.gold)
+        return sum(int(self.outside(v).any(axis=1).sum()) for v in given if v is not None)
+
     def refuse_outside(self, answers: Answers) -> None:
         """Refuse values that are not on the scale: how many, which is the first, what to try."""
         for what, values in (("answer", answers.value), ("gold truth", answers.gold)):
@@ -125,7 +144,7 @@ class Scale:
             )
 
     def summary(self) -> str:
-        """Say what is in which unit; nothing on the linear scale."""
+        """Return which figures are in which unit; nothing on the linear scale."""
         if self.name == "linear":
             return ""
         return (
@@ -137,7 +156,7 @@ class Scale:
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and parameters, as JSON has them."""
+        """Name and parameters as JSON values."""
         return {"name": self.name, **asdict(self)}
 
 

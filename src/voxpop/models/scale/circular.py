@@ -1,4 +1,4 @@
-"""The circular scale: values that come round again, as angles and hours do."""
+"""The circular scale: values that wrap around, such as angles and hours."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
+from voxpop.data.exact import Limbs, exact_sum, exact_value
 from voxpop.data.sums import medians, sum_by_task
-from voxpop.models.scale.base import Range, Scale, all_values
+from voxpop.models.scale.base import Range, Scale
 
 # Sweeps from the circular mean to the circular median of a task.
 _TURNS = 3
@@ -21,7 +22,7 @@ _SLACK = 1e-5
 
 @dataclass(frozen=True)
 class Circular(Scale):
-    """Angles, hours and other values that come round again after ``period``, from ``low`` on.
+    """Angles, hours and other values that wrap around after ``period``, from ``low`` on.
 
     The answers to a task are unwrapped about their circular median, so that the model sees numbers
     on a line (M53). The line is cut opposite to ``origin``, the mean direction of all tasks in each
@@ -44,14 +45,21 @@ class Circular(Scale):
     """The ranges that are recognised: radians first, as they are the shorter."""
 
     @classmethod
-    def of(cls, answers: Answers, bounds: Range | None = None) -> Self:
-        """Make the scale for these answers; without bounds their range is recognised."""
-        low, high = bounds or cls.range_of(all_values(answers)) or (0.0, 360.0)
-        scale = cls(low, high - low, (0.0,) * answers.dimension)
-        scale.refuse_outside(answers)
-        angle = 2 * np.pi / scale.period * scale._centres(answers)
-        mean = np.arctan2(np.sin(angle).sum(axis=0), np.cos(angle).sum(axis=0))
-        return replace(scale, origin=tuple((mean * scale.period / (2 * np.pi)).tolist()))
+    def fitting(cls, values: Floats, bounds: Range | None) -> Self:
+        """Make the scale for values; without bounds their range is recognised."""
+        low, high = bounds or cls.range_of(values) or (0.0, 360.0)
+        return cls(low, high - low)
+
+    def sums(self, answers: Answers) -> Limbs:
+        """Sines and cosines of the tasks' centres in each coordinate."""
+        angle = 2 * np.pi / self.period * self._centres(answers)
+        return np.stack([exact_sum(column) for f in (np.sin, np.cos) for column in f(angle).T])
+
+    def centred(self, sums: Limbs) -> Self:
+        """Return the scale with the mean direction of all tasks as its origin."""
+        sine, cosine = np.array([exact_value(limbs) for limbs in sums]).reshape(2, -1)
+        mean = np.arctan2(sine, cosine) * self.period / (2 * np.pi)
+        return replace(self, origin=tuple(mean.tolist()))
 
     @classmethod
     def range_of(cls, values: Floats) -> Range | None:

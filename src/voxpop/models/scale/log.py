@@ -1,4 +1,4 @@
-"""The log scale: noise in proportion to the value, as of prices and sizes."""
+"""The log scale: noise in proportion to the value, as with prices and sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voxpop.arrays import Floats
 from voxpop.errors import require
 from voxpop.models.scale.base import Range, Scale
 
-# Values are kept to e to the power of this: their squares are still numbers.
+# Values are limited to e to the power of this, so that their squares stay finite.
 _LARGEST_LOG = 345.0
 
 
@@ -45,7 +45,7 @@ class Log(Scale):
         return np.arcsinh(spread / self.back(at))
 
     def bounds(self, given: Range | None) -> Range | None:
-        """A bound at or below 0 is none."""
+        """A bound at or below 0 has no effect."""
         if given is None:
             return None
         require(given[1] > 0, f"scale 'log' needs bounds above 0, got {given}")

@@ -1,4 +1,4 @@
-"""The logit scale: noise that is less near the ends of a range, as of shares and percentages."""
+"""The logit scale: noise that is smaller near the ends of a range: shares and percentages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.models.scale.base import Range, Scale, all_values
+from voxpop.models.scale.base import Range, Scale
 
 # Answers at an end are moved inwards by at least this share of the range.
 _LEAST_STEP = 0.0005
@@ -21,7 +21,7 @@ _LARGEST = 345.0
 
 @dataclass(frozen=True)
 class Logit(Scale):
-    """f(v) = log((v - low) / (high - v)), for shares and percentages: noise is less near the ends.
+    """f(v) = log((v - low) / (high - v)), for shares and percentages: less noise near the ends.
 
     Answers at an end are moved inwards by half a step: half of the distance from that end to the
     answer nearest to it (``step_low``, ``step_high``), but at least 1/2000 of the range. Answers
@@ -38,13 +38,11 @@ class Logit(Scale):
     advice = "give bounds=(LOW, HIGH) (command line: --bounds), or drop or correct them"
 
     @classmethod
-    def of(cls, answers: Answers, bounds: Range | None = None) -> Self:
-        """Make the scale for these answers; without bounds their range is 0-1 or 0-100."""
-        known = all_values(answers)
-        low, high = bounds or ((0.0, 1.0) if known.max() <= 1 else (0.0, 100.0))
+    def fitting(cls, values: Floats, bounds: Range | None) -> Self:
+        """Make the scale for values; without bounds their range is 0-1 or 0-100."""
+        low, high = bounds or ((0.0, 1.0) if values.max() <= 1 else (0.0, 100.0))
         scale = cls(low, high)
-        scale.refuse_outside(answers)
-        return cls(low, high, scale._step(known - low), scale._step(high - known))
+        return cls(low, high, scale._step(values - low), scale._step(high - values))
 
     def _step(self, distance: Floats) -> float:
         """Half a step from an end, from the distances of all values to it; 0 if none is there."""

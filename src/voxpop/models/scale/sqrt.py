@@ -1,4 +1,4 @@
-"""The square root scale: noise whose variance is in proportion to the value, as of counts."""
+"""The square root scale: noise whose variance is in proportion to the value, as with counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
-from voxpop.data.answers import Answers
 from voxpop.errors import require
 from voxpop.models.scale.base import Range, Scale
 
@@ -18,7 +17,7 @@ from voxpop.models.scale.base import Range, Scale
 class Sqrt(Scale):
     """f(v) = √v, for counts: the noise variance is in proportion to the value.
 
-    ``step`` is half of the smallest answer above 0: the density of an answer of 0 is that at this
+    ``step`` is half of the smallest value above 0: the density of an answer of 0 is that at this
     value, as √v is infinitely steep at 0.
     """
 
@@ -29,10 +28,9 @@ class Sqrt(Scale):
     advice = "drop or correct them, or leave scale='linear'"
 
     @classmethod
-    def of(cls, answers: Answers, bounds: Range | None = None) -> Self:
-        """Make the scale for these answers."""
-        cls().refuse_outside(answers)
-        above = answers.value[answers.value > 0]
+    def fitting(cls, values: Floats, _bounds: Range | None) -> Self:
+        """Make the scale for values."""
+        above = values[values > 0]
         return cls(0.5 * float(above.min()) if above.size else 1.0)
 
     def outside(self, value: Floats) -> NDArray[np.bool_]:

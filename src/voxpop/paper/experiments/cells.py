@@ -124,7 +124,7 @@ def crowd_labels(cells: Cells, rng: np.random.Generator) -> dict[str, tuple[Floa
 
 
 def run_cells(_setting: Setting, rng: np.random.Generator, data: Path) -> list[Row]:
-    """Draw a crowd, and train and test a detector on the labels of each method, all alike."""
+    """Draw a crowd, and train and test a detector on the labels of each method in the same way."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"

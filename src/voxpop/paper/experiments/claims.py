@@ -32,6 +32,7 @@ from voxpop.paper.experiments.crowds import (
     paper_model,
 )
 from voxpop.paper.experiments.learning import WITH_TRUTH
+from voxpop.words import percent
 
 Frames = Mapping[str, pd.DataFrame]
 """The tidy table of each experiment that was run."""
@@ -94,7 +95,7 @@ _SETTING = ["experiment", "per_task", "per_worker"]
 
 
 def _errors(frames: Frames, least: int = 1) -> Any:
-    """Errors of all instances with l and r of at least so much."""
+    """Errors of all instances with at least these l and r."""
     rows = pd.concat(frames.values())
     rows = rows[(rows["per_task"] >= least) & (rows["per_worker"] >= least)]
     return rows.pivot(index=[*_SETTING, "instance"], columns="method", values="mse")
@@ -278,7 +279,7 @@ def _voc_level(frames: Frames) -> Outcome:
 
 
 def _by_crowd(test: Callable[[pd.DataFrame], Outcome]) -> Callable[[Frames], Outcome]:
-    """Judge by the real crowd, where a user has it, and show what holds of the emulated ones."""
+    """Judge by the real crowd, where a user has it, and show figures of the emulated ones."""
 
     def test_crowds(frames: Frames) -> Outcome:
         found = {
@@ -300,7 +301,7 @@ def _ages_close(mse: pd.DataFrame) -> Outcome:
     way = mean["average"] - mean["strong-oracle"]
     way = way if way > 0 else np.nan
     bi, nbi = ((mean["average"] - mean[m]) / way for m in ("bi", "nbi"))
-    return bi >= 0.75 and bi > nbi, f"BI goes {bi:.0%}, NBI {nbi:.0%} of the way"
+    return bi >= 0.75 and bi > nbi, f"BI goes {percent(bi)}, NBI {percent(nbi)} of the way"
 
 
 @_test("fgnet-pg1-worse")
@@ -346,7 +347,7 @@ def _beyond_average(frames: Frames) -> Outcome:
     r2 = _r2(frames["digits"], "instance")
     bi, nbi = ((r2[m] > r2["average"]).mean() for m in ("bi", "nbi"))
     text = "R² " + ", ".join(f"{m} {r2[m].mean():.4f}" for m in ("average", "nbi", "bi", "truth"))
-    text += f"; above Average in {bi:.0%} (BI) and {nbi:.0%} (NBI) of draws"
+    text += f"; above Average in {percent(bi)} (BI) and {percent(nbi)} (NBI) of draws"
     return min(bi, nbi) >= 0.9, text
 
 
@@ -361,9 +362,13 @@ def _label_order(frames: Frames) -> Outcome:
     share = (order > 0).mean()
     # How often BI, NBI and auto beat Average, with and without the labels' common shift.
     plain, shifted = (
-        ", ".join(f"{(some[m] > some['average']).mean():.0%} ({m})" for m in ("bi", "nbi", "auto"))
+        ", ".join(
+            f"{percent((some[m] > some['average']).mean())} ({m})" for m in ("bi", "nbi", "auto")
+        )
         for some in (r2, centred)
     )
     text = f"rank correlation {order.mean():.2f} ± {order.std():.2f} over {r2.shape[1]} methods, "
-    text += f"above 0 in {share:.0%} of resamples; but R² above Average's in {plain}, and with "
+    text += (
+        f"above 0 in {percent(share)} of resamples; but R² above Average's in {plain}, and with "
+    )
     return share >= 0.9, f"{text}the mean error taken off in {shifted}"

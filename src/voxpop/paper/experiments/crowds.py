@@ -39,8 +39,8 @@ def paper_methods(
 ) -> dict[str, Estimator]:
     """The methods of section 5; BI and the weak oracle know the levels, as in the paper."""
     levels: dict[str, Any] = {"support": model.support, "weights": model.weights}
-    told = {"variances": crowd.variances}
-    given = {"bi": levels, "weak-oracle": levels | told, "strong-oracle": told}
+    true_noise = {"variances": crowd.variances}
+    given = {"bi": levels, "weak-oracle": levels | true_noise, "strong-oracle": true_noise}
     names = (name for name in METHODS if weak_oracle or name != "weak-oracle")
     return {name: make_estimator(name, given.get(name, {})) for name in names}
 
@@ -225,7 +225,7 @@ AGE_LEVELS = (6.687, 62.56)
 _YOUNG, _YOUNG_FACTOR = 5.0, 0.25
 # Precision of a prior that carries no information on ages.
 _FLAT = 1e-6
-# In the crowd "shared" a face looks older or younger than it is to everybody alike: an error that
+# In the crowd "shared" a face looks older or younger than it is to everybody: an error that
 # no weighting removes. Its size puts the strong oracle near the 28.45 that the paper reports.
 _SHIFT_SD, _SHIFT_PER_YEAR = 0.5, 0.24
 
@@ -325,14 +325,14 @@ def run_ages(setting: Setting, rng: np.random.Generator, data: Path) -> list[Row
     levels = chosen.fit(crowd.answers).settings["support_used"]
     prior = make_estimator("pg1").fit(crowd.answers).settings
     shared = {"prior_mean": prior["mu0_used"], "prior_variance": 1 / prior["gamma0_used"]}
-    told: dict[str, Any] = {"variances": crowd.variances}
+    true_noise: dict[str, Any] = {"variances": crowd.variances}
     methods = {name: make_estimator(name) for name in AGE_METHODS} | {
         # What the prior of PG1 on the truths gains alone: PG1 without it, and BI with it.
         "pg1, flat prior": make_estimator("pg1", {"gamma0": _FLAT}),
         "bi, pg1's prior": make_estimator("bi", {"support": "nbi", **shared}),
         "bi": chosen,
-        "weak-oracle": make_estimator("weak-oracle", {"support": levels, **told}),
-        "strong-oracle": make_estimator("strong-oracle", told),
+        "weak-oracle": make_estimator("weak-oracle", {"support": levels, **true_noise}),
+        "strong-oracle": make_estimator("strong-oracle", true_noise),
     }
     found: Row = {"level_low": levels[0], "level_high": levels[-1]}
     return [row | found for row in score_rows(crowd, methods)]

@@ -1,4 +1,4 @@
-"""What a reproduction shows: tables with the measured beside the published, and figure 1."""
+"""What a reproduction shows: tables of measured and published figures, and figure 1."""
 
 from __future__ import annotations
 

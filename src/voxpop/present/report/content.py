@@ -176,7 +176,7 @@ def _answers(answers: Answers, result: Result, shown: Shown, digits: Index) -> d
 def _workers(result: Result, shown: Shown, digits: Index) -> dict[str, Any]:
     workers = shown.workers
     if result.scale != LINEAR:
-        # Their noise is on the scale, and has digits of its own.
+        # Noise is on the scale, and so has other digits.
         noise = float(np.sqrt(np.median(result.worker_variance)))
         digits = np.full_like(digits, 3 - int(np.floor(np.log10(noise))) if noise > 0 else 3)
     fewest = int(digits.min())

@@ -176,7 +176,7 @@ function taskDetails(data, i, show) {
     parts.push(element("figure", { class: "picture" }, ...(j === 0 ? [element("figcaption", {}, key)] : []), drawn));
   });
   const list = new Listing({
-    word: "answer", rows: byWeight, size: 15, caption: `${plural(tasks.n[i], "answer")}, heaviest first`,
+    word: "answer", rows: byWeight, size: 15, caption: `${plural(tasks.n[i], "answer")}, highest weight first`,
     link: (e) => data.workerAddress(answers.worker[e]),
     columns: [
       { title: "Worker", text: true, value: (e) => workers.id[answers.worker[e]] },

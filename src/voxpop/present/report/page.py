@@ -21,13 +21,13 @@ from voxpop.data.output import replacing
 from voxpop.models.scale import LINEAR
 from voxpop.present.report.content import choose, columns, looks
 from voxpop.present.report.contents import find_contents
-from voxpop.present.report.summary import Card, Tile, cards, gain_over_mean, tiles
+from voxpop.present.report.summary import Card, Gain, Tile, cards, gain_over_mean, tiles
 from voxpop.results.answer_weights import require_match
 from voxpop.results.diagnosis import Diagnosis
-from voxpop.results.explain import number_text
 from voxpop.results.metrics import align_truth
 from voxpop.results.result import Result
 from voxpop.results.saved import run_id
+from voxpop.words import number_text, percent
 
 # Small enough to be mailed; what does not fit is left out, and the page says so.
 _MOST_BYTES = 2_900_000
@@ -76,7 +76,7 @@ def write_report(
     true = None if truth is None else align_truth(truth, result)
     if result._review is None or result.review.diagnosis is None:
         result = replace(result, _answers=answers, _review=None)  # one that was loaded
-    summary = cards(result, gain_over_mean(answers, result, true), result.review.diagnosis)
+    gain = gain_over_mean(answers, result, true)
     folder = None if pictures is None else Path(pictures)
     top = tiles(answers, result)
     name = title or place.absolute().parent.name or "answers"
@@ -86,7 +86,7 @@ def write_report(
         first = [place for place, _ in looks(result, shown)]
         contents = find_contents(answers, result.task_ids[shown.tasks].tolist(), first, folder)
         content = columns(answers, result, shown, true, contents)
-        page = _page(result, name, top, summary, content, contents.sources)
+        page = _page(result, name, top, gain, content, contents.sources)
         if len(page) <= _MOST_BYTES or len(shown.tasks) == 1:
             break
         budget = int(0.9 * budget * _MOST_BYTES / len(page))
@@ -99,7 +99,7 @@ def _page(
     result: Result,
     title: str,
     top: list[Tile],
-    summary: dict[str, Card],
+    gain: Gain,
     content: dict[str, object],
     sources: str,
 ) -> bytes:
@@ -113,10 +113,11 @@ def _page(
         policy=_policy(style, script, sources),
         title=html.escape(title),
         headline=html.escape(result.review.summary()),
+        measured=f'<p class="soft">{html.escape(gain.headline())}</p>' * bool(gain.headline()),
         share=f"{100 * result.review.n_ready / max(len(result.task_ids), 1):.1f}",
         tiles="".join(map(_tile, top)),
         counts=_counts(content["totals"]),  # type: ignore[arg-type]
-        cards="".join(_card(*item) for item in summary.items()),
+        cards="".join(_card(*item) for item in cards(result, gain, found).items()),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in result.all_notes()),
         typos=_typos(found),
         levels=_levels(result),
@@ -190,7 +191,7 @@ def _levels(result: Result) -> str:
     if not result.levels.size:
         return ""
     rows = [
-        (number_text(float(np.sqrt(level))), f"{100 * weight:.1f} %")
+        (number_text(float(np.sqrt(level))), percent(weight, 1))
         for level, weight in zip(result.levels, result.level_weights, strict=True)
     ]
     on = "" if result.scale == LINEAR else f", on the {result.scale.name} scale"
@@ -212,7 +213,7 @@ def _comparison(result: Result) -> str:
         for row in sorted(contest, key=lambda row: -float(row["log_score"]))
     ]
     heads = ("model", "log score", "squared error", "standard errors worse")
-    return _table("Models compared on left-out answers", heads, rows)
+    return _table("Models compared by leave-one-out prediction", heads, rows)
 
 
 def _table(caption: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

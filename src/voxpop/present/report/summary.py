@@ -13,17 +13,17 @@ from voxpop.data.sums import weighted_means
 from voxpop.estimators.leave_one_out import leave_one_out_means
 from voxpop.estimators.registry import ESTIMATORS
 from voxpop.results.diagnosis.flags import Diagnosis
-from voxpop.results.explain import number_text
 from voxpop.results.intervals import truth_check
 from voxpop.results.next_answers import next_answers
 from voxpop.results.result import Result
+from voxpop.words import number_text, percent
 
-# Estimates nearer to the mean than this share of their sd count as the mean.
+# Estimates nearer to the mean than this share of their sd count as equal to it.
 _SAME = 1e-3
 
 
 class Card(NamedTuple):
-    """One thing to know: a figure with its unit, and a sentence or two."""
+    """One card: a figure with its unit, and a sentence or two."""
 
     figure: str
     unit: str
@@ -44,7 +44,7 @@ def tiles(answers: Answers, result: Result) -> list[Tile]:
     """The decision: what is ready, what needs a look, whom to talk to, what more would buy."""
     found, coming = result.review, next_answers(answers, result)
     n, of = len(found.tasks), len(result.task_ids)
-    share = f"{100 * found.n_ready / of:.0f} % of {of:,}: take them as they are."
+    share = f"{percent(found.n_ready / of)} of {of:,}: take them as they are."
     why = " · ".join(f"{reason} {count:,}" for reason, count in found.counts().items())
     listed = [
         Tile("ready", f"{found.n_ready:,}", "label ready" if found.n_ready == 1 else "labels ready",
@@ -58,13 +58,13 @@ def tiles(answers: Answers, result: Result) -> list[Tile]:
     else:
         m, names = len(found.workers), ", ".join(str(worker) for worker in found.workers[:3])
         more = f" and {m - 3:,} more" if m > 3 else ""
-        text = f"{names}{more}: worth a question, not a verdict." if m else "Nobody stands out."
+        text = f"{names}{more}: ask them before you judge." if m else "No worker stands out."
         unit = "worker to talk to" if m == 1 else "workers to talk to"
         listed.append(Tile("talk", f"{m:,}", unit, text, "#talk" if m else ""))
     if coming is not None and np.isfinite(coming.rmse) and coming.rmse > 0:
-        less = 100 * (1 - coming.rmse_after / coming.rmse)
+        less = 1 - coming.rmse_after / coming.rmse
         unit = f"less error for {coming.n_answers:,} more answers"
-        listed.append(Tile("next", f"{less:.0f} %", unit, coming.summary()))
+        listed.append(Tile("next", percent(less), unit, coming.summary()))
     return listed
 
 
@@ -88,6 +88,16 @@ class Gain:
     distance: float
     distance_to_mean: float
     covered: float = np.nan
+
+    def headline(self) -> str:
+        """Say how well known truths were met; nothing where none is known."""
+        if np.isnan(self.covered):
+            return ""
+        return (
+            f"{percent(self.covered, 1)} of {self.n_tasks:,} known truths are inside their 95 % "
+            f"intervals; the RMSE is {number_text(self.ours)} (of the mean: "
+            f"{number_text(self.mean)})"
+        )
 
 
 def gain_over_mean(answers: Answers, result: Result, truth: Floats | None = None) -> Gain:
@@ -173,13 +183,13 @@ def _error(gain: Gain) -> Card:
     ours, unit = number_text(gain.ours), "RMSE" if gain.measured else "expected RMSE"
     against = f"measured against the truths of {gain.n_tasks:,} tasks"
     if gain.is_mean:
-        how = f"{against.capitalize()}." if gain.measured else "As expected by the posterior."
+        how = f"{against.capitalize()}." if gain.measured else "Expected from the posterior."
         return Card(ours, unit, f"{how} The estimates are the means of the answers.")
     unit += f"; the mean's is {number_text(gain.mean)}"
     change = 1.0 - gain.ours / gain.mean if gain.mean > 0 else 0.0
-    text = f"{abs(100 * change):.0f} % {'less' if change >= 0 else 'more'} than the mean's, "
+    text = f"{percent(abs(change))} {'less' if change >= 0 else 'more'} than the mean's, "
     text += (
-        against if gain.measured else "if the noise is as learned: no truth is known to check it"
+        against if gain.measured else "if the learned noise is right: no truth is known to check it"
     )
     if np.isfinite(gain.distance):
         text += (
@@ -197,7 +207,7 @@ def _intervals(result: Result, gain: Gain) -> Card:
     if np.isfinite(gain.covered):
         unit = f"of {gain.n_tasks:,} known truths are inside"
         text = f"{card.figure} {card.unit} their prediction intervals. {card.text}"
-        return Card(f"{100 * gain.covered:.1f} %", unit, f"{text}{allowed}")
+        return Card(percent(gain.covered, 1), unit, f"{text}{allowed}")
     return Card(card.figure, card.unit, f"{card.text} {checked}{allowed}".strip())
 
 
@@ -211,10 +221,10 @@ def _audited(result: Result) -> Card:
     elif audit.is_stretched:
         how = (
             f"The intervals were stretched by {audit.stretch:.2f}; before that, "
-            f"{100 * audit.unstretched_95:.1f} % were inside."
+            f"{percent(audit.unstretched_95, 1)} were inside."
         )
     text = f"Each of {audit.n_answers:,} answers was predicted from the others. {how}"
-    return Card(f"{100 * audit.inside_95:.1f} %", "of left-out answers fell inside", text)
+    return Card(percent(audit.inside_95, 1), "of left-out answers fell inside", text)
 
 
 def _workers(found: Diagnosis | None) -> Card:
@@ -230,8 +240,9 @@ def _workers(found: Diagnosis | None) -> Card:
     if found.typos:
         first = found.typos[0]
         count = "1 answer looks" if len(found.typos) == 1 else f"{len(found.typos):,} answers look"
-        text += f" {count} mistyped: {first.value:.6g} looks like {first.looks_like:.6g}, say."
-    unit = f"of {found.n_workers:,} flagged: worth a look, not a verdict"
+        text += f" {count} mistyped: for example, {first.value:.6g} for {first.looks_like:.6g}."
+    advice = ": look at the evidence before you judge" if found.workers else ""
+    unit = f"of {found.n_workers:,} flagged{advice}"
     return Card(f"{len(found.workers):,}", unit, text)
 
 

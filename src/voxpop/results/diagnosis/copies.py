@@ -46,7 +46,7 @@ def find_copies(answers: Answers, level: float) -> list[Pair]:
 
 
 class _CopySearch:
-    """What is computed once for all pairs."""
+    """Quantities computed once for all pairs."""
 
     def __init__(self, answers: Answers, threshold: float) -> None:
         self.answers = answers

@@ -1,8 +1,8 @@
 """Dependence: pairs of workers whose errors go together, beyond what the others explain.
 
-Two accounts of one person, workers who copy, judges of one family: their answers are fewer than
-they look. A pair is tested on the tasks that both answered, against what the *others* say of these
-tasks, so that the two do not vouch for each other.
+Two accounts of one person, workers who copy, judges of one family: they give fewer independent
+answers than it seems. A pair is tested on the tasks that both answered, against the answers of the
+*others*, so that the two do not confirm each other.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtrc, chdtrc, ndtr
 
-from voxpop.arrays import Floats, Index
+from voxpop.arrays import Floats, Index, Mask
 from voxpop.data.answers import Answers
 from voxpop.data.sums import (
     by_degree,
@@ -25,22 +24,20 @@ from voxpop.data.sums import (
 )
 from voxpop.results.diagnosis.copies import number_values
 
-Mask = NDArray[np.bool_]
-
 # With more pairs of answers to one task than this, times coordinates, no search is made: it would
 # not be linear. Ten answers to each of 90,000 tasks make as many.
 _MOST_PAIRS = 4_000_000
-# Fewer common tasks show no correlation.
+# With fewer common tasks no correlation can be seen.
 MIN_SHARED = 5
-# So many other answers are needed to tell errors, each family counted once.
+# This many other answers are needed to see errors, each family counted once.
 _MIN_OTHERS = 2
-# A weight that a difference of sums cannot tell from nothing; single answers have about one.
+# A weight that a difference of sums cannot distinguish from zero; single answers have about one.
 _NO_WEIGHT = 1e-9
-# Errors that go together less than this, beyond what is expected, are left alone.
+# Errors that correlate less than this, beyond what is expected, are ignored.
 MIN_CORRELATION = 0.5
-# Chance at which two precise workers, who share the error of the others' mean, are taken for more.
+# Chance of mistaking two precise workers, who share the error of the others' mean, for a pair.
 _PRECISE = 0.001
-# The variance of that error may be this many times what the noise of the others says.
+# The variance of that error may be this many times what the noise of the others implies.
 _DOUBT = 1.5
 # A correlation of 1 has no transform.
 _MOST_CORRELATION = 0.999
@@ -48,7 +45,7 @@ _MOST_CORRELATION = 0.999
 _RARE = 0.01
 # So many equal rare answers are needed at least.
 _MIN_EQUAL = 3
-# Residuals are cut at so many sds: a slip is one answer, however large.
+# Residuals are cut at this many sds: a slip is one answer, however large.
 _CUT = 3.0
 _MAD_OF_NORMAL = 0.6745
 # Least noise variance of a worker: of that about the others' mean, and of the typical worker's.
@@ -59,7 +56,7 @@ _EXPONENTS = np.geomspace(0.05, 60.0, 40)
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """Two workers whose errors go together, and the chance ``p`` of that in an honest pair.
+    """Two workers with correlated errors, and the chance ``p`` of that in an honest pair.
 
     ``correlation`` is that of their errors on ``shared`` tasks; ``equal`` the number of equal
     answers where these are the evidence, and the correlation their share, else 0.
@@ -91,7 +88,7 @@ class EdgePairs(NamedTuple):
 
 
 def has_pairs(answers: Answers) -> bool:
-    """Tell whether any answers can be paired, and not too many."""
+    """Return whether there are pairs of answers, and not too many."""
     degree = answers.task_degree
     return bool(0 < (degree * (degree - 1) // 2).sum() * answers.dimension <= _MOST_PAIRS)
 
@@ -123,7 +120,7 @@ def edge_pairs(answers: Answers) -> EdgePairs | None:
 
 
 def equal_links(answers: Answers, level: float) -> list[Link]:
-    """Find pairs who give the same rare answers, be it on some tasks only (M43).
+    """Find pairs who give the same rare answers, even if on some tasks only (M43).
 
     A value is rare if hardly any other task has it, and not evident if at most half of the answers
     to its task are the same. On a fine scale two honest workers hardly ever agree on such a value.
@@ -170,7 +167,7 @@ def equal_links(answers: Answers, level: float) -> list[Link]:
 
 
 class WorkerLines(NamedTuple):
-    """What each worker does with the truth: offset (m, d), slope (m, d), noise variance (m, d).
+    """How each worker's answers follow the truth: offset, slope and noise variance, all (m, d).
 
     ``weight`` (E,) is that of each answer in the means of the others.
     """
@@ -182,7 +179,7 @@ class WorkerLines(NamedTuple):
 
 
 class Families(NamedTuple):
-    """Workers who may belong together: the number of the family of each (m,).
+    """Workers who may be dependent: the number of the family of each (m,).
 
     ``place`` (E,) numbers the answers of a family to one task, ``size`` (E,) counts them.
     """
@@ -207,9 +204,9 @@ class Families(NamedTuple):
 def worker_lines(answers: Answers, value: Floats, families: Families) -> WorkerLines:
     """Fit a line through each worker's answers over the mean of the others' to the same tasks.
 
-    A bias, a narrow use of the scale and a large noise are a worker's own, and no dependence. The
-    weights in a mean are bounded, so that none who merely agree take it over, a family counts once,
-    and a slip counts little.
+    A bias, a narrow use of the scale and a large noise belong to one worker: they are no
+    dependence. The weights in a mean are bounded, so that workers who merely agree do not dominate
+    it, a family counts once, and a slip counts little.
     """
     task, worker = answers.task, answers.worker
     share = 1.0 / families.size
@@ -377,7 +374,7 @@ def _distance(x: Floats, y: Floats) -> Floats:
 
 
 def _log_tail(surprise: Floats, places: Index) -> float:
-    """Chernoff's bound for a sum of -log p, each p uniform over so many places."""
+    """Chernoff's bound for a sum of -log p, each p uniform over this many places."""
     bound = -_EXPONENTS * surprise.sum()
     for k, count in zip(*np.unique(places, return_counts=True), strict=True):
         moments = np.log(k / np.arange(1, k + 1)) * _EXPONENTS[:, None]

@@ -26,10 +26,11 @@ from voxpop.results.diagnosis.worker_tests import (
     slope_test,
 )
 from voxpop.results.result import Result
+from voxpop.words import percent
 
-# Slope, bias, noise, slips, copies: each may err a fifth as often as all together.
+# Slope, bias, noise, slips, copies: each has a fifth of the error rate.
 _TESTS = 5
-# Copies are looked for in two ways: by equal answers, and by errors that go together.
+# Copies are searched for in two ways: by equal answers, and by correlated errors.
 _SEARCHES = 2
 
 
@@ -54,7 +55,7 @@ class Flag:
     n_answers
         Number of answers that the flag is based on.
     weight
-        What an answer of the worker counts in the result, the average worker's being 1.
+        Weight of an answer of the worker in the result; 1 for the average worker.
     other
         The other worker of a copy or of a dependent pair, else None.
     """
@@ -77,12 +78,12 @@ class Diagnosis:
     unjudged
         Ids of workers with too few answers to judge: neither flagged nor cleared.
     answers_needed
-        How many it takes: with fewer, not even answers that all look bad would be evidence.
+        Answers needed: with fewer, even answers that all look bad would be no evidence.
     error_rate
         Expected number of honest workers flagged per crowd, at most.
     typos
-        Answers that look mistyped, with the value that was probably meant, surest first. Of what
-        is found one in ten is expected to be no typo.
+        Answers that look mistyped, with the value that was probably meant, surest first. One in ten
+        of those found is expected not to be a typo.
     """
 
     flags: tuple[Flag, ...]
@@ -103,7 +104,7 @@ class Diagnosis:
         return self._by_worker("kind", ", ")
 
     def evidence(self) -> dict[object, str]:
-        """What was seen of each flagged worker, in words."""
+        """The evidence on each flagged worker, in words."""
         return self._by_worker("evidence", "; ")
 
     def _by_worker(self, name: str, between: str) -> dict[object, str]:
@@ -135,7 +136,7 @@ class Diagnosis:
         return frame(self.typo_columns(), self.frame_kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain lists, for a program on the other end of a pipe."""
+        """Everything as plain lists, for other programs."""
         return {
             "flags": [asdict(flag) for flag in self.flags],
             "n_workers": self.n_workers,
@@ -146,7 +147,7 @@ class Diagnosis:
         }
 
     def summary(self) -> str:
-        """Say in one line how many are flagged, how many cannot be judged, and count the typos."""
+        """Return one line: how many are flagged, how many cannot be judged, and how many typos."""
         found = f"{len(self.workers)} of {self.n_workers} workers flagged"
         if self.typos:
             look = "answer looks" if len(self.typos) == 1 else "answers look"
@@ -183,10 +184,10 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     """
     require(0 < error_rate <= 1, f"error_rate must be above 0 and at most 1, got {error_rate}")
     if not np.array_equal(answers.worker_ids, result.worker_ids):
-        raise DataError("the result is not of these answers: its workers differ")
+        raise DataError("the result belongs to other answers: its workers differ")
     there = result.scale.answers(answers)
     crowd = PeerMedians(there)
-    # Tested on the scale of the result, said in the users' units.
+    # Tested on the scale of the result, reported in the users' units.
     shown = crowd if there is answers else PeerMedians(result.scale.unwrapped(answers))
     tests = _TESTS * answers.n_workers * answers.dimension
     needed = max(4, int(np.ceil(np.log2(_TESTS * answers.n_workers / error_rate))))
@@ -221,7 +222,7 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
 
 
 class _Evidence:
-    """Turns what the tests found into flags with the evidence in words."""
+    """Turns the findings of the tests into flags with the evidence in words."""
 
     def __init__(self, crowd: PeerMedians, result: Result, tests: int, error_rate: float) -> None:
         self._crowd, self._result = crowd, result
@@ -255,13 +256,14 @@ class _Evidence:
         value, times, n = values[counts.argmax()], int(counts.max()), len(own)
         others = self._answers_of_others(u, j)
         share = float(np.mean([(found == value).mean() for found in others]))
-        # Most answers are one value, and more than would be if the worker answered like the others.
+        # Most answers are one value, and more of them than for a worker who answers like the
+        # others.
         if 2 * times > n and bdtrc(times - 1, n, share) * self._tests <= self._error_rate:
             where = np.concatenate([others[place] for place in np.flatnonzero(own == value)])
             count = f"all {n} tasks" if times == n else f"{times} of {n} tasks"
             return "constant" if times == n else "straight-liner", (
                 f"answered {value:.6g} on {count}, where the others' answers ranged from "
-                f"{where.min():.6g} to {where.max():.6g} and {share:.0%} were {value:.6g}"
+                f"{where.min():.6g} to {where.max():.6g} and {percent(share)} were {value:.6g}"
             )
         order = np.argsort(medians, kind="stable")
         low, high = order[: n // 2], order[n - n // 2 :]
@@ -287,10 +289,10 @@ class _Evidence:
         up = shift > test.median
         side = int((own > medians).sum() if up else (own < medians).sum())
         name = self._result.scale.name
-        where = "" if name == "linear" else f" on the {name} scale,"
+        where = "" if name == "linear" else f" on the {name} scale"
         return "bias", (
-            f"answers lie {abs(shift):.3g} {'above' if shift > 0 else 'below'} the median of the "
-            f"others'{where} on average over {len(own)} tasks ({'higher' if up else 'lower'} on "
+            f"answers lie {abs(shift):.3g} {'above' if shift > 0 else 'below'} the others' "
+            f"median{where}, on average over {len(own)} tasks ({'higher' if up else 'lower'} on "
             f"{side} of them; the crowd's median is {test.median:+.2g})"
         )
 
@@ -301,8 +303,7 @@ class _Evidence:
         times = np.exp(test.statistic[u] - test.median)
         return "noise", (
             f"half of {len(own)} answers are more than {np.median(np.abs(own - medians)):.3g} away "
-            f"from the median of the others', about {times:.2g} times as far as usual on the same "
-            "tasks"
+            f"from the others' median, about {times:.2g} times as far as usual on the same tasks"
         )
 
     def of_slips(self, u: int, _: int, test: WorkerTest) -> tuple[str, str]:
@@ -310,8 +311,8 @@ class _Evidence:
         n, times = int(self._crowd.count[u]), int(test.statistic[u])
         rest = (test.statistic.sum() - times) / max(self._crowd.count.sum() - n, 1)
         return "slips", (
-            f"{times} of {n} answers are more than {FAR:.0f} times as far from the median of the "
-            f"others' as is usual, which {rest:.1%} of the others' answers are"
+            f"{times} of {n} answers are more than {FAR:.0f} times as far from the others' median "
+            f"as usual; {percent(rest, 1)} of the others' answers are"
         )
 
     def of_copies(self, pair: Pair) -> list[Flag]:
@@ -335,11 +336,11 @@ class _Evidence:
         ]
 
     def of_group(self, group: Group) -> list[Flag]:
-        """One flag for each worker of a group, by the link that shows most."""
+        """One flag for each worker of a group, by the strongest link."""
         flags = []
         for u in group.workers:
             mine = [link for link in group.links if u in (link.first, link.second)]
-            # Who was found late is linked to the group, of which the first worker is named.
+            # Workers who were found later are linked to the group, whose first worker is named.
             link = min(mine or group.links, key=lambda link: link.p)
             other = link.second if u == link.first else link.first
             flags.append(
@@ -357,7 +358,7 @@ class _Evidence:
 
 
 def _how_dependent(link: Link, other: str) -> str:
-    """Say what two workers were seen to have in common."""
+    """Describe what two workers have in common."""
     if link.equal:
         return (
             f"gave the same answer as worker {other}, to the last digit, on {link.equal} of "

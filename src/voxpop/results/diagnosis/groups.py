@@ -1,4 +1,4 @@
-"""Groups: workers who depend on each other, found, counted as one, and told apart again."""
+"""Groups: workers who depend on each other, found, counted as one, and separated again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
+from voxpop.data.components import components
 from voxpop.data.sums import mean_by_worker
 from voxpop.errors import shorten
 from voxpop.results.audit import Audit
@@ -30,25 +29,24 @@ from voxpop.results.diagnosis.dependence import (
     log_chance_of_nearness,
     worker_lines,
 )
+from voxpop.results.diagnosis.gold_errors import GoldErrors, sharing_links
 from voxpop.results.result import Result
 
 # An eighth of 5 %: what :func:`voxpop.diagnose` grants this test among its own.
 LEVEL = 0.05 / 8
-# Copies who copy less often than this depend only where their answers are equal ...
+# Workers who copy less often than this are dependent only where their answers are equal ...
 _NEARLY_ALWAYS = 0.9
 # ... unless the other answers are nearer than this to each other, by the ratio of variances.
 _NEAR = 0.5
 _MEDIAN_OF_SQUARE = 0.455
-# Nearness, which holds whatever the distribution of the answers, may err so many times as often as
+# Nearness, which holds for any distribution of the answers, may err this many times as often as
 # the correlation, which it only confirms: 5 % of crowds by default.
 _WHATEVER = 16
 # Rounds of a search: a group that was found helps to find its other members.
 _ROUNDS = 6
-# Share of the other workers' answers above which equal answers are those that anybody gives.
+# Above this share of the other workers' answers, equal answers are ones that anybody gives.
 _EVIDENT = 0.1
-# So many pairs of answers to gold tasks show whether errors go together.
-_MIN_GOLD = 3
-# Expected number of honest pairs, in a crowd, of as much evidence as makes workers suspect.
+# Expected number of honest pairs per crowd with enough evidence to make workers suspect.
 _SUSPECT = 0.5
 # Answers of candidates looked at in a round, per answer of the table.
 _WORK_PER_ANSWER = 20
@@ -91,7 +89,7 @@ class Groups:
     def restore(self, result: Result) -> Result:
         """Turn a result of the merged answers into one of all workers and answers.
 
-        A member has the noise that the group was seen to have, averaged over the member's answers,
+        A member has the noise that was learned for the group, averaged over the member's answers,
         and a share of its weight. What is known of an answer is what is known of the merged one.
         """
         answers, merging = self.answers, self._merging
@@ -123,7 +121,7 @@ class Groups:
         )
 
     def to_list(self) -> list[dict[str, Any]]:
-        """The groups as JSON can hold them, for the settings of a result."""
+        """The groups as plain JSON values, for the settings of a result."""
         ids = [i if isinstance(i, int | str) else str(i) for i in self.answers.worker_ids.tolist()]
         return [
             {"workers": [ids[u] for u in group.workers], "whole": group.whole}
@@ -131,18 +129,19 @@ class Groups:
         ]
 
     def notes(self) -> list[str]:
-        """Say who is counted as one and why, a sentence for each group."""
-        said = []
+        """Return who is counted as one and why, a sentence for each group."""
+        sentences = []
         for group in self.groups:
             ids, link = self.answers.worker_ids[list(group.workers)], group.strongest
             who = shorten(ids) if len(ids) > 3 else " and ".join(map(str, ids.tolist()))
             if group.whole and not link.equal:
                 why = f"correlation {link.correlation:.2f} over {link.shared} common tasks"
             else:
-                why = f"{link.equal} of {link.shared} common tasks answered alike to the digit"
-            what = "counted as one" if group.whole else "equal answers of theirs counted as one"
-            said.append(f"workers {who} agree far more than the others explain ({why}): {what}")
-        return said
+                why = f"{link.equal} of {link.shared} common tasks answered identically"
+            what = "count as one" if group.whole else "their equal answers count as one"
+            reason = "agree far more than independent workers would"
+            sentences.append(f"workers {who} {reason} ({why}): {what}")
+        return sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +173,7 @@ class Merging:
         rank[order] = np.arange(len(order))
         place, first, counts = rank[place], first[order], counts[order]
         workers, worker = np.unique(owner[first], return_inverse=True)
-        # About the first, so that equal answers stay what they are.
+        # Relative to the first, so that equal answers stay exactly equal.
         origin = answers.value[first]
         moved = np.zeros_like(origin)
         np.add.at(moved, place, answers.value - origin[place])
@@ -200,7 +199,7 @@ def _ids(answers: Answers, owner: Index) -> NDArray[Any]:
 
 
 def owners(answers: Answers, groups: Sequence[Group]) -> Index:
-    """Number the owner of every answer: its worker, the first of his group, or a made-up one."""
+    """Number the owner of every answer: its worker, the first of the group, or a made-up one."""
     stands_for = np.arange(answers.n_workers)
     made_up = np.full(answers.n_workers, -1)
     for number, group in enumerate(groups):
@@ -220,7 +219,7 @@ def owners(answers: Answers, groups: Sequence[Group]) -> Index:
 
 
 def answer_shares(answers: Answers, settings: Mapping[str, Any]) -> Floats:
-    """What every answer counts (E,), by the groups in the settings of a result: 1, or a share."""
+    """Weight of every answer (E,), by the groups in the settings of a result: 1, or a share."""
     listed = settings.get("groups")
     if not listed:
         return np.ones(answers.n_edges)
@@ -252,15 +251,17 @@ def find_groups(answers: Answers, level: float = LEVEL) -> Groups:
 
     In a crowd of honest workers whose errors are about Gaussian any group is found with a
     probability of at most ``level``, else of at most eight times as much. Equal rare answers come
-    first (M43). Then, with what was found counted as one, errors that go together
+    first (M43), and errors about known truths (M45), where there are any: those find a group with
+    that probability once more. Then, with what was found counted as one, errors that go together
     (M41)-(M42) and are nearer to each other than chance allows (M44), until no more are found.
     """
     if not has_pairs(answers):
         return Groups(answers, ())
     equal = equal_links(answers, level / 2)
-    partial, links = _told_apart(answers, equal)
-    # Whoever copies at times is no member of another group.
+    partial, links = _separated(answers, equal)
+    # A worker who copies at times is not a member of another group.
     settled = {u for group in partial for u in group.workers}
+    links += sharing_links(answers, settled, level)
     for _ in range(_ROUNDS):
         merging = Merging.of(answers, owners(answers, [*partial, *_linked(links, whole=True)]))
         owner = merging.owner.tolist()
@@ -278,28 +279,21 @@ def find_groups(answers: Answers, level: float = LEVEL) -> Groups:
             break
         links += new
     found = [*partial, *_linked(links, whole=True)]
-    found = [group for group in found if not _cleared_by_gold(answers, group)]
+    if answers.is_gold.any():
+        found = [group for group in found if not _cleared_by_gold(answers, group)]
     return Groups(answers, tuple(sorted(found, key=lambda group: group.strongest.p)))
 
 
 def _cleared_by_gold(answers: Answers, group: Group) -> bool:
-    """Tell whether known truths show that the errors of a group do not go together.
+    """Return whether known truths show that the errors of a group do not go together.
 
     Experts among workers who share an error look like a group: they agree where the others do not.
     """
-    pairs = edge_pairs(answers) if answers.is_gold.any() else None
-    if pairs is None or answers.gold is None:
+    errors = GoldErrors.of(answers)
+    if errors is None:
         return False
-    member = np.isin(pairs.first, group.workers) & np.isin(pairs.second, group.workers)
-    known = member[pairs.pair] & answers.is_gold[answers.task[pairs.e]]
-    if known.sum() < _MIN_GOLD:
-        return False
-    e, f = pairs.e[known], pairs.f[known]
-    x, y = (answers.value[edge] - answers.gold[answers.task[edge]] for edge in (e, f))
-    x, y = x - np.median(x, axis=0), y - np.median(y, axis=0)
-    size = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
-    correlation = (x * y).sum(axis=0) / np.where(size > 0, size, 1.0)
-    return bool(correlation.mean() < MIN_CORRELATION)
+    link = errors.link(errors.among(np.array(group.workers)))
+    return link is not None and link.correlation < MIN_CORRELATION
 
 
 def _together(answers: Answers, level: float) -> list[Link]:
@@ -310,9 +304,10 @@ def _together(answers: Answers, level: float) -> list[Link]:
     family = np.arange(answers.n_workers)
     for _ in range(2):
         found = correlations(answers, pairs, Families.of(answers, family))
-        # Whoever may belong to the two is no third worker: others of a group would hide it.
+        # Workers who may belong to the two do not count as third workers: they would hide the
+        # group.
         suspect = found.p < _SUSPECT
-        family = _components(answers.n_workers, pairs.first[suspect], pairs.second[suspect])
+        family = components(answers.n_workers, pairs.first[suspect], pairs.second[suspect])
     likely = np.flatnonzero((found.p <= level) & found.beyond)
     likely = likely[np.argsort(found.p[likely], kind="stable")]
     degree = answers.worker_degree
@@ -339,20 +334,15 @@ def _together(answers: Answers, level: float) -> list[Link]:
     return links
 
 
-def _components(n: int, first: Index, second: Index) -> Index:
-    graph = coo_array((np.ones(len(first)), (first, second)), shape=(n, n))
-    return np.asarray(connected_components(graph, directed=False)[1])
-
-
 def _linked(links: Iterable[Link], whole: bool) -> list[Group]:
-    """Single linkage: whoever is linked to a member is one."""
+    """Single linkage: everyone linked to a member is a member."""
     links = list(links)
     if not links:
         return []
     first, second = (
         np.array([getattr(link, end) for link in links]) for end in ("first", "second")
     )
-    label = _components(int(max(first.max(), second.max())) + 1, first, second)
+    label = components(int(max(first.max(), second.max())) + 1, first, second)
     return [
         Group(
             tuple(np.flatnonzero(label == number).tolist()),
@@ -363,8 +353,8 @@ def _linked(links: Iterable[Link], whole: bool) -> list[Group]:
     ]
 
 
-def _told_apart(answers: Answers, equal: list[Link]) -> tuple[list[Group], list[Link]]:
-    """Tell who copies part of the time, as groups, from who always does, as links.
+def _separated(answers: Answers, equal: list[Link]) -> tuple[list[Group], list[Link]]:
+    """Separate those who copy at times, as groups, from those who always do, as links.
 
     Where copies copy only at times, the answers that are not equal are as far from each other as
     those of other workers are. Where others give the same answers too, nobody need have copied.
@@ -397,9 +387,9 @@ def _told_apart(answers: Answers, equal: list[Link]) -> tuple[list[Group], list[
 
 
 def _evident(answers: Answers, code: Index, member: NDArray[np.bool_], equal: Index) -> bool:
-    """Tell whether workers outside a group often give the answers ``equal`` (edges) within it too.
+    """Return whether workers outside a group often give the answers ``equal`` (edges) as well.
 
-    A number to be read off a picture is the same for all who read it well.
+    A number that can be read off a picture is the same for all who read it well.
     """
     value = np.full(answers.n_tasks, -1)
     value[answers.task[equal]] = code[equal]

@@ -80,7 +80,7 @@ class EffectOfRemoving:
         return f"{moved}; left without any answer: task {left}" if left else moved
 
     def to_dict(self) -> dict[str, Any]:
-        """What changes as plain numbers; an infinite change (the sd was 0) is None."""
+        """The changes as plain numbers; an infinite change (the sd was 0) is None."""
         numbers = {"typical_change_in_sd": self.typical, "largest_change_in_sd": self.largest}
         left = self.left_without_answers.tolist()
         return {"removed": self.removed.tolist(), **finite(numbers), "left_without_answers": left}

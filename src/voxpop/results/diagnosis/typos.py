@@ -9,14 +9,14 @@ import numpy as np
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
 from voxpop.models.scale import Scale
-from voxpop.results.diagnosis.worker_tests import FAR, PeerMedians, typical_distance
+from voxpop.results.diagnosis.worker_tests import FAR, PeerMedians, far_off
 
-# Far: so many typical distances from the others' median, about seven standard deviations. Mended,
-# an answer is within so many, about three.
+# Far: this many typical distances from the others' median, about seven standard deviations.
+# Corrected, an answer is within this many, about three.
 _NEAR = 4.0
 # A wild answer is as likely at any order of magnitude of its distance, over three of them.
 _DECADES = 3.0
-# A mended value is not held to be nearer than this share of a typical distance.
+# A corrected value is not held to be nearer than this share of a typical distance.
 _LEAST_DISTANCE = 0.5
 # Share of what is found that may be no typo.
 _FALSE = 0.1
@@ -31,7 +31,7 @@ class Typo:
     Attributes
     ----------
     name
-        Which value of a vector it is; of plain numbers, the name of their column.
+        The coordinate of a vector; for plain numbers, the name of their column.
     value, looks_like
         What was answered, and what was probably meant.
     kind
@@ -54,7 +54,7 @@ class Typo:
     chance: float
 
     def summary(self) -> str:
-        """Say it in a sentence."""
+        """Return one sentence."""
         return (
             f"{self.value:.6g} of worker {self.worker} to task {self.task} looks like "
             f"{self.looks_like:.6g} ({self.kind}); the median of the others is {self.others:.6g}"
@@ -62,11 +62,11 @@ class Typo:
 
 
 def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
-    """Find answers far outside of what the others allow that one slip would bring back.
+    """Find answers far from all others that correcting one slip would bring back.
 
     An answer is far if it lies more than ten typical distances from the median of at least two
     others; the typical distance is the median over all answers or over the worker's own, whichever
-    is larger, so nobody's usual noise is a typo. Mended, it must lie within four.
+    is larger, so that usual noise is never a typo. Mended, it must lie within four.
 
     Some wild answers would fit by chance, so each gets its odds, and the false discovery rate over
     all far answers is held: of what is found one in ten is expected to be no typo, and in a crowd
@@ -77,9 +77,8 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
     crowd = PeerMedians(scale.answers(answers))
     names, found = answers.value_names, []
     for j in range(answers.dimension):
-        away = np.abs(crowd.value[:, j] - crowd.other[:, j])
-        typical = typical_distance(crowd, away)
-        for k in np.flatnonzero((away > FAR * typical) & (typical > 0)):
+        far, typical = far_off(crowd, j)
+        for k in np.flatnonzero(far):
             e, at = int(crowd.edge[k]), float(crowd.other[k, j])
             mended = _mend(float(answers.value[e, j]), at, float(typical[k]), scale)
             found.append((mended, e, names[j], _back(scale, at)))
@@ -100,7 +99,7 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
 
 
 def _mend(value: float, at: float, typical: float, scale: Scale) -> tuple[float, str, float]:
-    """Best of the slips that could be behind a value: what was meant, its kind, and the chance."""
+    """The most likely slip behind a value: what was meant, its kind, and the chance."""
     median = _back(scale, at)
     unit = abs(_back(scale, at + typical) - median)
     best, best_kind, nearest, windows = np.nan, "", np.inf, 0.0
@@ -125,7 +124,7 @@ def _mend(value: float, at: float, typical: float, scale: Scale) -> tuple[float,
 
 
 def _plain(ids: Ids, place: int) -> object:
-    """An id as JSON can hold it."""
+    """An id as a JSON value."""
     return ids[place : place + 1].tolist()[0]
 
 

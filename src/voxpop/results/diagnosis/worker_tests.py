@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtrc, ndtr, ndtri, stdtr, stdtrit
 
-from voxpop.arrays import Floats, Index
+from voxpop.arrays import Floats, Index, Mask
 from voxpop.data.answers import Answers
 from voxpop.data.sums import leave_one_out_medians, mean_by_task, sum_by_task
 
 FAR = 10.0
-"""Answers so many typical distances from the median of the others are far off."""
+"""Answers this many typical distances from the median of the others are far off."""
 # A tenth of an honest crowd may be clearly noisier or more biased than the rest. So the spread is
 # also fitted at this quantile of the workers on the side that is tested.
 _OUTER = 0.8
@@ -133,7 +133,7 @@ def slope_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     ratio = np.where(judged, crowd.sum(c * y) / safe, np.nan)
     median = float(np.median(ratio[judged])) if judged.any() else 0.0
     p = np.ones(len(ratio))
-    if median > 0:  # else the crowd itself follows nothing
+    if median > 0:  # otherwise the crowd itself follows nothing
         slope = median * safe / np.where(judged, crowd.sum(c**2), 1.0)
         by_chance = c**2 * _variance_in_task(answers, rank)[crowd.edge]
         variance = crowd.variance_of_sum(c * (y - slope[crowd.worker] * c), by_chance)
@@ -229,9 +229,7 @@ def slip_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     the median of the others. One more far answer is added to those of the others, so that the first
     in a crowd is no evidence.
     """
-    away = np.abs(crowd.value[:, j] - crowd.other[:, j])
-    typical = typical_distance(crowd, away)
-    slips = crowd.sum(((away > FAR * typical) & (typical > 0)).astype(np.float64))
+    slips = crowd.sum(far_off(crowd, j)[0].astype(np.float64))
     others = (slips.sum() - slips + 1.0) / np.maximum(crowd.count.sum() - crowd.count + 1.0, 1.0)
     judged = (crowd.count >= needed) & (slips > 0)
     tail = bdtrc(slips - 1.0, crowd.count, np.minimum(others, 1.0))
@@ -239,13 +237,32 @@ def slip_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     return WorkerTest(statistic=slips, median=median, p=np.where(judged, tail, 1.0))
 
 
-def typical_distance(crowd: PeerMedians, away: Floats) -> Floats:
-    """Typical distance from the others' median for each answer: the crowd's, or the worker's."""
+def far_off(crowd: PeerMedians, j: int) -> tuple[Mask, Floats]:
+    """Return which answers are far from the others' median, and the typical distance for each.
+
+    The typical distance is the median over the crowd or over the worker, whichever is larger.
+    """
+    away = np.abs(crowd.value[:, j] - crowd.other[:, j])
     if not away.any():
-        return np.zeros_like(away)
+        return np.zeros(len(away), dtype=bool), away
     # Where most answers are equal, those that differ tell how far answers differ.
     of_crowd = float(np.median(away)) or float(np.median(away[away > 0]))
-    return np.asarray(np.maximum(of_crowd, crowd.median(away))[crowd.worker])
+    typical = np.maximum(of_crowd, crowd.median(away))[crowd.worker]
+    return away > FAR * typical, typical
+
+
+def far_answers(answers: Answers) -> Mask:
+    """Answers (E,) further from the others to their task than noise explains: most are slips."""
+    crowd, far = PeerMedians(answers), np.zeros(answers.n_edges, dtype=bool)
+    for j in range(answers.dimension):
+        far[crowd.edge] |= far_off(crowd, j)[0]
+    return far
+
+
+def without_far_answers(answers: Answers) -> Answers:
+    """Leave out :func:`far_answers`."""
+    far = far_answers(answers)
+    return answers.select(~far) if far.any() else answers
 
 
 def _ranks(x: Floats) -> Floats:
