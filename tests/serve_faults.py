@@ -39,6 +39,8 @@ from voxpop.service.schema import answer, campaign, credit
 PRICE = 3
 # Bytes of the disk that becomes full: PostgreSQL's own files, and room for some answers.
 _DISK = 160 << 20
+# Seconds: a machine that does other work beside may take long to start a process.
+_PATIENCE = 300.0
 _NO_LIMITS = {
     f"VOXPOP_SERVE_{name}_LIMIT": "1000000/minute" for name in ("TOKEN", "ADDRESS", "ENTER")
 }
@@ -83,7 +85,7 @@ class Process:
 
     def _ended(self) -> None:
         assert self.running is not None
-        self.running.wait(60)
+        self.running.wait(_PATIENCE)
         if self.running.stdin is not None:
             self.running.stdin.close()
         self.running = None
@@ -136,7 +138,7 @@ class Site:
 
     def start_web(self, i: int) -> None:
         self.web[i].start()
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + _PATIENCE
         while True:
             try:
                 ask(self.ports[i], "GET", "/campaigns", self.owner)
@@ -204,7 +206,7 @@ class Crowd:
     def stop(self) -> None:
         self.over.set()
         for thread in self.threads:
-            thread.join(60)
+            thread.join(_PATIENCE)
 
     def wait_for(self, n: int, seconds: float) -> None:
         """Let so many more answers be acknowledged."""
@@ -334,11 +336,11 @@ def kills(site: Site, crowd: Crowd, n: int, rng: random.Random) -> None:
             i = rng.randrange(site.n_web)
             site.web[i].kill()
             site.start_web(i)
-            crowd.wait_for(rng.randint(1, 20), 60)
+            crowd.wait_for(rng.randint(1, 20), _PATIENCE)
         else:
             site.inference.kill()
             site.inference.start()
-            crowd.wait_for(rng.randint(1, 10), 60)
+            crowd.wait_for(rng.randint(1, 10), _PATIENCE)
 
 
 def full_disk(site: Site, crowd: Crowd, server: PostgreSQL | None) -> None:
@@ -351,7 +353,7 @@ def full_disk(site: Site, crowd: Crowd, server: PostgreSQL | None) -> None:
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (largest + 20_000, -1))
     else:
         ballast = server.fill()
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + _PATIENCE
     while not crowd.refused["storage"]:
         assert time.monotonic() < deadline, "the disk did not become full"
         time.sleep(0.02)
@@ -362,7 +364,7 @@ def full_disk(site: Site, crowd: Crowd, server: PostgreSQL | None) -> None:
     else:
         ballast.unlink()
         server.go_on()
-    crowd.wait_for(20, 90)
+    crowd.wait_for(20, _PATIENCE)
     assert len(crowd.acknowledged) > n
 
 
@@ -372,13 +374,13 @@ def restart(server: PostgreSQL, crowd: Crowd, n: int) -> None:
         server.stop(at_once=True)
         time.sleep(0.2)
         server.start()
-        crowd.wait_for(20, 90)
+        crowd.wait_for(20, _PATIENCE)
 
 
 def second_server(site: Site) -> str:
     """Start a second server on a SQLite file; it must refuse in one line."""
     command = [sys.executable, "-m", "voxpop", "serve", site.url, "--port", str(free_port())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     assert done.returncode == 1, done
     (line,) = done.stderr.strip().splitlines()
     assert "is open in another process; a campaign has one writer" in line
@@ -395,7 +397,7 @@ def use_up_the_budget(site: Site, crowd: Crowd) -> None:
             break
         except AssertionError:
             continue  # more was spent meanwhile than is left
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _PATIENCE
     while not crowd.refused["budget"]:
         assert time.monotonic() < deadline, "the budget was not used up"
         time.sleep(0.02)
@@ -429,7 +431,7 @@ def run(
         try:
             site.prepare(budget=PRICE * site.n_tasks * 6)
             crowd.start()
-            crowd.wait_for(10, 60)
+            crowd.wait_for(10, _PATIENCE)
             if fault == "kills":
                 kills(site, crowd, n, random.Random(seed))
             elif fault == "disk":
@@ -466,7 +468,7 @@ def main() -> int:
     found = run(given.database, given.fault, given.kills, given.seed, print)
     for line in found:
         print(line)
-    print("broken" if found else "nothing acknowledged is lost, all rules are kept")
+    print("broken" if found else "nothing acknowledged is lost, no errors found")
     return 1 if found else 0
 
 

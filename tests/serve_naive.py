@@ -298,7 +298,7 @@ class Naive:
         row = self.offers.get(command.offer)
         if row is None or row["worker"] != command.worker:
             return self.refused(reply, 404)
-        if row["state"] == "answered" and state != "released":
+        if row["state"] == "answered":
             return self.refused(reply, 409)
         if row["state"] == "open":
             row["state"] = state
@@ -310,9 +310,6 @@ class Naive:
 
     def do_report(self, command: c.Report, reply: Any) -> None:
         self._end(command, reply, "reported")
-
-    def do_release(self, command: c.Release, reply: Any) -> None:
-        self._end(command, reply, "released")
 
     def do_extend(self, command: c.Extend, reply: Any) -> None:
         row = self.offers.get(command.offer)

@@ -103,7 +103,7 @@ class Site:
         slug: str,
         summary: dict[str, Any],
         look: Mapping[str, str],
-        flags: Mapping[str, list[dict[str, str]]],
+        flags: Mapping[str, list[str]],
     ) -> None:
         """Stand in for inference: publish means as estimates, with what stands out."""
         from sqlalchemy import select

@@ -12,12 +12,22 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from tests.serve_api import House, house_on
 from tests.test_serve_api import is_problem
+from voxpop.service.tokens import hash_token
 
 # Whoever comes here has no token yet. Everything else must ask for one: add nothing lightly.
 OPEN = {
     ("POST", "/api/v1/c/{slug}/enter"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
+}
+# Pages, which the document leaves out: these open with an owner's session,
+OWNERS_PAGES = {"/", "/new", "/owner/{slug}"}
+# these to everybody, who finds nothing behind them without a token,
+PEOPLES_PAGES = {"/login", "/logout", "/c/{slug}", "/static/{path:path}"}
+# and these by what is in the path (tests/test_serve_label_studio.py, tests/test_serve_guard.py).
+SECRET_IN_PATH = {
+    *(f"/ls/{{token}}/{name}" for name in ("", "health", "setup", "predict", "webhook")),
+    "/files/{signature}/{path:path}",
 }
 # What a request must hold so that only the token can be wrong with it.
 BODIES: dict[tuple[str, str], Any] = {
@@ -71,7 +81,7 @@ def send(site: House, method: str, path: str, slug: str, offer: str, token: str 
     assert (
         body is not None or "requestBody" not in site.app.openapi()["paths"][path][method.lower()]
     )
-    filled = path.format(slug=slug, offer=offer, worker=1)
+    filled = path.format(slug=slug, offer=offer, worker=1, link="0" * 64)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     query = {"task": "t0"} if path.endswith("explain") else {}
     content = {} if body is None else {"json": body}
@@ -86,11 +96,53 @@ def test_every_endpoint_asks_for_a_token_or_is_on_the_list(site: House) -> None:
         assert schemes in (set(), {"worker"}, {"owner", "session"}), path
     # No page but those for people is left out of the document.
     listed = {path for _, path, _ in found}
-    hidden = {route.path for route in site.app.routes if hasattr(route, "methods")} - listed  # type: ignore[attr-defined]
-    pages = {"/", "/new", "/owner/{slug}", "/login", "/logout", "/c/{slug}", "/static/{path:path}"}
-    # The secret is in the path: tests/test_serve_label_studio.py.
-    studio = {f"/ls/{{token}}/{name}" for name in ("", "health", "setup", "predict", "webhook")}
-    assert hidden - {"/api/v1/openapi.json"} <= pages | studio | {"/files/{signature}/{path:path}"}
+    hidden = set(paths_of(site.app.routes)) - listed
+    assert hidden == {"/api/v1/openapi.json", *OWNERS_PAGES, *PEOPLES_PAGES, *SECRET_IN_PATH}
+
+
+def paths_of(routes: Any, prefix: str = "") -> Iterator[str]:
+    """The paths of all routes, those of routers and mounted apps included."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        if inner is not None:  # a router keeps its prefix in the paths of its routes
+            yield from paths_of(inner.routes, prefix)
+        elif getattr(route, "methods", None) is None:
+            yield from paths_of(route.routes, prefix + route.path)
+        else:
+            yield prefix + route.path
+
+
+def test_no_owners_page_opens_without_a_session(site: House, slugs: tuple[str, str]) -> None:
+    from fastapi.testclient import TestClient
+
+    def read(path: str, cookie: str | None, token: str | None = None) -> Any:
+        visitor = TestClient(site.app, raise_server_exceptions=False)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if cookie:
+            headers["Cookie"] = f"{site.service.sessions.cookie}={cookie}"
+        return visitor.get(path.format(slug=slugs[0]), headers=headers)
+
+    def session(token: str) -> str:
+        visitor = TestClient(site.app)
+        visitor.get(f"/login?token={token}")
+        return str(visitor.cookies[site.service.sessions.cookie])
+
+    theirs, brief = session(site.link(slugs[1], "owner")), site.link(slugs[0], "owner", days=1)
+    expired = session(brief)
+    worker = TestClient(site.app)
+    assert worker.get(f"/login?token={site.worker(slugs[0])}").status_code == 403
+    assert not worker.cookies
+    site.clock.ahead += 2 * 86_400
+    try:
+        for path in OWNERS_PAGES:
+            assert read(path, session(site.owner)).status_code == 200, path
+            for cookie in (None, "x" * 5000, expired):
+                assert read(path, cookie).status_code == 401, path
+            # A page is for browsers: a token in a header opens none.
+            assert read(path, None, site.owner).status_code == 401, path
+        assert read("/owner/{slug}", theirs).status_code == 404
+    finally:
+        site.clock.ahead -= 2 * 86_400
 
 
 def test_no_endpoint_opens_without_a_token_or_with_a_wrong_one(
@@ -224,6 +276,68 @@ def test_an_altered_old_or_revoked_session_is_none(site: House, slugs: tuple[str
         assert is_problem(site.client.get(path), 401)
     finally:
         site.client.cookies.clear()
+
+
+def test_a_revoked_link_opens_nothing(site: House, slugs: tuple[str, str]) -> None:
+    ours, theirs = (f"/campaigns/{slug}/links" for slug in slugs)
+    before = {row["id"] for row in site.ask("GET", ours).json()["rows"]}
+    made = {
+        kind: site.ask("POST", ours, {"kind": kind, "note": f"for {kind}"}).json()
+        for kind in ("invite", "owner", "label_studio", "prolific")
+    }
+    rows = {row["id"]: row for row in site.ask("GET", ours).json()["rows"]}
+    assert rows.keys() - before == {one["id"] for one in made.values()}
+    for kind, one in made.items():
+        expected = {"id": one["id"], "kind": "invite" if kind == "prolific" else kind}
+        assert rows[one["id"]] == expected | {"note": f"for {kind}", "expires": None}
+        assert one["token"] not in str(rows)
+    pages = [site.ask("GET", f"{ours}?limit=1").json()]
+    while pages[-1]["next"]:
+        pages.append(site.ask("GET", f"{ours}?limit=1&cursor={pages[-1]['next']}").json())
+    assert [row["id"] for page in pages for row in page["rows"]] == sorted(rows)
+
+    def opened() -> list[int]:
+        invite, owner, studio = (
+            made[kind]["token"] for kind in ("invite", "owner", "label_studio")
+        )
+        return [
+            site.enter(slugs[0], invite=invite).status_code,
+            site.ask("GET", ours, token=owner).status_code,
+            site.client.get(f"/login?token={owner}").status_code,
+            site.client.get(f"/ls/{studio}/health").status_code,
+        ]
+
+    worker = site.enter(slugs[0], invite=made["invite"]["token"]).json()["worker_token"]
+    assert opened() == [200] * 4
+    session = site.client.cookies[site.service.sessions.cookie]
+    for one in made.values():
+        assert is_problem(site.ask("DELETE", f"{theirs}/{one['id']}"), 404, "no_link")
+        assert site.ask("DELETE", f"{ours}/{one['id']}").json() == {"n": 1}
+        assert is_problem(site.ask("DELETE", f"{ours}/{one['id']}"), 404, "no_link")
+    assert opened() == [403, 401, 403, 401]
+    site.client.cookies.set(site.service.sessions.cookie, session)
+    assert site.client.get("/").status_code == 401, "the login by a revoked link is over"
+    site.client.cookies.clear()
+    # Whoever came in by it stays, and no worker's own token is a link.
+    assert site.ask("POST", "/next", token=worker).status_code == 200
+    own = f"{ours}/{hash_token(worker)}"
+    assert is_problem(site.ask("DELETE", own), 404, "no_link")
+    assert is_problem(site.ask("DELETE", f"{ours}/{hash_token(site.owner)}"), 404, "no_link")
+
+
+def test_new_owner_links_may_end_the_old_ones(tmp_path: Path) -> None:
+    from voxpop.service.api.app import owner_link
+
+    with house_on(str(tmp_path / "a.db")) as house:
+        brief = house.link(house.campaign(), "owner")
+        token = str(owner_link(house.app, renew=True)).partition("token=")[2]
+        assert house.ask("GET", "/campaigns", token=token).status_code == 200
+        last = str(owner_link(house.app, revoke=True)).partition("token=")[2]
+        house.clock.ahead += 60  # what a running process remembers is that old at most
+        for gone in (house.owner, token):
+            assert house.ask("GET", "/campaigns", token=gone).status_code == 401
+        for left in (last, brief):  # links of one campaign are revoked there
+            assert house.ask("GET", "/campaigns", token=left).status_code == 200
 
 
 def test_tokens_are_kept_as_hashes_only(site: House, slugs: tuple[str, str]) -> None:

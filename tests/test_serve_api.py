@@ -108,6 +108,33 @@ def test_edit_skip_report_and_extend(house: House) -> None:
     assert (row["value"], row["version"]) == ([41.0], 2)
 
 
+def test_reports_come_to_the_owner(house: House) -> None:
+    slug = house.campaign(5)
+    token = house.worker(slug)
+    for k in range(4):
+        offer = house.next(token)["offer"]["id"]
+        if k < 3:
+            house.ask("POST", f"/offers/{offer}/report", {"text": f"=wrong {k}"}, token)
+        else:
+            house.ask("POST", f"/offers/{offer}/skip", {"reason": "unsure"}, token)
+        house.clock.ahead += 1
+    rows: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        path = f"/campaigns/{slug}/reports?limit=2" + (cursor and f"&cursor={cursor}")
+        found = house.ask("GET", path).json()
+        rows, cursor = rows + found["rows"], found["next"]
+    assert [row["text"] for row in rows] == ["=wrong 2", "=wrong 1", "=wrong 0"]
+    assert len({row["task"] for row in rows}) == 3
+    assert {row["task_state"] for row in rows} == {"open"}
+    (skipped,) = house.ask("GET", f"/campaigns/{slug}/reports?state=skipped").json()["rows"]
+    assert skipped["text"] == "unsure"
+    assert house.ask("GET", f"/campaigns/{slug}/summary").json()["n_reports"] == 3
+    worker = house.ask("GET", f"/campaigns/{slug}/workers").json()["rows"][0]["id"]
+    house.ask("DELETE", f"/campaigns/{slug}/workers/{worker}")
+    assert house.ask("GET", f"/campaigns/{slug}/reports").json()["rows"] == []
+
+
 def test_nothing_tells_gold_from_other_tasks(house: House) -> None:
     """The same fields of the same types, ids of the same form; practice says what it is."""
     tasks: list[dict[str, Any]] = [{"name": f"t{k}", "content": {"text": "x"}} for k in range(6)]
@@ -157,6 +184,37 @@ def test_bad_input_is_a_problem_of_one_line(small_house: House) -> None:
     assert is_problem(house.ask("GET", f"/campaigns/{slug}/tasks?cursor=xyz"), 422, "bad_cursor")
     assert is_problem(house.ask("GET", f"/campaigns/{slug}/explain?task=none"), 404)
     assert house.answer(token, offer, 44).status_code == 200
+
+
+def test_numbers_that_no_float_holds_and_codes_that_nobody_asks_for_are_refused(
+    small_house: House,
+) -> None:
+    house, huge = small_house, 10**400
+    path = f"/campaigns/{house.campaign()}"
+    before = house.ask("GET", path).json()
+    for rules in (
+        {"half_width": huge}, {"lease_seconds": huge}, {"gold_share": -huge}, {"price": huge},
+        {"prolific": {"complete": "C1"}}, {"prolific": {"completed": "a\0"}},
+        {"prolific": {"completed": 5}}, {"mturk": {"sandbox": "no"}}, {"mturk": {"live": True}},
+    ):  # fmt: skip
+        told = house.ask("PATCH", path, {"rules": rules})
+        assert is_problem(told, 422, "bad_value"), rules
+        body = {"title": "x", "question": NUMBER, "rules": rules}
+        assert is_problem(house.ask("POST", "/campaigns", body), 422, "bad_value"), rules
+    for content in ({"width": huge}, {"width": -1}, {"text": "a\0b"}):
+        told = house.ask("POST", f"{path}/tasks", [{"name": "new", "content": content}])
+        assert is_problem(told, 422, "bad_value"), content
+    studio = house.ask("POST", f"{path}/links", {"kind": "label_studio"}).json()["token"]
+    region = {"type": "number", "value": {"number": huge}}
+    annotation = {
+        "id": 1, "completed_by": 1, "result": [region], "lead_time": huge,
+        "updated_at": "2025-05-01T10:00:00Z",
+    }  # fmt: skip
+    sent = {"action": "ANNOTATION_CREATED", "task": {"id": 1}, "annotation": annotation}
+    assert house.client.post(f"/ls/{studio}/webhook", json=sent).status_code < 500
+    assert house.ask("GET", path).json() | {"seq": 0, "n_tasks": 0} == (
+        before | {"seq": 0, "n_tasks": 0}
+    )
 
 
 def test_bodies_have_a_cap(small_house: House) -> None:

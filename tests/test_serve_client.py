@@ -95,6 +95,12 @@ def test_next_asks_for_the_fewest_answers_while_nothing_is_known(link: str, tmp_
     assert "/ls/vps_" in client.link("label_studio")
     text = client.export("answers", tmp_path / "answers.csv").read_text()
     assert text.splitlines()[1].startswith("a,ann,4.0,true,real")
+    made = client.request("PATCH", body={"state": "paused", "budget": 700})
+    assert made == client.request("GET")
+    assert (made["state"], made["budget"]) == ("paused", 700)
+    assert len(client.request("GET", "workers?limit=5")["rows"]) == 1
+    with pytest.raises(vp.DataError, match="nothing to change"):
+        client.request("PATCH", body={})
     with pytest.raises(vp.DataError, match="what"):
         client.export("secrets", tmp_path / "x.csv")
 
@@ -111,7 +117,7 @@ def test_mistakes_are_one_line(link: str) -> None:
         client.add("a", "bob", 400)
     with pytest.raises(vp.DataError):
         client.add_tasks(["a"])
-    with pytest.raises(vp.ConfigError, match="say which campaign"):
+    with pytest.raises(vp.ConfigError, match="name the campaign"):
         owner.next()
     with pytest.raises(vp.DataError, match="there is no campaign 'none'"):
         vp.Client(link, campaign="none").summary()

@@ -22,7 +22,9 @@ from click.testing import CliRunner
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 import voxpop as vp
+from tests.dockerfile import documented_arguments, instructions
 from voxpop.cli import main
+from voxpop.cli.serve import serve
 from voxpop.service.serve import Child, is_loopback, listen
 
 MINUTE = 60.0
@@ -40,11 +42,11 @@ class Running:
         )  # fmt: skip
         self.said = ""
         assert self.process.stderr is not None
-        while "voxpop is at" not in self.said:
+        while "voxpop runs at" not in self.said:
             line = self.process.stderr.readline()
             assert line, self.said
             self.said += line
-        found = re.search(r"voxpop is at (http://\S+?)/ ", self.said)
+        found = re.search(r"voxpop runs at (http://\S+?)/ ", self.said)
         assert found is not None
         self.url = found[1]
         self._wait()
@@ -138,7 +140,7 @@ def test_a_second_server_and_a_taken_port(tmp_path: Path) -> None:
             pass  # somebody else has it: as good
         with serving(tmp_path, "a.db", "--no-inference") as service:
             assert (
-                f"port 8000 is taken; this is port {service.url.rpartition(':')[2]}" in service.said
+                f"port 8000 is taken; using port {service.url.rpartition(':')[2]}" in service.said
             )
             second = subprocess.run(
                 [sys.executable, "-m", "voxpop", "serve", "a.db", "--no-inference"],
@@ -186,6 +188,35 @@ def test_a_file_that_is_no_database_is_refused(
     assert done.stderr.count("\n") == 1
 
 
+def test_the_dockerfile_copies_what_is_there_and_runs_a_command_that_is() -> None:
+    """No Docker here: what it copies exists and is let through, and its command is understood."""
+    root = Path(__file__).parents[1]
+    lines = instructions((root / "Dockerfile").read_text())
+    told = dict(lines)
+    copied = [
+        name
+        for word, rest in lines
+        if word == "COPY" and not rest.startswith("--from")
+        for name in rest.split()[:-1]
+    ]
+    ignored = (root / ".dockerignore").read_text().splitlines()
+    assert ignored[1] == "*"
+    assert sorted(copied) == sorted(line[1:] for line in ignored if line.startswith("!"))
+    assert all((root / name).exists() for name in copied)
+    assert {"README.md", "LICENSE"} <= set(copied), "pyproject.toml names them"
+    voxpop, group, command, *arguments = json.loads(told["ENTRYPOINT"]) + json.loads(told["CMD"])
+    assert (voxpop, group, command) == ("voxpop", "serve", "run")
+    # What the docs give to the image stands in place of CMD, as Docker has it.
+    fixed = json.loads(told["ENTRYPOINT"])[3:]
+    for said in (arguments, [*fixed, *documented_arguments()]):
+        given = serve.commands["run"].make_context("run", list(said)).params
+        assert given["database"].startswith(told["WORKDIR"] + "/")
+        assert given["port"] == int(told["EXPOSE"])
+        assert f"127.0.0.1:{given['port']}/readyz" in told["HEALTHCHECK"]
+        assert not is_loopback(given["host"])
+        assert given["public_url"]
+
+
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["voxpop.cli.serve"]
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "limits" else name)
@@ -201,9 +232,9 @@ def test_migrate_check_and_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     Database.open("a.db").close()
     for arguments, said in (
         (["migrate", "a.db"], "already"),
-        (["check", "a.db"], "all rules are kept"),
+        (["check", "a.db"], "no errors found"),
         (["backup", "a.db", "b.db"], "wrote b.db"),
-        (["check", "b.db"], "all rules are kept"),
+        (["check", "b.db"], "no errors found"),
     ):
         done = CliRunner().invoke(main, ["serve", *arguments])
         assert (done.exit_code, said in done.stderr) == (0, True), done.stderr

@@ -190,7 +190,7 @@ CHEATS = {
     "UPDATE worker SET n_answers = 1 WHERE id = 1": "counts 1 answers and 0 in practice",
     "UPDATE answer SET version = 2": "differs from its events",
     "DELETE FROM credit": "has earned no credit",
-    "UPDATE credit SET amount = 4": "not at the price",
+    "UPDATE credit SET amount = 4": "not the price",
     "UPDATE offer SET state = 'skipped' WHERE state = 'answered'": "is skipped and has an answer",
 }
 
@@ -482,7 +482,7 @@ def test_a_backup_under_load_is_its_source_at_one_moment(
         copy = backup(database, tmp_path / "copy")
         over.set()
         worker.join()
-        with pytest.raises(ConfigError, match="is there already"):
+        with pytest.raises(ConfigError, match="exists already"):
             backup(database, copy)
         assert sorted(path.name for path in tmp_path.glob(".copy*")) == []
         if database.path is None:

@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,22 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
-from tests.serve_api import House, house, house_on, shared_house, small_house, template
+from tests.serve_api import (
+    NUMBER,
+    House,
+    house,
+    house_on,
+    shared_house,
+    small_house,
+    template,
+)
 from tests.test_serve_api import is_problem
 from voxpop import ConfigError
-from voxpop.service.api.logs import start_logging
 from voxpop.service.api.settings import Settings
+from voxpop.service.inference import Inference
+from voxpop.service.logs import log
 from voxpop.service.schema import task
 
 __all__ = ["house", "shared_house", "small_house", "template"]
@@ -63,7 +73,8 @@ def test_tls_makes_cookies_secure(tmp_path: Path) -> None:
 
 
 def test_too_many_requests_wait(tmp_path: Path) -> None:
-    limits = {"token_limit": "8/minute", "address_limit": "3/minute", "enter_limit": "2/minute"}
+    # By the day: a minute may end in the middle of the test.
+    limits = {"token_limit": "8/day", "address_limit": "3/day", "enter_limit": "2/day"}
     with house_on(str(tmp_path / "a.db"), **limits) as house:
         slug = house.campaign()
         invite = house.link(slug)
@@ -101,7 +112,13 @@ def test_a_strangers_body_is_not_read(small_house: House) -> None:
             yield b" " * 1000
 
     tasks = f"/api/v1/campaigns/{slug}/tasks"
-    for path, token in ((tasks, ""), (tasks, "vpo_guessed"), ("/ls/vps_guessed/webhook", "")):
+    worker, invite = house.worker(slug), house.link(slug)
+    strangers = (
+        (tasks, "", 401), (tasks, "vpo_guessed", 401), ("/ls/vps_guessed/webhook", "", 401),
+        (tasks, worker, 403), (tasks, invite, 403), (tasks, studio, 403),
+        (f"/ls/{worker}/webhook", "", 401), (f"/ls/{house.owner}/predict", house.owner, 401),
+    )  # fmt: skip
+    for path, token, status in strangers:
         scope = {
             "type": "http", "method": "POST", "path": path, "headers": [
                 (b"authorization", f"Bearer {token}".encode()), (b"content-length", b"9000000"),
@@ -118,7 +135,7 @@ def test_a_strangers_body_is_not_read(small_house: House) -> None:
             sent.append(message)
 
         asyncio.run(house.app(scope, receive, send))
-        assert sent[0]["status"] == 401, path
+        assert sent[0]["status"] == status, path
         assert read == []
     headers = {"Authorization": f"Bearer {house.owner}"}
     assert house.client.post(tasks, content=parts(), headers=headers).status_code == 422
@@ -170,8 +187,75 @@ def test_a_summary_says_when_inference_is_late(small_house: House) -> None:
 
 
 def summary_anew(house: House, slug: str) -> Any:
-    house.service.watched[house.number(slug)].summary = None
+    house.service.watched.pop(house.number(slug), None)
     return house.ask("GET", f"/campaigns/{slug}/summary").json()
+
+
+def test_all_that_an_owner_reads_is_there_at_every_stage(house: House) -> None:
+    """Before there are tasks, before the first answer, and after it, as inference publishes."""
+    inference = Inference(house.service.database)
+    slug = house.ask("POST", "/campaigns", {"title": "New", "question": NUMBER}).json()["slug"]
+    token = house.worker(slug)
+
+    def answered() -> None:
+        assert house.answer(token, house.next(token)["offer"]["id"], 4).status_code == 200
+
+    stages: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: house.ask("POST", f"/campaigns/{slug}/tasks", [{"name": "t"}, {"name": "u"}]),
+        answered,
+    ]
+    paths = [path for path, methods in house.app.openapi()["paths"].items() if "get" in methods]
+    ours = [path for path in paths if "{slug}" in path and not path.endswith("explain")]
+    assert len(ours) > 10
+    for stage in stages:
+        stage()
+        while inference.step():
+            pass
+        summary_anew(house, slug)
+        for path in ours:
+            read = house.ask("GET", path.format(slug=slug).removeprefix("/api/v1"))
+            assert read.status_code == 200, (path, read.text)
+    inference.close()
+    assert house.ask("GET", f"/campaigns/{slug}/explain", params={"task": "t"}).status_code == 200
+
+
+def test_a_fault_is_told_once_and_an_outage_may_be_tried_again(
+    small_house: House, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have the headers of every answer, and are counted."""
+    house = small_house
+    slug = house.campaign(2)
+    outage = OperationalError("SELECT 47.125", None, OSError("server closed\nDETAIL: row (47.125)"))
+    kinds = [(ZeroDivisionError("47.125"), 500, "server_error"), (outage, 503, "storage")]
+    for fault, status, reason in kinds:
+
+        def failing(*_: Any, fault: Exception = fault) -> Any:
+            raise fault
+
+        logged.truncate(0)
+        monkeypatch.setattr("voxpop.service.api.reads.list_tasks", failing)
+        found = house.ask("GET", f"/campaigns/{slug}/tasks")
+        assert is_problem(found, status, reason)
+        assert "script-src 'self'" in found.headers["content-security-policy"]
+        assert found.headers.get("retry-after") == ("1" if status == 503 else None)
+        what, request = (json.loads(line.strip("\0")) for line in logged.getvalue().splitlines())
+        assert what["level"] == "error"
+        assert request["status"] == status
+        assert "47.125" not in logged.getvalue()
+    metrics = house.client.get("/metrics", headers={"Authorization": f"Bearer {house.owner}"}).text
+    for status in (500, 503):
+        line = 'voxpop_requests_total{method="GET",route="/api/v1/campaigns/{slug}/tasks"'
+        assert f'{line},status="{status}"}} 1.0' in metrics
+
+
+def test_live_streams_are_counted_and_capped(tmp_path: Path) -> None:
+    with house_on(str(tmp_path / "a.db"), live_most=1) as house:
+        path = f"/campaigns/{house.campaign()}/live"
+        for _ in range(2):  # one ends before the next begins
+            assert house.ask("GET", path).status_code == 200
+        house.service.watching = 1
+        assert is_problem(house.ask("GET", path), 503, "too_many_streams")
 
 
 def test_estimates_and_workers_as_published(house: House) -> None:
@@ -217,33 +301,27 @@ def ids_of(connection: Any, number: int) -> Any:
     return np.array(connection.execute(query).scalars().all())
 
 
-def test_metrics_and_logs_name_no_person_and_no_value(small_house: House) -> None:
+def test_metrics_and_logs_name_no_person_and_no_value(
+    small_house: House, logged: io.StringIO
+) -> None:
     house = small_house
-    stream = io.StringIO()
-    logger = logging.getLogger("voxpop.serve")
-    try:
-        start_logging(stream, requests=True)
-        slug = house.campaign(2)
-        invite = house.link(slug)
-        params = {"PROLIFIC_PID": "person-77", "SESSION_ID": "session-88", "STUDY_ID": "s"}
-        entered = house.enter(slug, invite=invite, provider="prolific", params=params).json()
-        token = entered["worker_token"]
-        offer = house.next(token)["offer"]["id"]
-        house.answer(token, offer, 47.125)
-        house.answer(token, offer, 48.5)
-        logger.error("failed", exc_info=ValueError("person-77 said 47.125"))
-    finally:
-        logger.handlers.clear()
-        logger.setLevel(logging.NOTSET)
-        logger.propagate = True
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    slug = house.campaign(2)
+    invite = house.link(slug)
+    params = {"PROLIFIC_PID": "person-77", "SESSION_ID": "session-88", "STUDY_ID": "s"}
+    entered = house.enter(slug, invite=invite, provider="prolific", params=params).json()
+    token = entered["worker_token"]
+    offer = house.next(token)["offer"]["id"]
+    house.answer(token, offer, 47.125)
+    house.answer(token, offer, 48.5)
+    log("failed", logging.ERROR, ValueError("person-77 said 47.125"))
+    lines = [json.loads(line) for line in logged.getvalue().splitlines()]
     assert {line["route"] for line in lines if "route" in line} >= {
         "/api/v1/next",
         "/api/v1/offers/{offer}/answer",
     }
     metrics = house.client.get("/metrics", headers={"Authorization": f"Bearer {house.owner}"}).text
     assert 'voxpop_requests_total{method="POST",route="/api/v1/next",status="200"} 1.0' in metrics
-    for text in (stream.getvalue(), metrics):
+    for text in (logged.getvalue(), metrics):
         for secret in (
             "person-77",
             "session-88",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -19,14 +20,20 @@ import pytest
 
 pytest.importorskip("sqlalchemy", reason="the extra serve is not installed")
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
 from voxpop import Answers, Auto, Board, aggregate
 from voxpop.service import commands as c
+from voxpop.service.check import check
 from voxpop.service.database import Database
 from voxpop.service.followed import Followed
 from voxpop.service.inference import Inference, run_inference
 from voxpop.service.learning import learn
 from voxpop.service.published import Block, Published
 from voxpop.service.publishing import make_board
+from voxpop.service.schema import task as tasks_of
 from voxpop.service.writer import Writer
 
 pytestmark = pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
@@ -35,14 +42,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
 class Site:
     """A database, its writer, and one campaign of tasks with truths."""
 
-    def __init__(self, url: str, n_tasks: int = 60, **rules: Any) -> None:
+    def __init__(
+        self, url: str, n_tasks: int = 60, slug: str = "c", crowd: str = "plain", **rules: Any
+    ) -> None:
         self.database = Database.open(url)
         self.writer = Writer(self.database, clock=lambda: 1000.0)
         self.rng = np.random.default_rng(0)
         (made,) = self.writer.transact(
             [
                 c.CreateCampaign(
-                    slug="c", title="Ages", question={"kind": "number"}, state="open",
+                    slug=slug, title="Ages", question={"kind": "number"}, state="open",
                     rules={"practice": 0, "gold_share": 0.0, **rules},
                 )
             ]
@@ -53,6 +62,10 @@ class Site:
         self.first = self.done(added).first_id
         self.truth = self.rng.uniform(0, 100, n_tasks)
         self.sd = self.rng.choice([1.0, 3.0, 10.0], 20)
+        if crowd == "tails":
+            self.sd[:] = 3.0
+        self.bias = 12.0 * self.rng.normal(size=20) * (crowd == "bias")
+        self.crowd = crowd
 
     @staticmethod
     def done(reply: Any) -> Any:
@@ -66,19 +79,50 @@ class Site:
     def take(self, task: int, person: int, version: int = 1, off: float = 0.0) -> Any:
         """An answer of a person, the same each time but for what it is ``off`` by."""
         rng = np.random.default_rng([task, person])
-        value = self.truth[task] + self.sd[person] * rng.normal() + off
+        draw = rng.standard_t(2) if self.crowd == "tails" else rng.normal()
+        value = self.truth[task] + self.bias[person] + self.sd[person] * draw + off
+        if self.crowd == "scale":
+            value = np.exp(value / 25)
         return c.TakeAnswer(
             campaign=self.campaign, source="x", source_id=f"{task}-{person}", task=f"t{task}",
             external_hmac=f"h{person}", value=[float(value)], version=version,
         )  # fmt: skip
 
     def fit(self) -> Any:
-        """A fit of the answers that count in the database."""
+        """A fit of the answers that count in the database, with the truths that it knows."""
         rows = self.database.answers(self.campaign)
-        answers = Answers.from_arrays(
-            [row.task for row in rows], [row.worker for row in rows], [row.value for row in rows]
+        tasks = list(dict.fromkeys(row.task for row in rows))
+        known = select(tasks_of.c.id, tasks_of.c.truth).where(
+            tasks_of.c.campaign == self.campaign, tasks_of.c.kind == "gold"
         )
+        with self.database.connect() as connection:
+            truth = {row.id: row.truth for row in connection.execute(known)}
+        answers = Answers.from_arrays(
+            [row.task for row in rows], [row.worker for row in rows], [row.value for row in rows],
+            gold=[truth.get(i, [np.nan]) for i in tasks] if truth.keys() & set(tasks) else None,
+        )  # fmt: skip
         return aggregate(answers, Auto(threads=1))
+
+    def reveal(self, n: int) -> None:
+        """Tell the truths of the first tasks."""
+        told = np.exp(self.truth / 25) if self.crowd == "scale" else self.truth
+        self.do(c.SetGold(campaign=self.campaign, truths={f"t{i}": [told[i]] for i in range(n)}))
+
+    def answer_on_the_page(self, rng: np.random.Generator) -> None:
+        """A person comes by the link, answers twice, changes the second answer, and skips."""
+        enter = c.Enter(
+            campaign=self.campaign, provider="link", external_hmac=f"page {rng.integers(10**9)}"
+        )
+        (entered,) = self.do(enter)
+        who = {"campaign": self.campaign, "worker": self.done(entered).worker}
+        for step in (c.Answer, c.Answer, c.Edit, c.Skip):
+            if step is not c.Edit:
+                (found,) = self.do(c.Next(**who))
+                if isinstance(found, c.Nothing):
+                    return
+                offer = found.offer
+            given: Any = {} if step is c.Skip else {"value": [float(rng.uniform(0, 100))]}
+            self.done(self.do(step(**who, offer=offer, **given))[0])
 
 
 @pytest.fixture
@@ -151,6 +195,24 @@ def test_following_events_ends_at_the_answers_that_count(site: Site, seed: int) 
         assert set(board.pick(100)).isdisjoint(each.closed | each.gold.keys())
 
 
+def test_new_tasks_make_nobody_forget(tmp_path: Path) -> None:
+    """Learned from few tasks, and more come: whoever starts again learns at once."""
+    site = Site(str(tmp_path / "ages.db"), n_tasks=12)
+    with site.database:
+
+        def started() -> Followed:
+            with site.database.connect() as connection:
+                return Followed(connection, site.campaign)
+
+        site.do(*(site.take(i, k) for i in range(9) for k in range(3)))
+        assert not started().wants_to_learn, "too few tasks"
+        site.do(*(site.take(i, k) for i in (9, 10) for k in range(2)))
+        assert started().wants_to_learn
+        more = [c.NewTask(name=f"new {i}", content={}) for i in range(200)]
+        site.do(c.AddTasks(campaign=site.campaign, tasks=more))
+        assert started().wants_to_learn
+
+
 @pytest.mark.slow
 def test_the_result_is_a_fit_of_the_answers_in_the_database(
     site: Site, monkeypatch: pytest.MonkeyPatch
@@ -184,6 +246,76 @@ def test_the_result_is_a_fit_of_the_answers_in_the_database(
     one, other = followed.campaign.result(), again.campaign.result()
     np.testing.assert_array_equal(one.estimate, other.estimate)
     np.testing.assert_array_equal(one.quantile, other.quantile)
+
+
+@pytest.mark.slow
+def test_the_crowds_below_are_not_all_plain(tmp_path: Path) -> None:
+    """The default finds in each what the property below is to hold with."""
+    found = {}
+    for crowd in ("plain", "bias", "tails", "scale"):
+        site = Site(str(tmp_path / f"{crowd}.db"), crowd=crowd)
+        with site.database:
+            site.do(*(site.take(i, (i + k) % 20) for i in range(60) for k in range(5)))
+            site.reveal(25)
+            found[crowd] = site.fit()
+    assert found["bias"].noise.bias_sd
+    assert found["tails"].noise.tails is not None
+    assert found["scale"].scale != found["plain"].scale
+
+
+_STEPS = ("answers", "page", "trouble", "learn", "restart", "lost events")
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    steps=st.lists(st.sampled_from(_STEPS), min_size=4, max_size=10),
+    seed=st.integers(0, 99),
+    crowd=st.sampled_from(["plain", "bias", "tails", "scale"]),
+    n_gold=st.sampled_from([0, 25]),
+)
+def test_the_result_is_that_of_the_database_whatever_happened(
+    serve_url: str, steps: list[str], seed: int, crowd: str, n_gold: int
+) -> None:
+    """Answers, edits, erasures, quarantines, restarts and fits in any order, of any crowd.
+
+    With enough gold the default also chooses the scale.
+    """
+    slug, rng = f"c{secrets.token_hex(6)}", np.random.default_rng(seed)
+    site = Site(serve_url, slug=slug, crowd=crowd)
+    with site.database, site.database.connect() as connection:
+        followed = Followed(connection, site.campaign)
+        for step in ("answers", *steps):
+            if step == "answers":
+                pairs = {(int(i), int(u)) for i, u in rng.integers((60, 20), size=(120, 2))}
+                site.do(*(site.take(i, u) for i, u in pairs))
+            elif step == "page":
+                site.answer_on_the_page(rng)
+            elif step == "trouble":
+                some_trouble(site, rng)
+            elif step == "learn" and followed.wants_to_learn:
+                followed.take_over(learn(followed.job()))
+            elif step == "restart":
+                followed = Followed(connection, site.campaign)
+            if step != "lost events":  # the next look takes more of them at once
+                connection.rollback()
+                followed.follow(connection)
+                assert known(followed) == counted(site.database, site.campaign)
+        if n_gold:
+            site.reveal(n_gold)
+        else:
+            site.do(c.SetGold(campaign=site.campaign, truths={f"t{i}": None for i in range(5)}))
+        connection.rollback()
+        followed.follow(connection)
+        assert known(followed) == counted(site.database, site.campaign)
+        followed.take_over(learn(followed.job()))
+        ours, theirs = followed.campaign.result(), site.fit()
+        assert ours.task_ids.tolist() == theirs.task_ids.tolist()
+        np.testing.assert_allclose(ours.estimate, theirs.estimate, rtol=1e-9)
+        np.testing.assert_allclose(ours.quantile, theirs.quantile, rtol=1e-9)
+        assert check(site.database) == []
 
 
 def until(done: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -262,7 +394,7 @@ def test_another_leads_when_the_first_is_killed(serve_url: str) -> None:
         stop = threading.Event()
         try:
             until(lambda: published.read(site.campaign, "board"))
-            other = threading.Thread(target=run_inference, args=(url,), kwargs={"stop": stop})
+            other = threading.Thread(target=run_inference, args=(url, stop))
             other.start()
             first.send_signal(signal.SIGKILL)
             first.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from tests.test_serve_api import is_problem
 from tests.test_serve_boards import publish
 from voxpop import DataError
 from voxpop.service.annotations import read_annotation, read_task
-from voxpop.service.api.logs import start_logging
+from voxpop.service.api.label_studio import router
 
 __all__ = ["house", "shared_house", "small_house", "template"]
 API_TOKEN = "0123456789abcdef0123456789abcdef01234567"
@@ -121,6 +120,8 @@ def test_annotations_come_change_and_go(studio: Studio) -> None:
 def test_what_a_running_label_studio_sent_is_taken(studio: Studio) -> None:
     """Recorded from 1.23.2 by ``benchmarks.label_studio_live --record``, in the order it came."""
     sent = json.loads((Path(__file__).parent / "label_studio_payloads.json").read_text())
+    exported = sent.pop()
+    assert exported["path"] == "/export"
     stages = []
     for message in sent:
         path = f"{studio.path}{message['path']}"
@@ -137,6 +138,14 @@ def test_what_a_running_label_studio_sent_is_taken(studio: Studio) -> None:
     assert seen["ANNOTATION_UPDATED"] == {"1": [77.0], "2": [20.0], "3": [30.0]}
     assert seen["ANNOTATIONS_DELETED"] == {"1": [77.0], "3": [30.0]}
     assert {message["path"] for message in sent} == {"/health", "/setup", "/webhook", "/predict"}
+    # Three webhooks were missed after that; its export, recorded as well, has what they would say.
+    with project(exported["reply"], []) as url:
+        body = {"url": url, "api_token": API_TOKEN, "project": 1}
+        path = f"/campaigns/{studio.slug}/label-studio/reconcile"
+        for changed, dropped in ((2, 1), (0, 0)):
+            told = {"tasks": 3, "annotations": 2, "changed": changed, "dropped": dropped}
+            assert studio.house.ask("POST", path, body).json() == told
+        assert studio.values() == {"1": [78.0], "2": [55.0]}
 
 
 def test_other_messages_are_taken_as_they_are(studio: Studio) -> None:
@@ -166,9 +175,16 @@ def test_bad_payloads_are_problems_and_nothing_is_lost(studio: Studio) -> None:
 
 def test_the_secret_in_the_path_opens_its_campaign_only(studio: Studio) -> None:
     house = studio.house
-    for token in ("vps_guessed", house.owner, house.link(studio.slug)):
-        assert is_problem(house.client.get(f"/ls/{token}/health"), 401)
-        assert is_problem(house.client.post(f"/ls/{token}/webhook", json={}), 401)
+    expired = house.link(studio.slug, "label_studio", days=1)
+    house.clock.ahead += 2 * 86_400
+    routes = [(one.methods, one.path) for one in router.routes]  # type: ignore[attr-defined]
+    assert len(routes) == 5
+    for token in ("vps_guessed", expired, house.owner, house.link(studio.slug)):
+        for methods, path in routes:
+            method = "POST" if "POST" in methods else "GET"
+            found = house.client.request(method, path.format(token=token), json={})
+            assert is_problem(found, 401), path
+    assert studio.send("webhook", {}).status_code == 200
 
 
 @contextmanager
@@ -222,30 +238,50 @@ def test_pulling_finds_what_webhooks_missed(studio: Studio) -> None:
     assert is_problem(closed, 422, "cannot_pull")
 
 
-def test_setup_pulls_and_its_api_token_is_nowhere_else(small_house: House) -> None:
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("file:///etc/passwd", "must be like https://"),
+        ("http:///export", "must be like https://"),
+        ("http://[::1", "must be like https://"),
+        ("http://127.0.0.1:99999", "must be like https://"),
+        ("http://studio@127.0.0.1:8080", "no user, query or fragment"),
+        ("http://127.0.0.1:8080/secrets?", "no user, query or fragment"),
+        ("http://127.0.0.1:8080/secrets#", "no user, query or fragment"),
+        ("http://169.254.169.254", "link-local"),
+        ("http://2852039166", "link-local"),  # the same, as one number
+        ("http://[fe80::1]", "link-local"),
+        ("http://[::ffff:169.254.169.254]", "link-local"),
+        ("http://no-such-host.invalid", "its address is unknown"),
+    ],
+)
+def test_only_a_plain_address_is_pulled(studio: Studio, url: str, told: str) -> None:
+    """Whoever has the link must not choose what the service reads elsewhere."""
+    house, path = studio.house, f"/campaigns/{studio.slug}/label-studio/reconcile"
+    reply = house.ask("POST", path, {"url": url, "api_token": API_TOKEN, "project": 4})
+    assert is_problem(reply, 422, "cannot_pull")
+    assert told in reply.json()["detail"]
+    assert API_TOKEN not in reply.text
+
+
+def test_setup_pulls_and_its_api_token_is_nowhere_else(
+    small_house: House, logged: io.StringIO
+) -> None:
     studio = Studio(small_house)
-    stream = io.StringIO()
-    logger = logging.getLogger("voxpop.serve")
     asked: list[Any] = []
     document = [task(1, annotations=[annotation(1, 44)])]
-    try:
-        start_logging(stream, requests=True)
-        with project(document, asked) as url:
-            body = {"project": "4.1794838685", "schema": "<View/>", "hostname": url}
-            for _ in range(3):
-                reply = studio.send("setup", body | {"access_token": API_TOKEN})
-                assert reply.json() == {"model_version": "voxpop"}
-            path = f"/campaigns/{studio.slug}/label-studio/reconcile"
-            small_house.ask("POST", path, {})
-    finally:
-        logger.handlers.clear()
-        logger.setLevel(logging.NOTSET)
-        logger.propagate = True
+    with project(document, asked) as url:
+        body = {"project": "4.1794838685", "schema": "<View/>", "hostname": url}
+        for _ in range(3):
+            reply = studio.send("setup", body | {"access_token": API_TOKEN})
+            assert reply.json() == {"model_version": "voxpop"}
+        path = f"/campaigns/{studio.slug}/label-studio/reconcile"
+        small_house.ask("POST", path, {})
     assert studio.values() == {"1": [44.0]}
     assert 1 <= len(asked) <= 2
-    assert "/ls/{token}/setup" in stream.getvalue()
-    assert API_TOKEN not in stream.getvalue()
-    assert studio.path not in stream.getvalue()
+    assert "/ls/{token}/setup" in logged.getvalue()
+    assert API_TOKEN not in logged.getvalue()
+    assert studio.path not in logged.getvalue()
     assert API_TOKEN not in repr(small_house.service.pulls)
 
 

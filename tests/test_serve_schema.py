@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.core.result import Ok
 
 from tests.serve_api import House, house_on
+from tests.test_serve_api import is_problem
 
 EXAMPLES = 8
 
@@ -37,12 +38,41 @@ def test_the_document_is_openapi_3_1_and_says_what_things_are(site: House) -> No
                     assert list(reply["content"]) == ["application/problem+json"], (path, status)
 
 
+NO_BODIES = (
+    b"", b"null", b"NaN", b"{}{}", b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe\x00",
+    b'{"value":[1e999]}', b'"\\ud800"', b"a=1&b=2",
+)  # fmt: skip
+
+
+def test_what_is_no_json_of_ours_is_a_problem_of_one_line(site: House) -> None:
+    """Every endpoint that takes a body, with the right token and a body that no client sends."""
+    slug = site.campaign(1)
+    worker = site.worker(slug)
+    known = {"slug": slug, "worker": 1, "offer": site.next(worker)["offer"]["id"], "link": "0" * 64}
+    tried = 0
+    for path, methods in site.app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            if "requestBody" not in operation:
+                continue
+            tried += 1
+            token = worker if "worker" in str(operation.get("security")) else site.owner
+            for body in NO_BODIES:
+                headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+                reply = site.client.request(
+                    method.upper(), path.format(**known), content=body, headers=headers
+                )
+                assert reply.status_code in (400, 422), (method, path, body[:20])
+                assert is_problem(reply, reply.status_code)
+    assert tried > 12
+
+
 @pytest.mark.slow
 def test_no_request_is_a_server_error(site: House) -> None:
     """Every endpoint, with the right tokens and with ids that exist, as often as with others."""
     slug = site.campaign(5, price=1)
     tokens = {"worker": site.worker(slug), "owner": site.owner}
     known = {"slug": slug, "worker": 1, "offer": site.next(tokens["worker"])["offer"]["id"]}
+    known["link"] = site.ask("GET", f"/campaigns/{slug}/links").json()["rows"][0]["id"]
     schema = schemathesis.openapi.from_dict(site.app.openapi())
     checked = 0
     for result in schema.get_all_operations():

@@ -66,7 +66,7 @@ def read_annotation(annotation: object, task: object, kind: str) -> Annotation:
     if isinstance(person, Mapping):
         person = person.get("id")
     lead = known.get("lead_time")
-    is_time = isinstance(lead, int | float) and math.isfinite(lead) and 0 <= lead < 1e6
+    is_time = isinstance(lead, int | float) and 0 <= lead < 1e6
     return Annotation(
         id=_id(known.get("id"), "annotation"),
         task=_id(task, "task"),

@@ -19,12 +19,12 @@ from voxpop.service.database import Database
 def backup(database: Database, target: str | os.PathLike[str]) -> Path:
     """Copy a database into a file that is not there yet, and return its path.
 
-    SQLite's copy is a database file as it stands: ``voxpop serve COPY`` goes on with it.
+    SQLite's copy is a complete database file: ``voxpop serve COPY`` continues with it.
     PostgreSQL's is what ``pg_restore`` reads.
     """
     path = Path(target)
     if path.exists():
-        raise ConfigError(f"{path}: is there already; name a file that is not")
+        raise ConfigError(f"{path}: exists already; name a new file")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{path}: there is no folder {path.absolute().parent}; make it first")
     new = path.with_name(f".{path.name}.{os.getpid()}")
@@ -52,7 +52,7 @@ def _copy_sqlite(source: Path, target: Path) -> None:
         closing(sqlite3.connect(source, timeout=30)) as old,
         closing(sqlite3.connect(target)) as new,
     ):
-        # All pages in one step: one reading, which writers need not wait for.
+        # All pages in one step: one read transaction, which writers need not wait for.
         old.backup(new, pages=-1)
         (found,) = new.execute("PRAGMA integrity_check").fetchone()
         if found != "ok":

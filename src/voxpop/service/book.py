@@ -23,7 +23,7 @@ from voxpop.service.schema import FREE
 
 
 class Book:
-    """Rows by their keys, the facts left as they are; what differs from them is to be written."""
+    """Rows by their keys; the facts stay unchanged, and rows that differ are to be written."""
 
     def __init__(self, facts: Facts, now: float) -> None:
         self.facts = facts
@@ -70,7 +70,7 @@ class Book:
         """The offer of that id, if it is this worker's."""
         found = self.offers.get(number)
         if found is None or found.campaign != campaign or found.worker != worker:
-            raise Refused(404, "unknown_offer", "there is no such offer to this worker")
+            raise Refused(404, "unknown_offer", "this worker has no such offer")
         return found
 
     def number(self, table: str) -> int:
@@ -82,7 +82,7 @@ class Book:
     # ------------------------------------------------------------ changing
 
     def event(self, campaign: int, actor: str, kind: str, **body: Any) -> int:
-        """Write down what happened; return its number."""
+        """Record an event; return its number."""
         row = self.campaigns[campaign]
         seq = row.seq + 1
         self.campaigns[campaign] = replace(row, seq=seq)
@@ -90,7 +90,7 @@ class Book:
         return seq
 
     def money(self, campaign: int, reserved: int = 0, spent: int = 0) -> None:
-        """Reserve and spend so much more."""
+        """Reserve and spend this much more."""
         if reserved or spent:
             row = self.campaigns[campaign]
             self.campaigns[campaign] = replace(
@@ -98,7 +98,7 @@ class Book:
             )
 
     def count(self, task: int, n_open: int = 0, n_answers: int = 0) -> TaskRow:
-        """Count so many more open offers and answers of a task."""
+        """Count this many more open offers and answers of a task."""
         row = self.tasks[task]
         row = replace(row, n_open=row.n_open + n_open, n_answers=row.n_answers + n_answers)
         self.tasks[task] = row
@@ -227,7 +227,7 @@ class Book:
             self._answer_went(row.task, actor)
 
     def removal(self, campaign: int, actor: str, kind: str, lost: int, **body: Any) -> int:
-        """Write down by what so many answers stopped counting."""
+        """Record why this many answers stopped counting."""
         seq = self.event(campaign, actor, kind, lost=lost, **body)
         if lost:
             self.last_removal[campaign] = seq

@@ -1,4 +1,4 @@
-"""Check: whether a database holds together; every finding is one line, none means that it does."""
+"""Check: whether a database is consistent; every finding is one line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sqlalchemy import Connection, case, func, or_, select
 from voxpop.service.database import Database
 from voxpop.service.schema import FREE, answer, campaign, credit, event, offer, task, worker
 
-# Of each kind of finding so many are told, and how many more there are.
+# Of each kind of finding this many are listed, and the number of the others.
 _TOLD = 20
 
 
 def check(database: Database) -> list[str]:
-    """Compare what is counted with what is there, in one reading of the database.
+    """Compare counters with the rows, in one read transaction.
 
     Counters of tasks and workers, money reserved and spent, events in sequence, answers with their
-    offers and credits, and the answers as the events tell them.
+    offers and credits, and the answers according to the events.
     """
     with database.connect() as connection:
         found = [*_files(connection)]
@@ -159,7 +159,7 @@ def _offers(connection: Connection) -> Iterable[str]:
     )
     for number, state, there, _ in connection.execute(read):
         answered = "has no answer" if there is None else "has an answer"
-        yield f"offer {number}: is {state} and {answered}, or one of another task or worker"
+        yield f"offer {number}: is {state} and {answered}, or that of another task or worker"
     twice = (
         select(offer.c.task, offer.c.worker, func.count())
         .where(offer.c.state.not_in(FREE))
@@ -187,11 +187,11 @@ def _credits(connection: Connection) -> Iterable[str]:
         .where(or_(credit.c.worker != offer.c.worker, credit.c.amount != offer.c.price))
     )
     for (number,) in connection.execute(others):
-        yield f"credit {number}: is another worker's, or not at the price of its offer"
+        yield f"credit {number}: belongs to another worker, or is not the price of its offer"
 
 
 def _told_by_events(connection: Connection) -> Iterable[str]:
-    """The answers that count, as the events tell them one after the other, and as they are."""
+    """The answers that count, according to the events, and as they are."""
     told: dict[str, tuple[int, int, list[float], int]] = {}
     counting: dict[str, bool] = {}
     by_worker: dict[int, set[str]] = {}
@@ -228,4 +228,4 @@ def _told_by_events(connection: Connection) -> Iterable[str]:
         if told.pop(number, None) != tuple(row) or counting[number] != counts:
             yield f"answer {number}: differs from its events"
     for number in told:
-        yield f"answer {number}: is told by the events, and is not there"
+        yield f"answer {number}: is in the events, but not in its table"

@@ -1,6 +1,6 @@
-"""Client: a campaign that a service runs, with the verbs of :class:`voxpop.Campaign`.
+"""Client: a campaign that a service runs, with the methods of :class:`voxpop.Campaign`.
 
-The standard library alone: whoever talks to a service need not install one.
+The standard library alone: a client need not install the service.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Client:
             slugs = [row["slug"] for row in self._wire.rows("campaigns")]
             if len(slugs) != 1:
                 listed = ", ".join(slugs[:10]) or "none yet"
-                raise ConfigError(f"say which campaign is meant; there are {listed}")
+                raise ConfigError(f"name the campaign with campaign=; there are {listed}")
             self._slug = slugs[0]
         return self._slug
 
@@ -157,6 +157,15 @@ class Client:
         }
         for _, part in _parts(list(truths.items())):
             self._wire.send("POST", self._path("gold"), {"gold": dict(part)})
+
+    def request(self, method: str, what: str = "", body: object = None) -> Any:
+        """Ask the HTTP interface for anything else about this campaign, and return its reply.
+
+        For what has no verb here, as ``/api/v1/openapi.json`` of the service describes it:
+        ``request("PATCH", body={"state": "paused"})``, ``request("DELETE", "workers/7")``.
+        """
+        path = self._path(what) if what else f"campaigns/{quote(self.campaign)}"
+        return self._wire.send(method, path, body)
 
     # Current knowledge
 

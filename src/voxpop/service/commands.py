@@ -16,17 +16,17 @@ from typing import Any
 
 _random = SystemRandom()
 
-# A version that nothing is newer than: what was dropped with it stays dropped.
+# A version that nothing exceeds: what was dropped with it stays dropped.
 LAST_VERSION = 2**62
 
 
 def fresh_id() -> str:
-    """A random id that nobody guesses and that says nothing."""
+    """A random id that cannot be guessed and carries no information."""
     return secrets.token_urlsafe(15)
 
 
 def pseudonym_of(worker: int, fresh: str) -> str:
-    """What a worker is called: the number of the worker and a few letters of chance."""
+    """The name of a worker: the worker's number and a few random letters."""
     letters = hashlib.sha256(fresh.encode()).hexdigest()[:6]
     return f"w{worker}-{letters}"
 
@@ -82,7 +82,7 @@ class AddTasks:
 
 @dataclass(frozen=True, kw_only=True)
 class SetGold:
-    """Say the truth of tasks by name (they become gold), or None (they become real)."""
+    """Set the truth of tasks by name (they become gold), or None (they become real)."""
 
     campaign: int
     truths: Mapping[str, Sequence[float] | None]
@@ -90,7 +90,7 @@ class SetGold:
 
 @dataclass(frozen=True, kw_only=True)
 class WithdrawTasks:
-    """Offer these tasks to nobody any more; open offers of them may still be answered."""
+    """Stop offering these tasks; open offers of them may still be answered."""
 
     campaign: int
     names: Sequence[str]
@@ -189,7 +189,7 @@ class Edit:
 
 @dataclass(frozen=True, kw_only=True)
 class Skip:
-    """Pass on a task; this worker is not offered it again."""
+    """Skip a task; this worker is not offered it again."""
 
     campaign: int
     offer: str
@@ -199,7 +199,7 @@ class Skip:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Say that something is wrong with a task, and pass on it."""
+    """Report that something is wrong with a task, and skip it."""
 
     campaign: int
     offer: str
@@ -217,17 +217,8 @@ class Extend:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
-    """Give an open offer back; the same worker may be offered the task again."""
-
-    campaign: int
-    offer: str
-    worker: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Complete:
-    """End a visit: completed or screened out; its code is the same however often one asks."""
+    """End a visit: completed or screened out; repeated requests get the same code."""
 
     campaign: int
     visit: int
@@ -274,7 +265,7 @@ class Expire:
 
 Command = (
     CreateCampaign | ChangeCampaign | AddTasks | SetGold | WithdrawTasks | MarkDone | SetWorker
-    | Erase | SetCredits | Enter | Next | Answer | Edit | Skip | Report | Extend | Release
+    | Erase | SetCredits | Enter | Next | Answer | Edit | Skip | Report | Extend
     | Complete | TakeAnswer | DropAnswers | Expire
 )  # fmt: skip
 
@@ -359,7 +350,7 @@ class Nothing:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """An answer is stored; ``again``: this very one was stored before."""
+    """An answer is stored; ``again``: the same answer was stored before."""
 
     offer: str
     version: int

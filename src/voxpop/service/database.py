@@ -15,7 +15,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, func, insert, inspect, select
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError, TimeoutError
 
 from voxpop.data.formats.sql import safe_url
 from voxpop.errors import ConfigError, DataError
@@ -44,13 +44,13 @@ class Lock:
         return not self._connection.invalidated
 
     def close(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None
         if self._connection is not None:
             with suppress(SQLAlchemyError):
-                # A connection's end gives its locks up too, but a moment later.
+                # Closing a connection also releases its locks, but a moment later.
                 self._connection.exec_driver_sql("SELECT pg_advisory_unlock_all()")
                 self._connection.invalidate()
                 self._connection.close()
@@ -147,7 +147,7 @@ class Database:
     # ------------------------------------------------------------ connections
 
     def connect(self) -> Connection:
-        """A connection to read by; what it reads is of one moment."""
+        """A connection for reading, in one transaction."""
         return self.engine.connect()
 
     @contextmanager
@@ -266,6 +266,20 @@ class Database:
             return list(connection.execute(read))
 
 
+def is_outage(error: Exception) -> bool:
+    """Whether the error is the database's, and not the query's."""
+    return isinstance(error, OperationalError | TimeoutError) or (
+        isinstance(error, DBAPIError) and error.connection_invalidated
+    )
+
+
+def outage_of(error: Exception) -> str:
+    """Return why a database is unavailable: only the first line, since others may quote a row."""
+    original = error.orig if isinstance(error, DBAPIError) else None
+    said = str(original).strip().splitlines() if original else []
+    return said[0][:200] if said else type(error).__name__
+
+
 def _alembic_config() -> Config:
     config = Config()
     config.set_main_option("script_location", "voxpop.service:migrations")
@@ -291,7 +305,7 @@ def _sqlite(path: Path) -> Engine:
     with suppress(OSError):
         path.touch(mode=0o600)
     engine = create_engine(
-        # What people answered, and who they are, is nobody's business who reads a log.
+        # Answers and identities of people must not appear in a log.
         f"sqlite:///{path}",
         connect_args={"timeout": 30},
         hide_parameters=True,

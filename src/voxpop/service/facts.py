@@ -29,12 +29,12 @@ from voxpop.service.rules import Rules
 from voxpop.service.schema import FREE
 from voxpop.service.statements import Statements
 
-OfOffer = c.Answer | c.Edit | c.Skip | c.Report | c.Extend | c.Release
+OfOffer = c.Answer | c.Edit | c.Skip | c.Report | c.Extend
 
 
 @dataclass(slots=True)
 class Keys:
-    """What the commands of a batch name."""
+    """The keys that the commands of a batch name."""
 
     campaigns: set[int] = field(default_factory=set)
     slugs: set[str] = field(default_factory=set)
@@ -234,7 +234,7 @@ class _Reading:
         if keys.whole_workers:
             for row in self.s.answers_of(self.connection, keys.whole_workers):
                 self._answer(AnswerRow(*row))
-            # Whoever is erased may have answers of another tool, which are then dropped.
+            # An erased worker may have answers of another tool, which are then dropped.
             keys.sources |= facts.sources.keys()
         if keys.sources:
             parts = [set(part) for part in zip(*keys.sources, strict=True)]
@@ -369,7 +369,7 @@ class _Reading:
                 and (worker.id, number) not in held
                 for number in command.candidates
             ):
-                # Those before in this batch may take the first ones.
+                # Earlier commands of this batch may take the first ones.
                 n_without += 1
                 self._choose(campaign, worker.id, "real", n_without + 1)
                 found = self.facts.choices[worker.id, "real"]
@@ -377,7 +377,7 @@ class _Reading:
             else:
                 wait = True
             if wait:
-                # Should others of this batch take what is there, it may come back.
+                # If others of this batch take these tasks, they may come back later.
                 self.facts.waiting.add(worker.id)
 
     def _choose(self, campaign: CampaignRow, worker: int, kind: str, limit: int) -> None:

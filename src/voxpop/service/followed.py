@@ -18,13 +18,14 @@ from voxpop.service.rules import Rules
 from voxpop.service.schema import answer, campaign, event, task
 from voxpop.service.summary import History
 
-# Nothing is learned before so many tasks, or all of them, have two answers.
-_READY_TASKS, _READY_ANSWERS = 50, 2
-# No task is stopped before the noise was learned from so many answers per task: with fewer, far too
-# few truths were inside the intervals of tasks that were stopped.
+# Nothing is learned before this many tasks have two answers, or half of those with answers and no
+# fewer than some: tasks that were just added make nobody forget what is known of the others.
+_READY_TASKS, _FEWEST_TASKS, _READY_ANSWERS = 50, 10, 2
+# No task is stopped before the noise was learned from this many answers per task: with fewer, far
+# too few truths were inside the intervals of tasks that were stopped.
 _STOP_ANSWERS = 3.0
-# Learn again when so much of the answers is new, or any and none came for so many seconds: what is
-# at rest is what ``aggregate`` finds.
+# Learn again when this share of the answers is new, or when some are and none came for this many
+# seconds: at rest, the result is that of ``aggregate``.
 _GROWTH, _QUIET = 0.25, 15.0
 # Events at once.
 _MOST_EVENTS = 20_000
@@ -35,8 +36,8 @@ _SWEEPING = ("worker_state", "erased")
 class Followed:
     """A campaign's answers, truths and states of tasks, as of the event ``seq``.
 
-    The database is the truth: whatever was missed or came twice, reading the answers anew and
-    following the events from there ends at the same answers.
+    The database is the truth: even after missed or repeated events, reading the answers again and
+    following the events gives the same answers.
     """
 
     def __init__(self, connection: Connection, number: int) -> None:
@@ -49,8 +50,9 @@ class Followed:
         self._start(connection)
 
     def _start(self, connection: Connection) -> None:
-        """Read everything anew."""
+        """Read everything again."""
         self.closed: set[int] = set()
+        self.withdrawn: set[int] = set()
         self.gold: dict[int, list[float]] = {}
         # The answers that count, and how many each task has.
         self._value: dict[tuple[int, int], list[float]] = {}
@@ -81,6 +83,7 @@ class Followed:
         rows = [row for row in rows if row.kind != "practice"]
         self.campaign.add_tasks(row.id for row in rows)
         self.closed.update(row.id for row in rows if row.state != "open")
+        self.withdrawn.update(row.id for row in rows if row.state == "withdrawn")
         gold = {row.id: row.truth for row in rows if row.kind == "gold" and row.truth is not None}
         self._set_gold(gold)
 
@@ -90,7 +93,7 @@ class Followed:
             self.campaign.add_gold(gold)
 
     def _sync(self, connection: Connection) -> None:
-        """Make the campaign's answers those that count in the database."""
+        """Set the campaign's answers to those that count in the database."""
         query = select(answer.c.task, answer.c.worker, answer.c.value).where(
             answer.c.campaign == self.number, answer.c.counts
         )
@@ -128,7 +131,7 @@ class Followed:
     # Catching up
 
     def follow(self, connection: Connection) -> bool:
-        """Follow the events since; tell whether there were any."""
+        """Follow the events since; return whether there were any."""
         query = (
             select(event.c.seq, event.c.kind, event.c.body)
             .where(event.c.campaign == self.number, event.c.seq > self.seq)
@@ -165,6 +168,8 @@ class Followed:
         elif kind == "task_state":
             change = self.closed.discard if body["state"] == "open" else self.closed.add
             change(int(body["task"]))
+            if body["state"] == "withdrawn":
+                self.withdrawn.add(int(body["task"]))
         elif kind == "gold" and body["truth"] is None:
             # A truth that was known is not any more: nothing in a campaign takes it back.
             seq = self.seq
@@ -209,7 +214,8 @@ class Followed:
     @property
     def is_ready(self) -> bool:
         """Whether there are answers enough to learn the noise from."""
-        return self._n_twice >= min(_READY_TASKS, max(1, self.campaign.n_tasks))
+        some = max(_FEWEST_TASKS, self.n_answered // 2)
+        return self._n_twice >= min(_READY_TASKS, some, max(1, self.campaign.n_tasks))
 
     @property
     def may_stop(self) -> bool:
@@ -246,7 +252,7 @@ class Followed:
         )
 
     def take_over(self, learned: Learned) -> None:
-        """Go on with what was learned."""
+        """Continue with the learned noise."""
         self.campaign.adopt(learned.noise, learned.trust)
         self.learned = learned
 

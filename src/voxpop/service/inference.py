@@ -6,7 +6,6 @@ one reads the answers anew. On PostgreSQL several may run; one leads, the others
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -20,9 +19,10 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from voxpop.errors import VoxpopError
-from voxpop.service.database import Database, Lock
+from voxpop.service.database import Database, Lock, outage_of
 from voxpop.service.followed import Followed, open_campaigns
 from voxpop.service.learning import Learned, Learner
+from voxpop.service.logs import log, start_logging
 from voxpop.service.published import Published
 from voxpop.service.publishing import (
     estimates_bytes,
@@ -34,13 +34,12 @@ from voxpop.service.publishing import (
 
 # Seconds between two looks at the database, between two tries to lead, and after an error.
 _LOOK, _STAND_BY, _AFTER_ERROR = 0.1, 1.0, 2.0
-# At least so many seconds between two boards, more where one takes long: a tenth of the time.
+# Minimum seconds between two boards; more where one takes long: a tenth of the time.
 _PUBLISH, _SHARE = 1.0, 0.1
 # A board comes sooner if this share of the tasks has new answers.
 _TENTH = 0.1
-# Most of the time that learning may take.
+# Maximum time that learning may take.
 _LEARNING = 0.3
-_log = logging.getLogger("voxpop.inference")
 
 
 class Inference:
@@ -57,7 +56,7 @@ class Inference:
         self._rest_until = 0.0
 
     def step(self) -> bool:
-        """Catch up, publish what is due, and begin or end a fit; tell whether anything happened."""
+        """Catch up, publish what is due, begin or end a fit; return whether anything happened."""
         busy = False
         with self._database.connect() as connection:
             for number, seq in open_campaigns(connection).items():
@@ -77,7 +76,7 @@ class Inference:
             return followed.seq < seq and followed.follow(connection)
         except VoxpopError as error:
             # Its other campaigns go on; this one is read anew when something has changed.
-            _log.error("a campaign cannot be followed", extra=_told(number, error))
+            log("campaign not followed", logging.ERROR, error, campaign=number)
             self._broken[number] = seq
             self._followed.pop(number, None)
             return False
@@ -131,46 +130,35 @@ class Inference:
         number = self._learning
         assert number is not None
         if isinstance(found, str) or number not in self._followed:
-            _log.warning("learning failed", extra=_told(number, found))
+            log("not learned", logging.WARNING, campaign=number, reason=found)
             return
         self._followed[number].take_over(found)
         self._publish(number, force=True)
-        _log.info("learned", extra={"campaign": number, "seconds": round(took, 2)})
+        log("learned", campaign=number, seconds=round(took, 2))
 
     def close(self) -> None:
         """End a fit that is under way."""
         self._learner.stop()
 
 
-def _told(number: int, reason: object) -> dict[str, Any]:
-    return {"campaign": number, "reason": " ".join(str(reason).split())[:300]}
+def run_inference(url: str, stop: threading.Event) -> None:
+    """Follow a database until ``stop`` is set.
 
-
-def run_inference(
-    url: str, *, parent_pid: int | None = None, stop: threading.Event | None = None
-) -> None:
-    """Follow a database until ``stop`` is set, or the parent process is no more.
-
-    Errors of the database are waited out: whoever follows starts anew from what it holds.
+    Errors of the database are waited out: the next reading starts again from its contents.
     """
-    stop = stop or threading.Event()
-
-    def orphaned() -> bool:
-        return parent_pid is not None and os.getppid() != parent_pid
-
-    while not stop.is_set() and not orphaned():
+    while not stop.is_set():
         try:
             with Database.open(url) as database:
-                _lead(database, stop, orphaned)
+                _lead(database, stop)
         except (SQLAlchemyError, VoxpopError, OSError) as error:
-            _log.warning("the database cannot be followed", extra=_told(0, error))
+            log("the database cannot be followed", logging.WARNING, reason=outage_of(error))
             stop.wait(_AFTER_ERROR)
 
 
-def _lead(database: Database, stop: threading.Event, orphaned: Callable[[], bool]) -> None:
+def _lead(database: Database, stop: threading.Event) -> None:
     """Wait to lead, then follow the database as long as the lock is held."""
     lock: Lock | None = None
-    while lock is None and not stop.is_set() and not orphaned():
+    while lock is None and not stop.is_set():
         lock = database.lead()
         if lock is None:
             stop.wait(_STAND_BY)
@@ -180,7 +168,7 @@ def _lead(database: Database, stop: threading.Event, orphaned: Callable[[], bool
     try:
         with lock:
             looked = time.monotonic()
-            while not stop.is_set() and not orphaned():
+            while not stop.is_set():
                 if time.monotonic() - looked > _STAND_BY:
                     looked = time.monotonic()
                     if not lock.held():
@@ -191,21 +179,9 @@ def _lead(database: Database, stop: threading.Event, orphaned: Callable[[], bool
         inference.close()
 
 
-class _JsonLines(logging.Formatter):
-    """One JSON object a line, with what was given beside the message."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        known = ("campaign", "reason", "seconds")
-        extra = {name: getattr(record, name) for name in known if hasattr(record, name)}
-        told = {"at": round(record.created, 3), "level": record.levelname.lower()}
-        return json.dumps({**told, "message": record.getMessage(), **extra})
-
-
 def main(arguments: list[str]) -> int:
     """Run as ``python -m voxpop.service.inference URL``; ends with its standard input."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    start_logging(level=logging.INFO)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -219,7 +195,7 @@ def main(arguments: list[str]) -> int:
         stop.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    run_inference(arguments[0], stop=stop)
+    run_inference(arguments[0], stop)
     return 0
 
 

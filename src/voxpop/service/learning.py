@@ -1,6 +1,6 @@
 """Learning: a process of its own fits all answers of a campaign by the default, and hands it back.
 
-A fit of many answers takes half a minute, in which boards have to go on coming.
+A fit of many answers takes half a minute, during which boards must still be published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from voxpop.estimators.auto.auto import Auto
 from voxpop.models.model import Model
 from voxpop.results.result import Result
 
-# How much a fit steps back behind whoever answers requests.
+# Niceness of a fit, so that answering requests comes first.
 _NICE = 10
 
 
@@ -43,7 +43,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a fit found: the noise, why tasks need a look, and what is known of the workers."""
+    """The outcome of a fit: the noise, why tasks need a look, and the workers."""
 
     noise: LearnedNoise
     trust: float
@@ -164,5 +164,5 @@ def _run(pipe: Connection) -> None:
         try:
             found: Learned | str = learn(job)
         except VoxpopError as error:
-            found = str(error)
+            found = type(error).__name__  # its message may quote an answer
         pipe.send(found)

@@ -1,4 +1,4 @@
-"""Published: what inference hands to the web processes, always whole and always replaceable.
+"""Published: the output of inference for the web processes, always whole and always replaceable.
 
 Beside a SQLite file it is a folder of files renamed into place; on PostgreSQL it is a table. All of
 it can be computed again from the answers: losing it costs time, nothing else.
@@ -43,12 +43,12 @@ class Published:
 
     def write(self, campaign: int, kind: str, seq: int, content: bytes) -> None:
         """Put a block in place of the one before it."""
-        require(bool(_KIND.fullmatch(kind)), f"kind must be small letters, not {kind!r}")
+        require(bool(_KIND.fullmatch(kind)), f"kind must be lower-case letters, not {kind!r}")
         # Only the process that leads inference writes here.
         if self._folder is None:
             self._write_row(campaign, kind, seq, content)
             return
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(mode=0o700, exist_ok=True)  # as the database: for its owner alone
         before = self._read_file(campaign, kind)
         edition = 1 if before is None else before.edition + 1
         # Readers never see half of it; a crash leaves the old one. It is not worth an fsync.

@@ -1,4 +1,4 @@
-"""Publishing: what inference knows of a campaign, as the bytes that web processes read."""
+"""Publishing: the knowledge of inference about a campaign, as the bytes that web processes read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from voxpop.service.summary import summarise
 
 # Answers that a board looks ahead at each task.
 _DEPTH = 4
-# What a board's half-widths are, over those of the campaign. Tasks are looked at again and again,
+# The half-widths of a board, divided by those of the campaign. Tasks are looked at again and again,
 # and stopped as soon as they look narrow enough: those come first whose noise is underestimated.
 # Without it, 89 % of the truths of stopped tasks were inside under Student-t noise and under bias.
 STOP_MARGIN = 1.3
@@ -26,8 +26,8 @@ STOP_MARGIN = 1.3
 def make_board(followed: Followed) -> Board:
     """The order of the tasks that are open, and which of them meet the stop rule.
 
-    Its half-widths allow for the choice of what to stop: those that meet the target hold the truth
-    as often as they say.
+    Its half-widths allow for the choice of what to stop: those that meet the target cover the truth
+    as often as stated.
     """
     target = followed.rules.half_width if followed.may_stop else None
     half = None if target is None else target / STOP_MARGIN

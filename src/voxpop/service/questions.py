@@ -20,7 +20,7 @@ VALUE_NAMES = {
 KINDS = tuple(VALUE_NAMES)
 
 _FIELDS = {"kind", "text", "unit", "min", "max", "step", "labels", "image"}
-# No rating has more steps than a person can tell apart.
+# No rating has more steps than a person can distinguish.
 _MOST_STEPS = 101
 _LONGEST = 10_000
 
@@ -40,12 +40,12 @@ class Question:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Question:
-        """Check a question as JSON holds it, and make it one."""
-        require(isinstance(given, Mapping), f"a question is an object, not {_name(given)}")
+        """Check a question given as JSON values, and make it."""
+        require(isinstance(given, Mapping), f"a question must be an object, not {_name(given)}")
         unknown = sorted(set(given) - _FIELDS)
         if unknown:
             known = ", ".join(sorted(_FIELDS))
-            raise ConfigError(f"question: no field {unknown[0]!r}; there are {known}")
+            raise ConfigError(f"question: unknown field {unknown[0]!r}; the fields are {known}")
         kind = given.get("kind")
         if kind not in VALUE_NAMES:
             raise ConfigError(f"question: kind must be one of {', '.join(KINDS)}, not {kind!r}")
@@ -76,7 +76,7 @@ class Question:
                 require(whole, "question: min and max of a rating must be whole numbers")
                 require(
                     high - low < _MOST_STEPS,
-                    f"question: a rating has at most {_MOST_STEPS} values; take a slider",
+                    f"question: a rating has at most {_MOST_STEPS} values; use a slider",
                 )
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Question:
     def validate(
         self, values: Sequence[object], content: Mapping[str, Any] | None = None
     ) -> list[float]:
-        """Return the values of an answer as numbers, or say in one line what is wrong.
+        """Return the values of an answer as numbers, or raise an error of one line.
 
         ``content`` is the task's: where it says how wide and high its image is, a point or a box
         must lie within.
@@ -154,14 +154,15 @@ class Question:
 
 def check_content(content: object) -> dict[str, Any]:
     """Check what a task shows: text, an image, a link, and the image's width and height."""
-    require(isinstance(content, dict), f"content is an object, not {_name(content)}")
+    require(isinstance(content, dict), f"content must be an object, not {_name(content)}")
     assert isinstance(content, dict)
     for name, one in content.items():
         if name in ("width", "height"):
             good = isinstance(one, int | float) and not isinstance(one, bool)
-            require(good and math.isfinite(one) and one > 0, f"content: {name} must be above 0")
+            require(good and 0 < one <= 1e9, f"content: {name} must be above 0, at most 1e9")
         else:
             require(isinstance(one, str), f"content: {name} must be text, not {_name(one)}")
+            require("\0" not in one, f"content: {name} must be text without NUL")
     return content
 
 

@@ -1,4 +1,4 @@
-"""Rows: what ``decide`` knows of each table, as values that never change in place."""
+"""Rows: what ``decide`` knows of each table, as immutable values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TaskRow:
     content: dict[str, Any] | None = None
 
     def available(self, rules: Rules) -> bool:
-        """Whether somebody who has not had it may be offered it."""
+        """Whether it may be offered to a worker who has not had it."""
         if self.state != "open":
             return False
         cap = rules.answers_per_task
@@ -150,7 +150,7 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One thing that happened in a campaign; the body holds numbers and ids only."""
+    """One event of a campaign; the body holds numbers and ids only."""
 
     campaign: int
     seq: int

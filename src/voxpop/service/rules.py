@@ -1,8 +1,7 @@
-"""Rules of a campaign: its price, when a task has answers enough, leases, gold and practice."""
+"""Rules of a campaign: its price, when a task has enough answers, leases, gold and practice."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -12,10 +11,13 @@ from voxpop.errors import ConfigError, require
 # A lease is three times the median lead time, within these bounds; so long before any answer.
 SHORTEST_LEASE, LONGEST_LEASE, FIRST_LEASE = 60.0, 1800.0, 600.0
 
+PROLIFIC_CODES = ("completed", "screened_out", "nothing_left")
+"""How a visit from Prolific may end, each with a completion code of its own."""
+
 
 @dataclass(frozen=True)
 class Rules:
-    """What the owner fixed; money in minor units, times in seconds.
+    """The owner's rules; money in minor units, times in seconds.
 
     Parameters
     ----------
@@ -24,14 +26,14 @@ class Rules:
     currency
         Three letters.
     answers_per_task
-        A task with so many answers is done; nobody is offered it any more. None: no cap.
+        A task with this many answers is done, and is not offered again. None: no cap.
     half_width
         A task whose calibrated 95 % interval is no wider than twice this is done. None: no stop.
     lease_seconds
         How long a worker may keep a task before others are offered it. None: three times the
         median lead time, 1 to 30 minutes.
     capacity
-        Answers a worker, at most.
+        Maximum answers per worker.
     gold_share
         Share of the offers that are gold, while there is gold that the worker has not had.
     practice
@@ -41,7 +43,7 @@ class Rules:
     language
         Of the worker's page.
     prolific, mturk
-        What these platforms need: completion codes.
+        What these platforms need: completion codes; whether it is MTurk's sandbox.
     """
 
     price: int = 0
@@ -59,13 +61,13 @@ class Rules:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Rules:
-        """Check rules as JSON holds them, and make them one object."""
+        """Check rules given as JSON values, and make them one object."""
         require(isinstance(given, Mapping), "rules must be an object")
         known = {one.name for one in fields(cls)}
         unknown = sorted(set(given) - known)
         if unknown:
             listed = ", ".join(sorted(known))
-            raise ConfigError(f"rules: no rule {unknown[0]!r}; there are {listed}")
+            raise ConfigError(f"rules: unknown rule {unknown[0]!r}; the rules are {listed}")
         rules = cls(**given)
         rules._check()
         return rules
@@ -91,6 +93,19 @@ class Rules:
             good = isinstance(getattr(self, name), dict)
             require(good, f"rules: {name} must be an object")
 
+    def check_platforms(self) -> None:
+        """Refuse completion codes that no platform asks for, such as misspelled ones.
+
+        Only rules that are new are checked: a campaign that has such ones goes on.
+        """
+        for name, one in self.prolific.items():
+            good = isinstance(one, str) and 0 < len(one) <= 100 and one.isprintable()
+            listed = ", ".join(PROLIFIC_CODES)
+            line = f"rules: prolific has codes for {listed}, each a line of text, not {name!r:.60}"
+            require(name in PROLIFIC_CODES and good, line)
+        good = set(self.mturk) <= {"sandbox"} and isinstance(self.mturk.get("sandbox", True), bool)
+        require(good, "rules: mturk must be {}, {'sandbox': true} or {'sandbox': false}")
+
     def as_dict(self) -> dict[str, Any]:
         """The rules as JSON holds them."""
         return asdict(self)
@@ -110,6 +125,7 @@ def _whole(name: str, one: object, least: int) -> None:
 
 
 def _between(name: str, one: object, low: float, high: float) -> None:
-    good = isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one)
-    if not good or not low <= float(one) <= high:  # type: ignore[arg-type]
-        raise ConfigError(f"rules: {name} must be a number from {low:g} to {high:g}, not {one!r}")
+    # Compared as they are: a whole number may be too large for a float.
+    good = isinstance(one, int | float) and not isinstance(one, bool) and low <= one <= high
+    line = f"rules: {name} must be a number from {low:g} to {high:g}, not {one!r:.60}"
+    require(good, line)

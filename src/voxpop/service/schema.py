@@ -52,7 +52,7 @@ metadata = MetaData(
 
 
 def _id() -> Column[int]:
-    """A number that ``counter`` hands out."""
+    """A number from the table ``counter``."""
     return Column("id", Number, primary_key=True, autoincrement=False)
 
 
@@ -148,6 +148,7 @@ visit = Table(
 
 _HELD = text(f"state NOT IN ({_listed(FREE)})")
 _OPEN = text("state = 'open'")
+_NOTED = text("note IS NOT NULL")
 
 offer = Table(
     "offer",
@@ -169,12 +170,17 @@ offer = Table(
     ),
     Index("uq_offer_open", "worker", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
     Index("ix_offer_due", "campaign", "expires", sqlite_where=_OPEN, postgresql_where=_OPEN),
-)
+    Index(
+        "ix_offer_noted", "campaign", "created", "id",
+        sqlite_where=_NOTED, postgresql_where=_NOTED,
+    ),
+)  # fmt: skip
 
 # Conditions on offers as their indexes have them. SQLite takes an index over part of a table only
 # for a condition that it can read; a parameter in its place would mean a search of the whole table.
 IS_OPEN = text("offer.state = 'open'")
 HOLDS_PLACE = text(f"offer.state NOT IN ({_listed(FREE)})")
+HAS_NOTE = text("offer.note IS NOT NULL")
 
 _OUTSIDE = text("source_id IS NOT NULL")
 
@@ -200,7 +206,7 @@ answer = Table(
     ),
 )  # fmt: skip
 
-# What another tool deleted, so that an older message about it does not bring it back.
+# Answers that another tool deleted, so that an older message does not restore them.
 dropped = Table(
     "dropped",
     metadata,
@@ -272,7 +278,7 @@ setting = Table(
     Column("value", Text, nullable=False),
 )
 
-# What inference publishes, where there is no folder beside the database.
+# The output of inference, where there is no folder beside the database.
 published = Table(
     "published",
     metadata,

@@ -26,8 +26,8 @@ from fastapi import FastAPI
 
 from voxpop.errors import ConfigError
 from voxpop.service.api.app import create_app, owner_link
-from voxpop.service.api.logs import log, start_logging
 from voxpop.service.api.settings import Settings
+from voxpop.service.logs import log, start_logging
 
 DEFAULT_PORT = 8000
 _LONGEST_WAIT = 60.0
@@ -86,7 +86,7 @@ class Child:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a host."""
+    """Return whether only this machine reaches a host."""
     if host == "localhost":
         return True
     try:
@@ -151,6 +151,7 @@ def serve(
     settings: Settings | None = None,
     open_browser: bool = False,
     new_link: bool = False,
+    revoke_links: bool = False,
     inference: bool = True,
     log_requests: bool = False,
     say: Callable[[str], None] = lambda _: None,
@@ -167,24 +168,27 @@ def serve(
         Open the owner's page in a browser.
     new_link
         Make another owner link, also where one was made before.
+    revoke_links
+        End all earlier owner links and the logins by them, and make another one.
     inference
         Start the inference process; without it, tasks with the fewest answers come first.
     say
-        Told what the owner has to know: the address and, once, the owner link.
+        Called with messages for the owner: the address and, once, the owner link.
     """
     if not is_loopback(host) and public_url is None:
         raise ConfigError(
-            f"--host {host} lets others in; add --public-url, the https address that they use"
+            f"--host {host} lets other machines connect; add --public-url, the https address that "
+            "people use"
         )
-    start_logging(requests=log_requests)
+    start_logging(level=logging.INFO if log_requests else logging.WARNING)
     with listen(host, port) as ears:
         taken = ears.getsockname()[1]
         local = f"http://{f'[{host}]' if ':' in host else host}:{taken}"
         given = replace(settings or Settings.from_environment(), public_url=public_url or local)
         app = create_app(database_url, settings=given)
         if port is None and taken != DEFAULT_PORT:
-            say(f"port {DEFAULT_PORT} is taken; this is port {taken}")
-        link = owner_link(app, renew=new_link)
+            say(f"port {DEFAULT_PORT} is taken; using port {taken}")
+        link = owner_link(app, renew=new_link, revoke=revoke_links)
         _greet(given, link, say)
         if open_browser:
             page = link or given.url("/")
@@ -211,6 +215,6 @@ def _run(app: FastAPI, ears: socket.socket, child: Child | None) -> None:
 
 def _greet(settings: Settings, link: str | None, say: Callable[[str], None]) -> None:
     if link is not None:
-        say("owner link, shown this once (--new-link makes another):")
+        say("owner link, shown only once (--new-link makes another):")
         say(f"  {link}")
-    say(f"voxpop is at {settings.url('/')} (Ctrl-C ends it)")
+    say(f"voxpop runs at {settings.url('/')} (Ctrl-C stops it)")

@@ -1,4 +1,4 @@
-"""Summary: what the owner sees of a campaign at a glance, and how it came there."""
+"""Summary: the state of a campaign at a glance, and its history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Points of the curve that are kept; then every second one goes.
 _MOST_POINTS = 200
-# The forecast of the dashboard: what so many more answers buy.
+# The forecast of the dashboard: the effect of this many more answers.
 _MORE = 100
 _MOST_TO_FINISH = 10**7
 
@@ -24,7 +24,7 @@ _MOST_TO_FINISH = 10**7
 class History:
     """Points (answers, tasks done, expected RMSE, that of even buying), further and further apart.
 
-    It lives as long as the process: it is for looking at, and can be done without.
+    It lives as long as the process: it is only for display.
     """
 
     points: list[list[float | None]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class History:
 def summarise(
     followed: Followed, board: Board, found: Estimates | None, now: float
 ) -> dict[str, Any]:
-    """Put the summary together."""
+    """Make the summary."""
     learned, rules = followed.learned, followed.rules
     n_answers, met = followed.campaign.n_answers, int(board.done.sum())
     n_done = followed.n_done + met
@@ -65,7 +65,7 @@ def summarise(
         "even_rmse": even,
         "stop": _stop(followed, n_done),
         "coverage": learned.coverage if learned else "",
-        "ready": learned.n_ready if learned else 0,
+        "ready": _n_ready(followed, board),
         "need_a_look": len(learned.looks) if learned else 0,
         "workers_to_talk_to": sum(bool(one["flags"]) for one in workers),
         "model": _model(followed),
@@ -76,12 +76,23 @@ def summarise(
     }
 
 
+def _n_ready(followed: Followed, board: Board) -> int:
+    """Count ready tasks: no reason to look at them, and done where there is a stop rule."""
+    learned, rules = followed.learned, followed.rules
+    if learned is None:
+        return 0
+    if rules.half_width is None and rules.answers_per_task is None:
+        return learned.n_ready
+    done = followed.closed - followed.withdrawn | set(board.task[board.done].tolist())
+    return len(done - learned.looks.keys() - followed.gold.keys())
+
+
 def _model(followed: Followed) -> str:
     learned = followed.learned
     if learned is None:
         return (
-            "all workers count alike until 50 tasks, or all, have two answers; "
-            "the tasks with the fewest answers come first"
+            "all workers have equal weight until 50 tasks, or half of those with answers, have two "
+            "answers; until then, tasks with the fewest answers come first"
         )
     return f"learned from {followed.n_learned} answers: {learned.model}"
 
@@ -95,7 +106,7 @@ def _stop(followed: Followed, n_done: int) -> str:
             "no target: the campaign goes on until its budget or its answers per task are reached"
         )
     if not followed.may_stop:
-        return f"a task is done at ± {rules.half_width:g}, after three answers per task or more"
+        return f"a task is done at ± {rules.half_width:g}, after at least three answers"
     return f"a task is done when what the crowd would agree on is known to ± {rules.half_width:g}"
 
 
@@ -106,7 +117,7 @@ def _errors(found: Estimates) -> tuple[float | None, float | None]:
 
 
 def _next(followed: Followed, board: Board, expected: float | None) -> dict[str, Any]:
-    """What the next answers buy: how many tasks they go to, and the RMSE after them."""
+    """The effect of the next answers: the number of tasks they go to, and the RMSE after them."""
     asked: dict[Any, int] = {}
     fall = 0.0
     for _ in range(_MORE if followed.learned is not None and len(board.order) else 0):
@@ -129,7 +140,7 @@ def _to_finish(followed: Followed, board: Board) -> float | None:
     assert target is not None
     model = followed.campaign.model
     one = 1.96 * float(np.sqrt(1.0 / (np.array(model.weights) @ (1.0 / model.levels))))
-    # Precision lacking, over the precision that a usual answer adds.
+    # Missing precision, divided by the precision that a typical answer adds.
     lacking = 1.0 / target**2 - np.where(np.isfinite(half), 1.0 / half**2, 0.0)
     total = float(np.ceil(np.maximum(lacking, 0.0) * one**2).sum())
     return total if np.isfinite(total) and total < _MOST_TO_FINISH else None

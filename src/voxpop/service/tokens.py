@@ -1,4 +1,4 @@
-"""Tokens: secrets that open a door, handed out once and kept only as their hash.
+"""Tokens: secrets that give access, shown once and kept only as their hash.
 
 A token is 192 random bits, so a plain SHA-256 of it cannot be searched: slow hashes are for
 passwords that people choose. What a token opens is its row in the database: its scope, and the

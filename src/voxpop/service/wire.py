@@ -20,7 +20,7 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 
 class Wire:
-    """Requests to one service; what was lost or came too early is sent again where that is safe."""
+    """Requests to one service; lost or premature requests are sent again where that is safe."""
 
     def __init__(self, url: str, token: str, timeout: float) -> None:
         self.url, self.token, self.timeout = url, token, timeout
@@ -40,7 +40,7 @@ class Wire:
     def send(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> Any:
-        """Send a request and read the JSON that it is answered with."""
+        """Send a request and read the JSON of the response."""
         content = self.read(method, path, body, headers)
         try:
             return json.loads(content)
@@ -56,7 +56,7 @@ class Wire:
         known = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         for name, value in {**known, **(headers or {})}.items():
             request.add_unredirected_header(name, value)
-        # What would do something twice is not sent again blindly.
+        # Requests that would act twice are not sent again blindly.
         is_safe = method == "GET" or "Idempotency-Key" in (headers or {}) or "/answers" in path
         for left in range(_TRIES - 1, -1, -1):
             try:

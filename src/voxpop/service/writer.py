@@ -8,45 +8,32 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import DataError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, SQLAlchemyError
 
 from voxpop.errors import ConfigError
 from voxpop.service import commands as c
-from voxpop.service.database import Database
+from voxpop.service.database import Database, is_outage, outage_of
 from voxpop.service.decide import decide
 from voxpop.service.facts import read_facts
+from voxpop.service.logs import log
 from voxpop.service.rows import Facts
 from voxpop.service.schema import IS_OPEN, answer, offer
 from voxpop.service.statements import Statements
 from voxpop.service.store import write
 
-_log = logging.getLogger("voxpop.service.writer")
-
 _Job = tuple[c.Command, "Future[c.Reply]"]
-# How often offers are looked through for those whose time is up, in seconds.
+# Seconds between two searches for offers whose time is up.
 _SWEEP_EVERY = 5.0
-# The median lead time is read again after so many seconds.
+# The median lead time is read again after this many seconds.
 _LEADS_EVERY = 30.0
 _LEADS = 101
 _FEWEST_LEADS = 5
 _MOST_CONTENTS = 20_000
-
-
-@dataclass
-class WriterStats:
-    """What a writer has done so far."""
-
-    batches: int = 0
-    commands: int = 0
-    refused: int = 0
-    failed: int = 0
-    busy_seconds: float = 0.0
-    largest_batch: int = 0
 
 
 class Writer:
@@ -63,7 +50,7 @@ class Writer:
     clock
         Says what time it is, in seconds since 1970.
     capacity
-        With so many commands waiting, further ones are refused as busy.
+        With this many commands waiting, further ones are refused as busy.
     batch
         Commands in one transaction, at most.
     """
@@ -78,7 +65,6 @@ class Writer:
         self.database = database
         self.clock = clock
         self.batch = batch
-        self.stats = WriterStats()
         self._queue: queue.Queue[_Job | None] = queue.Queue(capacity)
         self._statements = Statements(database.dialect)
         self._contents: dict[int, dict[str, Any]] = {}
@@ -96,7 +82,7 @@ class Writer:
         return self
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Carry out what waits, then end the thread; later commands are refused."""
+        """Carry out the waiting commands, then end the thread; later ones are refused."""
         self._stopping = True
         if self._thread is not None:
             self._queue.put(None)
@@ -161,25 +147,18 @@ class Writer:
             return jobs, True
 
     def _carry_out(self, jobs: list[_Job]) -> None:
-        started = time.perf_counter()
         try:
             replies = self.transact([command for command, _ in jobs])
         except Exception as error:
-            if len(jobs) > 1 and not _is_outage(error):
+            if len(jobs) > 1 and not is_outage(error):
                 # One command broke the batch: each for itself, the others are not to blame.
                 for job in jobs:
                     self._carry_out([job])
                 return
             refused = _failure(error)
-            self.stats.failed += len(jobs)
             replies = [refused] * len(jobs)
-        self.stats.batches += 1
-        self.stats.commands += len(jobs)
-        self.stats.largest_batch = max(self.stats.largest_batch, len(jobs))
-        self.stats.busy_seconds += time.perf_counter() - started
         for (_, future), reply in zip(jobs, replies, strict=True):
             if isinstance(reply, c.Refused):
-                self.stats.refused += 1
                 future.set_exception(reply)
             else:
                 future.set_result(reply)
@@ -239,34 +218,22 @@ class Writer:
             for number in due:
                 self.transact([c.Expire(campaign=number)])
         except SQLAlchemyError as error:
-            _log.warning("offers could not be looked through: %s", _one_line(error))
+            log("offers not looked through", logging.WARNING, reason=outage_of(error))
 
 
 def _stopped() -> c.Refused:
     return c.Refused(503, "stopping", "the service is stopping; try again in a moment")
 
 
-def _is_outage(error: Exception) -> bool:
-    """Whether the database is to blame, not a command."""
-    return isinstance(error, OperationalError) or (
-        isinstance(error, DBAPIError) and error.connection_invalidated
-    )
-
-
-def _one_line(error: Exception) -> str:
-    original = getattr(error, "orig", None) or error
-    return " ".join(str(original).split())[:300]
-
-
 def _failure(error: Exception) -> c.Refused:
-    """What a worker hears when nothing is certain; the command may be given again."""
-    if _is_outage(error):
-        _log.error("the database did not take a batch: %s", _one_line(error))
-        return c.Refused(503, "storage", "the database did not take it; try again in a moment")
+    """The reply when the outcome is uncertain; the command may be given again."""
+    if is_outage(error):
+        log("the database did not accept a batch", logging.ERROR, reason=outage_of(error))
+        return c.Refused(503, "storage", "the database did not accept it; try again in a moment")
     if isinstance(getattr(error, "orig", None) or error, UnicodeError) or isinstance(
         error, DataError
     ):
         line = "a text or a number is not one that the database can store"
         return c.Refused(422, "bad_value", line)
-    _log.error("a command failed: %s", _one_line(error), exc_info=error)
+    log("a command failed", logging.ERROR, error)
     return c.Refused(500, "internal", "this command failed and changed nothing; see the log")

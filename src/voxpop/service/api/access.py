@@ -31,10 +31,10 @@ class Access:
 
 
 class Doors:
-    """Finds what a token opens, in memory for a few seconds and in the database after that.
+    """Looks up what a token opens: in memory for a few seconds, then in the database.
 
     A worker's token is looked up with every request. What the commands check (the worker's state,
-    the campaign's) does not rest on this memory: it is only as old as ``seconds`` for a token
+    the campaign's) does not depend on this memory: it is only as old as ``seconds`` for a token
     that was revoked in another process.
     """
 
@@ -54,7 +54,7 @@ class Doors:
         return found[1]
 
     def look_up(self, digest: str) -> Access | None:
-        """Find a token by its hash in the database; None where there is none, or its time is up."""
+        """Find a token by its hash in the database; None where there is none, or it has expired."""
         columns = (token.c[name] for name in ("hash", "scope", "campaign", "worker", "visit"))
         query = (
             select(*columns, token.c.expires, visit.c.provider)
@@ -82,7 +82,7 @@ class Doors:
 
 
 def digest_of(text: str | None) -> str | None:
-    """Return the hash of what came as a token; None for what cannot be one."""
+    """Return the hash of a text sent as a token; None for a text that cannot be one."""
     return hash_token(text) if text and len(text) <= LONGEST else None
 
 

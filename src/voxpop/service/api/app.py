@@ -22,21 +22,21 @@ from voxpop.service.api.limiter import Limiter
 from voxpop.service.api.metrics import CONTENT_TYPE, Metrics
 from voxpop.service.api.sessions import Sessions
 from voxpop.service.api.settings import Settings
-from voxpop.service.api.state import Service, add_token
+from voxpop.service.api.state import Service, add_token, revoke_tokens
 from voxpop.service.api.who import TheOwnerOfAll, TheService, refuse_stranger
 from voxpop.service.database import Database
 from voxpop.service.published import Published
 from voxpop.service.schema import token
 from voxpop.service.writer import Writer
 
-_DESCRIPTION = """Ask people for numbers, and watch what they add up to.
+_DESCRIPTION = """Ask people for numbers, and watch the estimates as answers arrive.
 
 **Workers** trade a link for a token (`enter`), get a task (`next`) and answer it (`answer`).
 **Owners** make campaigns, add tasks, and read estimates, workers and money, live.
 
 Every error is `application/problem+json` with one line of `detail` for people and one word,
-`reason`, for programs. Lists come in pages: send `next` of one as `cursor` of the following.
-Times are seconds since 1970 (UTC), money is in minor units (cents).
+`reason`, for programs. Lists come in pages: to get the next one, send the `next` of a page as
+`cursor`. Times are seconds since 1970 (UTC), money is in minor units (cents).
 """
 
 
@@ -48,8 +48,8 @@ def create_app(
 ) -> FastAPI:
     """Make the app of a database: a file of SQLite, or ``postgresql://…``.
 
-    The database is opened and locked here, so that what is wrong with it is said at once; it is
-    given back when the app ends.
+    The database is opened and locked here, so that errors show at once; it is released when the app
+    ends.
     """
     settings = settings or Settings.from_environment()
     database = Database.open(database_url)
@@ -101,12 +101,12 @@ def create_app(
 def make_service(
     database: Database, settings: Settings, clock: Callable[[], float] = time.time
 ) -> Service:
-    """Put together what the endpoints share."""
+    """Make the state that the endpoints share."""
     writer = Writer(database, clock)
     published = Published(database)
     boards = Boards(database, published, writer, settings.board_every, clock)
     metrics = Metrics(lambda: writer.waiting, boards.age)
-    return Service(
+    service = Service(
         database=database,
         writer=writer,
         published=published,
@@ -118,6 +118,8 @@ def make_service(
         settings=settings,
         clock=clock,
     )
+    metrics.live.set_function(lambda: service.watching)
+    return service
 
 
 def _add_probes(app: FastAPI) -> None:
@@ -156,10 +158,11 @@ def _add_probes(app: FastAPI) -> None:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 
-def owner_link(app: FastAPI, *, renew: bool = False) -> str | None:
+def owner_link(app: FastAPI, *, renew: bool = False, revoke: bool = False) -> str | None:
     """Return a link that makes its bearer the owner: the first one, or another if asked.
 
-    None where there is one already: only hashes of tokens are kept, so it cannot be shown again.
+    ``revoke`` ends all earlier ones, and the logins by them, as when one has leaked. None where
+    there is one already: only hashes of tokens are kept, so it cannot be shown again.
     """
     service: Service = app.state.service
     all_campaigns = (token.c.scope == "owner", token.c.campaign.is_(None))
@@ -168,6 +171,8 @@ def owner_link(app: FastAPI, *, renew: bool = False) -> str | None:
         query = select(func.count()).select_from(token).where(*all_campaigns)
         return int(connection.execute(query).scalar_one())
 
+    if revoke:
+        revoke_tokens(service.database, ["owner"], None)
     if not renew and service.ask(count):
         return None
     made = add_token(service.database, "owner", note="owner link")

@@ -1,7 +1,7 @@
 """Boards in memory: the order of tasks that inference published, and who has had which task.
 
-Memory proposes, the database disposes: a board that is old, or a worker's past that another web
-process knows better, costs a second try, and breaks no rule.
+The database decides: an old board, or a worker's past that another web process knows better, costs
+a second try, but breaks no rule.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
 from voxpop.collect.campaign.board import Board
-from voxpop.service.api.logs import log
 from voxpop.service.commands import MarkDone, Refused
 from voxpop.service.database import Database
+from voxpop.service.logs import log
 from voxpop.service.published import Published
 from voxpop.service.schema import FREE, answer, campaign, event, offer
 from voxpop.service.writer import Writer
 
-# As many candidates go with a command: some may be taken by the time that it is decided.
+# Number of candidates in a command: some may be taken before it is decided.
 _CANDIDATES = 12
 _WORKERS = 10_000
 # Long commands would make workers wait.
 _MARKED_AT_ONCE = 500
-# Requests wait while a board is taken up: that may take no more than one part in so many of the
+# Requests wait while a board is loaded: that may take no more than one part in this many of the
 # time. A board of 10^5 tasks then serves for seconds, in which few of them get an answer.
 _REST = 200.0
 
@@ -71,7 +71,7 @@ class Boards:
         self._thread = threading.Thread(target=self._watch, name="boards", daemon=True)
 
     def start(self) -> None:
-        """Begin to look for boards."""
+        """Start looking for boards."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ class Boards:
         self._thread.join(10)
 
     async def candidates(self, number: int, person: int) -> Sequence[int]:
-        """Return tasks for a worker, best first; none where there is no board to tell.
+        """Return tasks for a worker, best first; none where there is no board.
 
         The writer then takes the open task with the fewest answers.
         """
@@ -104,7 +104,7 @@ class Boards:
         return had
 
     def offered(self, number: int, person: int, task: int, *, again: bool) -> None:
-        """Take note of an offer, so that the next ones see what it leaves to gain."""
+        """Note an offer, so that the next ones see the gain that is left."""
         with self._lock:
             self._had.setdefault((number, person), set()).add(task)
             used = self._boards.get(number)
@@ -113,12 +113,12 @@ class Boards:
                 used.since[task] = used.since.get(task, 0.0) + worth
 
     def forget(self, number: int, person: int) -> None:
-        """Forget a worker's past: the database is asked anew."""
+        """Forget a worker's past: it is read from the database again."""
         with self._lock:
             self._had.pop((number, person), None)
 
     def best(self, number: int, n: int) -> list[tuple[int, float]]:
-        """Return the tasks to ask for next, for anybody, with what an answer is worth."""
+        """Return the tasks to ask for next, for anybody, with the value of an answer."""
         used = self._boards.get(number)
         if used is None or used.board is None:
             return []
@@ -126,7 +126,7 @@ class Boards:
             return used.board.best(n, used.since)
 
     def worth(self, number: int, tasks: Sequence[int]) -> dict[int, float]:
-        """Return what a further answer to tasks is expected to gain; those on the board only."""
+        """Return the expected gain of a further answer to tasks; only for those on the board."""
         used = self._boards.get(number)
         if used is None or used.board is None:
             return {}
@@ -149,11 +149,11 @@ class Boards:
         while not self._stop.wait(self._every):
             try:
                 self.refresh()
-            except Exception as error:  # the old boards go on; the next look may succeed
-                log("boards not read", logging.WARNING, error=type(error).__name__)
+            except Exception as error:  # the old boards stay in use; the next look may succeed
+                log("boards not read", logging.WARNING, error)
 
     def refresh(self) -> None:
-        """Read the boards that are not in use yet, and have done tasks marked as done."""
+        """Read the boards that are not in use yet, and mark done tasks as done."""
         query = select(campaign.c.id).where(campaign.c.state == "open")
         with self._database.connect() as connection:
             numbers = list(connection.execute(query).scalars())
@@ -166,7 +166,7 @@ class Boards:
                 continue
             start = time.thread_time()
             board = Board.from_bytes(found.content)
-            board.pick(1)  # puts the tasks in order here, not in a request
+            board.pick(1)  # sorts the tasks here, not in a request
             since = self._since(number, board, found.seq)
             took = time.thread_time() - start
             new = InUse(
@@ -180,9 +180,10 @@ class Boards:
                 self._boards.pop(number, None)
 
     def _since(self, number: int, board: Board, seq: int) -> dict[int, float]:
-        """Sum up, by task, what is on its way: open offers, and answers newer than the board.
+        """Sum, by task, the pending answers: open offers, and answers newer than the board.
 
-        Each counts as much as an answer of its worker is worth: a spammer's leaves as much to gain.
+        Each counts as much as an answer of its worker is worth: a spammer's leaves the gain as it
+        is.
         """
         held = select(offer.c.task, offer.c.worker).where(
             offer.c.campaign == number, offer.c.state == "open"
@@ -205,7 +206,7 @@ class Boards:
         """Have the writer mark tasks that meet the stop rule, some at a time, each once."""
         assert used.board is not None
         done = used.board.task[used.board.done]
-        # What is no longer done (an answer was taken out) may be marked again later.
+        # A task that is no longer done (an answer was removed) may be marked again later.
         marked = np.intersect1d(used.marked, done, assume_unique=True)
         new = np.setdiff1d(done, marked, assume_unique=True)
         for start in range(0, new.size, _MARKED_AT_ONCE):

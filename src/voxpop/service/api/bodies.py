@@ -1,4 +1,4 @@
-"""Bodies: what requests bring and answers hold, as the OpenAPI document describes them."""
+"""Bodies: the contents of requests and responses, as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 # Strict: "4" and true are no numbers.
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-# PostgreSQL stores no NUL; other control characters have no place in what is one line.
+# PostgreSQL stores no NUL; a single line has no other control characters either.
 _LINE, _TEXT = r"^[^\x00-\x1f\x7f]*$", r"^[^\x00]*$"
 Line = Annotated[str, StringConstraints(pattern=_LINE)]
 Text = Annotated[str, StringConstraints(pattern=_TEXT)]
@@ -18,7 +18,7 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
 class Body(BaseModel):
-    """A request's body: fields that are not known are a mistake, and said to be one."""
+    """A request's body: unknown fields are an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,7 +65,7 @@ class EnterReply(BaseModel):
 
 
 class TaskForWorkers(BaseModel):
-    """What a worker sees of a task: neither its id nor its name, which might tell the truth."""
+    """What a worker sees of a task: neither its id nor its name, which might reveal the truth."""
 
     content: dict[str, Any] = Field(examples=[{"text": "How old is the **oak** by the gate?"}])
 
@@ -77,7 +77,7 @@ class OfferReply(BaseModel):
     task: TaskForWorkers
     practice: bool
     expires_in: float
-    position: int = Field(description="Which answer of this worker it would be, from 1.")
+    position: int = Field(description="The number that this worker's answer would have, from 1.")
     answered: int
 
 
@@ -95,7 +95,7 @@ class NextReply(BaseModel):
 
     offer: OfferReply | None
     reason: str | None = Field(examples=["done"])
-    retry_after: float | None = Field(None, description="Seconds until asking again is worth it.")
+    retry_after: float | None = Field(None, description="Seconds to wait before asking again.")
     completion: CompletionReply | None = None
 
 
@@ -118,7 +118,7 @@ class AnswerReply(BaseModel):
     """What was stored; nothing is acknowledged before it is on the disk."""
 
     version: int
-    again: bool = Field(description="The same answer was here already; nothing changed.")
+    again: bool = Field(description="The same answer was stored before; nothing changed.")
     practice: PracticeReply | None
     editable_for: float = Field(description="Seconds in which the answer can still be changed.")
     editable_until: float = Field(description="The same as a UTC time stamp.")
@@ -132,7 +132,7 @@ class EditBody(Body):
 
 
 class SkipBody(Body):
-    """Why a task is passed over."""
+    """Why a task is skipped."""
 
     reason: Annotated[Text, StringConstraints(max_length=500)] = ""
 
@@ -152,7 +152,7 @@ class ExtendReply(BaseModel):
 
 
 class Done(BaseModel):
-    """It is done."""
+    """The request was carried out."""
 
     done: bool = True
 
@@ -160,7 +160,7 @@ class Done(BaseModel):
 class CampaignBody(Body):
     """A new campaign."""
 
-    slug: Slug | None = Field(None, description="Its place in addresses; made from the title.")
+    slug: Slug | None = Field(None, description="Its name in URLs. [default: made from the title]")
     title: Annotated[Line, StringConstraints(min_length=1, max_length=200)] = Field(
         examples=["Ages of trees"]
     )
@@ -189,7 +189,7 @@ class TaskBody(Body):
     name: Name = Field(examples=["oak-17"])
     content: dict[str, Any] = Field(default_factory=dict, examples=[{"text": "The oak, 3.2 m"}])
     kind: Literal["real", "gold", "practice"] = "real"
-    truth: list[Number] | None = Field(None, max_length=16, description="Of gold and practice.")
+    truth: list[Number] | None = Field(None, max_length=16, description="For gold and practice.")
 
 
 class GoldBody(Body):
@@ -199,7 +199,7 @@ class GoldBody(Body):
 
 
 class WithdrawBody(Body):
-    """Tasks that nobody shall be offered any more."""
+    """Tasks that nobody is to be offered again."""
 
     names: list[Name] = Field(min_length=1, max_length=5_000)
 
@@ -219,12 +219,12 @@ class WorkerChange(Body):
 
 
 class CreditsBody(Body):
-    """Which credits become what."""
+    """Credits, and their new state."""
 
     answers: list[Name] = Field(max_length=10_000, description="Ids of answers.")
     state: Literal["due", "approved", "rejected", "paid"]
     reason: Annotated[Text, StringConstraints(max_length=500)] = Field(
-        "", description="A rejection needs one: the worker reads it."
+        "", description="Required for a rejection; shown in the tables of credits and payments."
     )
 
 
@@ -264,6 +264,13 @@ class LinkReply(BaseModel):
     url: str
     token: str
     kind: str
+    id: str = Field(description="What the link is listed and revoked by.")
+
+
+class RevokedReply(BaseModel):
+    """How many links were ended."""
+
+    n: int
 
 
 class Page(BaseModel):

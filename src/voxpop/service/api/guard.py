@@ -8,16 +8,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from voxpop.service.api.logs import log
 from voxpop.service.api.metrics import Metrics
-from voxpop.service.api.problems import Problem, problem_response
+from voxpop.service.api.problems import Problem
 from voxpop.service.api.settings import Settings
+from voxpop.service.database import is_outage, outage_of
+from voxpop.service.logs import is_logged, log
 
 MTURK_HOSTS = ("https://www.mturk.com", "https://workersandbox.mturk.com")
 """Where a finished MTurk assignment may be sent: its two hosts, and nowhere else."""
@@ -31,7 +31,7 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 class TooLarge(Exception):
-    """The body of a request is over its cap."""
+    """The body of a request is larger than its limit."""
 
 
 def content_policy(settings: Settings, frames: Iterable[str] = ()) -> str:
@@ -59,8 +59,8 @@ Check = Callable[[Request], Awaitable[Problem | None]]
 class Guard:
     """Caps bodies, adds security headers, counts and logs every request.
 
-    The framework reads a body before any endpoint looks at its token, so the guard looks first
-    where bodies may be large: a stranger's is not read.
+    The framework reads a body before any endpoint looks at its token, so the guard checks the token
+    first where bodies may be large: a stranger's body is not read.
     """
 
     def __init__(
@@ -91,25 +91,27 @@ class Guard:
         async def sending(message: Message) -> None:
             nonlocal status
             if body.is_over and not status:
-                return  # whatever the app makes of half a body: it was too large
+                return  # whatever the app answers to half a body: it was too large
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._add_headers(scope, message)
                 self._count(scope, status, time.perf_counter() - began)
             await send(message)
 
-        if self._is_bulk(scope) and (stranger := await self.refuse_stranger(Request(scope))):
-            await stranger.response()(scope, receive, sending)
-            return
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) <= body.most:
-            with suppress(TooLarge):
-                await self.app(scope, body.receive, sending)
-            if status or not body.is_over:
-                return
-        body.is_over = False
-        detail = f"the body is over {body.most} bytes; send it in parts"
-        await problem_response(413, "too_large", detail)(scope, receive, sending)
+        try:
+            if self._is_bulk(scope) and (stranger := await self.refuse_stranger(Request(scope))):
+                raise stranger
+            declared = dict(scope["headers"]).get(b"content-length", b"0")
+            if not declared.isdigit() or int(declared) > body.most:
+                raise TooLarge
+            await self.app(scope, body.receive, sending)
+            if body.is_over and not status:
+                raise TooLarge
+        except Exception as error:
+            problem = _too_large(body.most) if body.is_over else _problem_of(error, body.most)
+            body.is_over = False
+            if not status:  # a response that has begun cannot be taken back
+                await problem.response()(scope, receive, sending)
 
     def _is_bulk(self, scope: Scope) -> bool:
         ends = ("/tasks", "/answers", "/gold", "/webhook", "/predict")
@@ -134,11 +136,30 @@ class Guard:
         self.metrics.requests.labels(route, _method(scope["method"]), status).inc()
         self.metrics.seconds.labels(route).observe(seconds)
         level = logging.ERROR if status >= 500 and status != 503 else logging.INFO
-        if logging.getLogger("voxpop.serve").isEnabledFor(level):
+        if is_logged(level):
             ms = round(1000 * seconds, 1)
             log(
                 "request", level, route=route, method=_method(scope["method"]), status=status, ms=ms
             )
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too_large", f"the body is over {most} bytes; send it in parts")
+
+
+def _problem_of(error: Exception, most: int) -> Problem:
+    """Return what went wrong; errors of the server or the database are logged."""
+    if isinstance(error, TooLarge):
+        return _too_large(most)
+    if isinstance(error, Problem):
+        return error
+    if is_outage(error):
+        log("the database does not answer", logging.ERROR, reason=outage_of(error))
+        detail = "the database does not answer; try again in a moment"
+        return Problem(503, "storage", detail, {"Retry-After": "1"})
+    log("request failed", logging.ERROR, error)
+    detail = "the server failed on this request and stored nothing; see its log"
+    return Problem(500, "server_error", detail)
 
 
 def _method(method: str) -> str:

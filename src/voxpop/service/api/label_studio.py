@@ -1,8 +1,8 @@
 """Label Studio as a front end: an ML backend that gives scores, a webhook, and pulling behind it.
 
-Its webhooks are sent once, with a second's patience and without headers: the secret is in the
-path, and what a webhook missed is found by pulling the project's export. Predictions hold no
-result, ever: an annotator who is shown an estimate no longer answers independently.
+Its webhooks are sent once, with a timeout of a second and without headers: the secret is in the
+path, and missed webhooks are found by pulling the project's export. Predictions hold no result,
+ever: an annotator who is shown an estimate no longer answers independently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from voxpop.service.annotations import (
 )
 from voxpop.service.api import bodies
 from voxpop.service.api.access import digest_of
-from voxpop.service.api.logs import log
 from voxpop.service.api.owner import CHANGES
 from voxpop.service.api.problems import Problem
 from voxpop.service.api.pulls import Reached, export_of
@@ -48,6 +47,7 @@ from voxpop.service.commands import (
     WithdrawTasks,
     hidden,
 )
+from voxpop.service.logs import log
 from voxpop.service.schema import answer, campaign, task
 
 router = APIRouter(prefix="/ls/{token}", include_in_schema=False)
@@ -62,7 +62,7 @@ async def campaign_of_token(token: str, asked: Asked, service: TheService) -> Ro
     access = await service.find(digest) if digest else None
     if access is None or access.scope != SOURCE:
         service.limiter.take("address", address_of(asked))
-        raise Problem(401, "bad_token", "this address of an ML backend is unknown or too old")
+        raise Problem(401, "bad_token", "this address of an ML backend is unknown or has expired")
     service.limiter.take("token", access.hash)
     row = await service.read(_campaign, access.campaign)
     assert row is not None
@@ -89,13 +89,13 @@ async def _payload(asked: Asked) -> dict[str, Any]:
 @router.get("/health")
 @router.get("/")
 async def health(_: TheProject) -> JSONResponse:
-    """Say that the backend is there."""
+    """Confirm that the backend is there."""
     return JSONResponse({"status": "UP", "model_class": "voxpop"})
 
 
 @router.post("/setup")
 async def setup(asked: Asked, row: TheProject, service: TheService) -> JSONResponse:
-    """Take note of where the project is; it comes again and again, with an API token in clear."""
+    """Note where the project is; it is sent repeatedly, with an API token in clear."""
     body = await _payload(asked)
     url, api_token = body.get("hostname"), body.get("access_token")
     project = str(body.get("project", "")).partition(".")[0]  # "4.1794838685" is project 4
@@ -120,7 +120,7 @@ async def predict(asked: Asked, row: TheProject, service: TheService) -> JSONRes
 
 
 def _scores(service: Service, number: int, names: Sequence[str]) -> list[float]:
-    """Return 1 for what is done, and less the more there is to gain, 0 where nothing is known."""
+    """Return 1 for done tasks, less the more there is to gain, and 0 where nothing is known."""
     query = select(task.c.name, task.c.id, task.c.state).where(
         task.c.campaign == number, task.c.name.in_(names)
     )
@@ -170,7 +170,7 @@ async def webhook(asked: Asked, row: TheProject, service: TheService) -> JSONRes
 
 
 class ReconcileBody(bodies.Body):
-    """Where the project is. Left out: as Label Studio's `setup` told last."""
+    """Where the project is. Default: as in Label Studio's last `setup`."""
 
     url: str | None = Field(None, max_length=500, examples=["http://127.0.0.1:8080"])
     api_token: str | None = Field(None, max_length=500, description="Used once, never stored.")
@@ -179,13 +179,13 @@ class ReconcileBody(bodies.Body):
 
 @owner_router.post("/label-studio/reconcile", responses=CHANGES, summary="Pull from Label Studio")
 async def reconcile(body: ReconcileBody, row: TheCampaign, service: TheService) -> JSONResponse:
-    """Compare with the project's export: take what webhooks missed, drop what is gone there."""
+    """Compare with the project's export: add what webhooks missed, drop what was deleted there."""
     if body.url and body.api_token and body.project:
         reached = Reached(body.url, body.api_token, str(body.project))
     else:
         known = service.pulls.known.get(row["id"])
         if known is None:
-            detail = "give url, api_token and project: Label Studio has not told them yet"
+            detail = "give url, api_token and project: Label Studio has not sent them yet"
             raise Problem(409, "not_connected", detail)
         reached = known
     try:
@@ -205,7 +205,7 @@ def _pull_soon(service: Service, row: RowMapping) -> None:
         try:
             await pull(service, row, service.pulls.known[number])
         except Exception as error:  # the next one may succeed; the message might hold an address
-            log("label studio not pulled", logging.WARNING, error=type(error).__name__)
+            log("label studio not pulled", logging.WARNING, error)
 
     started = asyncio.create_task(run())
     service.pulls.running.add(started)
@@ -213,7 +213,7 @@ def _pull_soon(service: Service, row: RowMapping) -> None:
 
 
 async def pull(service: Service, row: RowMapping, reached: Reached) -> dict[str, int]:
-    """Make the campaign's answers from Label Studio those that the project holds now."""
+    """Set the campaign's answers from Label Studio to those in the project now."""
     number = row["id"]
     # Before the export: what is annotated meanwhile comes by webhook and must not be dropped.
     before = await service.read(_held, number)

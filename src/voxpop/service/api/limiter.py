@@ -16,8 +16,8 @@ from voxpop.service.api.settings import Settings
 class Limiter:
     """Counts requests by token, and failures and arrivals by address.
 
-    Workers behind one address are many (a school, an office), so an address is limited by what
-    goes wrong there, not by what goes right.
+    Many workers may share one address (a school, an office), so an address is limited by its failed
+    requests only.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -35,7 +35,7 @@ class Limiter:
             self._refuse(by, whose)
 
     def check(self, by: str, whose: str) -> None:
-        """Refuse without counting, where too much went wrong already."""
+        """Refuse without counting, after too many failures."""
         if not self.windows.test(self.limits[by], by, whose):
             self._refuse(by, whose)
 

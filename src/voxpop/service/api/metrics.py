@@ -11,7 +11,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Metrics:
-    """The metrics of one app, in a registry of its own, so that two apps do not mix."""
+    """The metrics of one app, in its own registry, so that two apps do not mix."""
 
     def __init__(self, queued: Callable[[], float], board_age: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
@@ -23,13 +23,10 @@ class Metrics:
         )
         self.seconds = Histogram(
             "voxpop_request_seconds",
-            "Time to the first byte of an answer.",
+            "Time to the first byte of a response.",
             ["route"],
             buckets=_SECONDS,
             registry=self.registry,
-        )
-        self.offers = Counter(
-            "voxpop_offers", "Offers by where they came from.", ["source"], registry=self.registry
         )
         self.limited = Counter(
             "voxpop_limited", "Requests over a rate limit.", ["by"], registry=self.registry

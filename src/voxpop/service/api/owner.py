@@ -9,13 +9,13 @@ import unicodedata
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Query
+from fastapi import APIRouter, Body, Header, Path, Query
 from fastapi.responses import JSONResponse
 
 from voxpop.service.api import bodies, reads
 from voxpop.service.api.problems import Problem, describe
 from voxpop.service.api.providers import link_query
-from voxpop.service.api.state import Service, add_token, as_problem
+from voxpop.service.api.state import Service, add_token, as_problem, revoke_tokens
 from voxpop.service.api.who import TheCampaign, TheOwner, TheOwnerOfAll, TheService, find_campaign
 from voxpop.service.commands import (
     Added,
@@ -30,20 +30,26 @@ from voxpop.service.commands import (
     WithdrawTasks,
     hidden,
 )
+from voxpop.service.tokens import hash_token
 
 router = APIRouter(prefix="/api/v1/campaigns", tags=["owner"])
-Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=2000, description="Most rows of a page.")]
+Cursor = Annotated[
+    str | None, Query(max_length=500, description="The `next` of the previous page.")
+]
+Limit = Annotated[int, Query(ge=1, le=2000, description="Maximum number of rows per page.")]
+LinkInPath = Annotated[
+    str, Path(pattern=r"^[0-9a-f]{64}$", description="`id` of a row of `links`.")
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
         max_length=200,
         pattern=r"^[\x20-\x7e]+$",
-        description="Any text; the same request with the same key is carried out once.",
+        description="Any text; a request repeated with the same key is carried out only once.",
         examples=["upload-2024-05-01-part-3"],
     ),
 ]
-PROBLEMS = describe(401, 403, 404, 422, 429)
+PROBLEMS = describe(401, 403, 404, 422, 429, 503)
 CHANGES = describe(401, 403, 404, 409, 413, 422, 429, 503)
 
 
@@ -97,7 +103,7 @@ async def _whole(service: Service, slug: str) -> reads.Row:
 
 
 def slug_of(title: str) -> str:
-    """Make a campaign's place in addresses from its title."""
+    """Make a campaign's name in URLs from its title."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:60].strip("-")
     return slug or f"campaign-{secrets.token_hex(3)}"
@@ -113,9 +119,9 @@ async def show_campaign(service: TheService, row: TheCampaign) -> JSONResponse:
 async def change_campaign(
     body: bodies.CampaignChanges, service: TheService, row: TheCampaign
 ) -> JSONResponse:
-    """Change title, instructions, budget, state, or single rules. What is left out stays.
+    """Change title, instructions, budget, state, or single rules.
 
-    A budget of null takes the cap away.
+    Fields that are left out stay. A budget of null removes the cap.
     """
     changes = body.model_dump(exclude_unset=True)
     for name in changes.keys() - {"budget"}:
@@ -141,8 +147,8 @@ async def add_tasks(
 ) -> JSONResponse:
     """Add tasks, all or none, up to 5,000 at once. Names are unique in a campaign.
 
-    With an `Idempotency-Key`, a request that is sent again, as after a lost connection, adds
-    nothing twice.
+    With an `Idempotency-Key`, a request that is repeated, as after a lost connection, adds nothing
+    twice.
     """
     new = [
         NewTask(name=one.name, content=one.content, kind=one.kind, truth=one.truth) for one in tasks
@@ -173,7 +179,7 @@ async def list_tasks(
 async def withdraw_tasks(
     body: bodies.WithdrawBody, service: TheService, row: TheCampaign
 ) -> JSONResponse:
-    """Offer tasks to nobody any more. Answers that they have stay."""
+    """Stop offering tasks. Their answers stay."""
     done: Done = await service.submit(WithdrawTasks(campaign=row["id"], names=body.names))
     return JSONResponse({"n": done.n, "seq": done.seq})
 
@@ -265,4 +271,31 @@ async def make_link(body: bodies.LinkBody, service: TheService, row: TheCampaign
         "label_studio": f"/ls/{token}",
     }.get(body.kind, f"/c/{row['slug']}{link_query(body.kind, token)}")
     url = service.settings.url(path)
-    return JSONResponse({"url": url, "token": token, "kind": body.kind}, 201)
+    made = {"url": url, "token": token, "kind": body.kind, "id": hash_token(token)}
+    return JSONResponse(made, 201)
+
+
+@router.get("/{slug}/links", response_model=bodies.Page, responses=PROBLEMS, summary="List links")
+async def list_links(
+    service: TheService, row: TheCampaign, cursor: Cursor = None, limit: Limit = 100
+) -> JSONResponse:
+    """List the links that were not revoked, by `id`: the links themselves are kept nowhere."""
+    return await page(service, reads.list_links, row["id"], cursor, limit)
+
+
+@router.delete(
+    "/{slug}/links/{link}",
+    response_model=bodies.RevokedReply,
+    responses=CHANGES,
+    summary="Revoke a link",
+)
+async def revoke_link(link: LinkInPath, service: TheService, row: TheCampaign) -> JSONResponse:
+    """End a link, as when it has leaked: it opens nothing any more, nor do logins by it.
+
+    Workers who came in by it stay. Other web processes take up to 10 seconds to know.
+    """
+    n = await asyncio.to_thread(revoke_tokens, service.database, reads.LINK_KINDS, row["id"], link)
+    service.doors.forget(link)
+    if not n:
+        raise Problem(404, "no_link", "there is no such link here; it may be revoked already")
+    return JSONResponse({"n": n})

@@ -75,7 +75,7 @@ async def login(
 ) -> Response:
     """Log in by the owner link.
 
-    The page goes on by itself: a cookie that is SameSite=Strict would not come along with a
+    The page continues by itself: a cookie that is SameSite=Strict would not come along with a
     redirect that began on another site, as in a web mail.
     """
     service.limiter.check("address", address_of(request))
@@ -83,7 +83,9 @@ async def login(
     access = await service.find(digest) if digest else None
     if access is None or access.scope != "owner":
         service.limiter.take("address", address_of(request))
-        detail = "This owner link is unknown or its time is up; voxpop serve --new-link makes one."
+        detail = (
+            "This owner link is unknown or has expired; voxpop serve --new-link makes a new one."
+        )
         return HTMLResponse(page("problem", title="Not logged in", detail=detail), 403)
     response = HTMLResponse(page("login"), headers={"Refresh": "0; url=/"})
     service.sessions.start(response, access.hash)
@@ -108,7 +110,7 @@ async def worker_page(request: Request, slug: str, service: TheService) -> HTMLR
     """Show the page on which workers answer; only where MTurk is used may it be in a frame."""
     row = await service.read(find_campaign, slug)
     if row is None:
-        return _not_here("This link leads nowhere; ask whoever sent it for a new one.")
+        return _not_here("This link does not work; ask the person who sent it for a new one.")
     if row["rules"].get("mturk"):
         request.scope[FRAMES] = MTURK_FRAMES
     language = str(row["rules"].get("language", "en"))

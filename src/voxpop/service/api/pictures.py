@@ -1,7 +1,7 @@
 """Pictures of tasks: by URL as they are, by relative path from a folder, under signed addresses.
 
 An ``<img>`` sends no token, so the address itself carries the right to see it: a signature of the
-path. Only files that begin like a picture are sent, with the type that their first bytes show.
+path. Only files that begin like a picture are sent, with the type shown by their first bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def shown(secret: bytes, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_address(image: str) -> bool:
-    """Tell an address from a path; a picture inside the task (``data:``) is an address."""
+    """Return whether this is an address rather than a path; ``data:`` is an address."""
     return image.startswith("data:image/") or urlsplit(image).scheme in ("http", "https")
 
 
@@ -57,7 +57,7 @@ def picture(folder: Path, path: str) -> tuple[bytes, str] | None:
 
 
 def media_type_of(body: bytes) -> str | None:
-    """Tell the type of a picture from its first bytes."""
+    """Return the type of a picture by its first bytes."""
     for sign_of, media_type in _SIGNS:
         if body.startswith(sign_of):
             return media_type

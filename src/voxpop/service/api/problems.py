@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -61,13 +60,13 @@ def problem_response(
 
 
 def one_line(text: str) -> str:
-    """Put a text on one line that a log and a page have room for."""
+    """Shorten a text to one line for logs and pages."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe problems in the OpenAPI document: what an endpoint may answer beside success."""
+    """Describe problems in the OpenAPI document: the errors that an endpoint may return."""
     return {
         status: {
             "description": HTTPStatus(status).phrase,
@@ -92,7 +91,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(VoxpopError, _on_refusal)
-    app.add_exception_handler(Exception, _on_bug)
 
 
 async def _on_problem(_: Request, error: Exception) -> Response:
@@ -106,7 +104,7 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
 
 
 def _first(errors: Sequence[Any]) -> str:
-    """Say where the first mistake is and what was expected; what came is not repeated."""
+    """Return where the first mistake is and what was expected, without repeating the input."""
     first = errors[0]
     where = ".".join(str(part) for part in first["loc"])
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
@@ -125,11 +123,3 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 async def _on_refusal(_: Request, error: Exception) -> Response:
     return problem_response(422, "bad_request", str(error))
-
-
-async def _on_bug(_: Request, error: Exception) -> Response:
-    logging.getLogger("voxpop.serve").error(
-        "request failed", exc_info=error, extra={"fields": {"error": type(error).__name__}}
-    )
-    detail = "the server failed on this request; nothing was stored; its log says more"
-    return problem_response(500, "server_error", detail)

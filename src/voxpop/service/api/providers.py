@@ -1,6 +1,6 @@
 """Providers: how Prolific and Mechanical Turk send workers here, and where they go at the end.
 
-What their parameters say cannot be checked here: a link carries a token of ours beside them.
+Their parameters cannot be checked here, so a link also carries one of our tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_ID = 100
 
 @dataclass(frozen=True)
 class Arrival:
-    """Who arrives: an id with the provider and its session; ``paid`` where it must be kept."""
+    """A new worker: the id with the provider and its session; ``paid`` where it must be kept."""
 
     external: str
     session: str | None
@@ -89,7 +89,7 @@ def completion_code(
 def completion(
     provider: str, code: str, session: str | None, rules: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Say where a worker goes at the end of a visit."""
+    """Return where a worker goes at the end of a visit."""
     found: dict[str, Any] = {"provider": provider, "code": code, "url": None, "form": None}
     if provider == "prolific":
         found["url"] = PROLIFIC_END + quote(code, safe="")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
+import socket
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -27,7 +29,7 @@ class Reached:
 
 @dataclass
 class Pulls:
-    """The projects that ``setup`` told about, when each was pulled, and pulls under way."""
+    """The projects reported by ``setup``, when each was pulled, and pulls under way."""
 
     known: dict[int, Reached] = field(default_factory=dict)
     at: dict[int, float] = field(default_factory=dict)
@@ -41,10 +43,36 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
+def check_address(url: str) -> None:
+    """Refuse what is no plain address of a Label Studio, before anything is asked for there.
+
+    It comes from whoever has the campaign's link, and the service may stand where others cannot
+    reach: a query or fragment would choose what is read, and link-local addresses are those at
+    which clouds hand out the keys of a machine. Private networks are where Label Studio often is.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if parts.scheme not in ("http", "https") or not host:
+        raise DataError("the address of Label Studio must be like https://studio.example.org")
+    if "?" in url or "#" in url or "@" in parts.netloc:
+        raise DataError("the address of Label Studio must have no user, query or fragment")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise DataError("Label Studio cannot be pulled: its address is unknown") from None
+    for _, _, _, _, (address, *_) in found:
+        one = ipaddress.ip_address(str(address).partition("%")[0])
+        one = getattr(one, "ipv4_mapped", None) or one
+        if one.is_link_local or one.is_multicast:
+            raise DataError("the address of Label Studio must not be link-local or multicast")
+
+
 def export_of(reached: Reached) -> object:
     """Read a project's export: all tasks with their annotations."""
-    if urlsplit(reached.url).scheme not in ("http", "https"):
-        raise DataError("the address of Label Studio must begin with http:// or https://")
+    check_address(reached.url)
     query = "exportType=JSON&download_all_tasks=true"
     url = f"{reached.url.rstrip('/')}/api/projects/{reached.project}/export?{query}"
     try:

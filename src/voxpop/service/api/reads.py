@@ -1,4 +1,4 @@
-"""Reads: the tables that owners see, page by page, in orders that a cursor can go on from."""
+"""Reads: the tables that owners see, page by page, in orders that a cursor can continue."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, Select, case, func, select, tuple_
 
 from voxpop.service.api.problems import Problem
-from voxpop.service.schema import answer, campaign, credit, event, offer, task, visit, worker
+from voxpop.service.schema import (
+    HAS_NOTE,
+    answer,
+    campaign,
+    credit,
+    event,
+    offer,
+    task,
+    token,
+    visit,
+    worker,
+)
 
 Row = dict[str, Any]
-# Whoever adds answers by a program names the workers; people who come by a link have pseudonyms.
+# A program that adds answers names the workers; people who come by a link have pseudonyms.
 _NAME = case(
     (worker.c.provider == "client", func.coalesce(worker.c.external, worker.c.pseudonym)),
     else_=worker.c.pseudonym,
@@ -27,7 +38,7 @@ def encode_cursor(*parts: object) -> str:
 
 
 def decode_cursor(text: str | None, *kinds: type) -> list[Any] | None:
-    """Read a cursor; what is none is refused."""
+    """Read a cursor; refuse an invalid one."""
     if text is None:
         return None
     try:
@@ -35,32 +46,36 @@ def decode_cursor(text: str | None, *kinds: type) -> list[Any] | None:
     except (ValueError, RecursionError):
         parts = None
     if not isinstance(parts, list) or [type(part) for part in parts] != list(kinds):
-        raise Problem(422, "bad_cursor", "the cursor must be `next` of the page before")
+        raise Problem(422, "bad_cursor", "the cursor must be the `next` of the previous page")
     if any(isinstance(part, int) and abs(part) >= 2**63 for part in parts):
-        raise Problem(422, "bad_cursor", "the cursor must be `next` of the page before")
+        raise Problem(422, "bad_cursor", "the cursor must be the `next` of the previous page")
     return parts
 
 
 def page_of(rows: Sequence[Any], limit: int, *keys: str) -> tuple[Sequence[Any], str | None]:
-    """Cut one row more than asked for down to a page, with the cursor of the next."""
+    """Cut the rows to a page, with the cursor of the next; one row more than a page was read."""
     if len(rows) <= limit:
         return rows, None
     return rows[:limit], encode_cursor(*(rows[limit - 1][key] for key in keys))
 
 
 def campaign_facts(connection: Connection, number: int) -> Row:
-    """Count a campaign's tasks, answers that count, and workers who have answered."""
+    """Count a campaign's tasks, answers that count, workers who have answered, and reports."""
     query = select(task.c.state, func.count(), func.sum(task.c.n_answers)).where(
         task.c.campaign == number, task.c.kind != "practice"
     )
     found = connection.execute(query.group_by(task.c.state)).all()
     n = {state: count for state, count, _ in found}
     busy = select(func.count()).where(worker.c.campaign == number, worker.c.n_answers > 0)
+    reported = select(func.count()).where(
+        offer.c.campaign == number, HAS_NOTE, offer.c.state == "reported"
+    )
     return {
         "n_tasks": n.get("open", 0) + n.get("done", 0),
         "n_done": n.get("done", 0),
         "n_answers": int(sum(total or 0 for _, __, total in found)),
         "n_workers": connection.execute(busy).scalar_one(),
+        "n_reports": connection.execute(reported).scalar_one(),
     }
 
 
@@ -191,13 +206,57 @@ def list_workers(
 
 
 def earnings(connection: Connection, workers: Iterable[int]) -> dict[int, int]:
-    """Sum up what workers earned, but for what was rejected."""
+    """Sum what workers earned, except rejected credits."""
     query = (
         select(credit.c.worker, func.sum(credit.c.amount))
         .where(credit.c.worker.in_(list(workers)), credit.c.state != "rejected")
         .group_by(credit.c.worker)
     )
     return {number: int(total) for number, total in connection.execute(query)}
+
+
+def list_reports(
+    connection: Connection, number: int, after: str | None, limit: int, state: str
+) -> tuple[list[Row], str | None]:
+    """List the workers' notes on tasks that they reported or skipped, the newest first."""
+    start = decode_cursor(after, float, str)
+    query = (
+        select(
+            task.c.name.label("task"), task.c.state.label("task_state"),
+            worker.c.pseudonym.label("worker"), offer.c.note.label("text"), offer.c.id,
+            offer.c.created.label("at"),
+        )
+        .join_from(offer, task, task.c.id == offer.c.task)
+        .join(worker, worker.c.id == offer.c.worker)
+        .where(offer.c.campaign == number, HAS_NOTE, offer.c.state == state)
+        .order_by(offer.c.created.desc(), offer.c.id.desc())
+        .limit(limit + 1)
+    )  # fmt: skip
+    if start is not None:
+        query = query.where(tuple_(offer.c.created, offer.c.id) < tuple_(*start))
+    rows, cursor = page_of(connection.execute(query).mappings().all(), limit, "at", "id")
+    return [{name: item for name, item in row.items() if name != "id"} for row in rows], cursor
+
+
+# What links open; a worker's own token comes from no link of an owner.
+LINK_KINDS = {"campaign_link": "invite", "owner": "owner", "label_studio": "label_studio"}
+
+
+def list_links(
+    connection: Connection, number: int, after: str | None, limit: int
+) -> tuple[list[Row], str | None]:
+    """List a campaign's links that were not revoked; only hashes of them are known."""
+    start = decode_cursor(after, str)
+    columns = (token.c.hash.label("id"), token.c.scope, token.c.note, token.c.expires)
+    query = select(*columns).where(token.c.campaign == number, token.c.scope.in_(LINK_KINDS))
+    if start is not None:
+        query = query.where(token.c.hash > start[0])
+    found = connection.execute(query.order_by(token.c.hash).limit(limit + 1)).mappings().all()
+    rows, cursor = page_of(found, limit, "id")
+    names = ("id", "note", "expires")
+    return [
+        {"kind": LINK_KINDS[row["scope"]], **{name: row[name] for name in names}} for row in rows
+    ], cursor
 
 
 def list_events(

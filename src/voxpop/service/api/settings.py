@@ -17,7 +17,7 @@ _VARIABLE = "VOXPOP_SERVE_"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What an operator may set; every field also by a variable ``VOXPOP_SERVE_NAME``.
+    """Options of the operator; each can also be set by a variable ``VOXPOP_SERVE_NAME``.
 
     Parameters
     ----------
@@ -26,16 +26,16 @@ class Settings:
     images
         A folder whose pictures tasks may name by a relative path.
     token_limit, address_limit, enter_limit
-        Most requests of one token; most failed ones of one address; most arrivals of one address.
+        Maximum requests per token, failed requests per address, and arrivals per address.
     body_most, bulk_most
         Bytes of a request: of any, and of one that adds tasks.
-    live_every, live_seconds
-        Seconds between two looks at the summary, and how long one connection lives. The browser
-        opens the next one by itself.
+    live_every, live_seconds, live_most
+        Seconds between two looks at the summary, and how long one connection lives (the browser
+        opens the next one by itself); most connections at a time.
     board_every
         Seconds between two looks for a new board.
     late_after
-        Seconds without a new board, though there are new answers, after which inference is late.
+        Seconds without a new board, despite new answers, after which inference is late.
     session_days
         How long an owner stays logged in.
     """
@@ -49,6 +49,7 @@ class Settings:
     bulk_most: int = 16 * 1024 * 1024
     live_every: float = 1.0
     live_seconds: float = 900.0
+    live_most: int = 500
     board_every: float = 0.5
     late_after: float = 60.0
     session_days: int = 30
@@ -77,7 +78,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Read what the variables set; the rest stays as it is."""
+        """Read the settings in the variables; the others keep their defaults."""
         given: dict[str, object] = {}
         for field in fields(cls):
             text = environment.get(_VARIABLE + field.name.upper())

@@ -1,16 +1,17 @@
-"""State: what the endpoints of one app share, and how they wait for the writer and the database."""
+"""State: shared by the endpoints of one app, with ways to wait for the writer and the database."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from fastapi import Request
-from sqlalchemy import insert
+from sqlalchemy import delete, insert
 from starlette.concurrency import run_in_threadpool
 
 from voxpop.service.api.access import Access, Doors
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True)
 class Service:
-    """The database and all that stands around it in a web process."""
+    """The database and everything around it in a web process."""
 
     database: Database
     writer: Writer
@@ -46,8 +47,18 @@ class Service:
     settings: Settings
     clock: Callable[[], float] = time.time
     closing: bool = False
+    watching: int = 0
     watched: dict[int, Any] = field(default_factory=dict)
     pulls: Pulls = field(default_factory=Pulls)
+
+    @contextmanager
+    def watched_live(self) -> Iterator[None]:
+        """Count a live stream for as long as it is open."""
+        self.watching += 1
+        try:
+            yield
+        finally:
+            self.watching -= 1
 
     def send(self, command: Command) -> asyncio.Future[Any]:
         """Give the writer a command; commands that one task sends are carried out in order."""
@@ -61,11 +72,11 @@ class Service:
             raise as_problem(refused) from None
 
     async def read(self, question: Callable[..., T], *arguments: Any) -> T:
-        """Ask the database something in a thread, so that other requests go on meanwhile."""
+        """Query the database in a thread, so that other requests continue."""
         return await run_in_threadpool(self.ask, question, *arguments)
 
     def ask(self, question: Callable[..., T], *arguments: Any) -> T:
-        """Ask the database something here and now."""
+        """Query the database in this thread."""
         with self.database.connect() as connection:
             return question(connection, *arguments)
 
@@ -84,7 +95,7 @@ def service_of(request: Request) -> Service:
 
 
 def as_problem(refused: Refused) -> Problem:
-    """Say over HTTP why a command was refused; who was too early is told when to come back."""
+    """Return over HTTP why a command was refused, and when to try again if it was too early."""
     headers = {"Retry-After": "1"} if refused.status == 503 else None
     return Problem(refused.status, refused.reason, refused.detail, headers)
 
@@ -103,3 +114,17 @@ def add_token(
     with database.begin() as connection:
         connection.execute(insert(token).values(**row, visit=None, expires=expires, note=note))
     return made
+
+
+def revoke_tokens(
+    database: Database, scopes: Iterable[str], campaign: int | None, *only: str
+) -> int:
+    """End a campaign's tokens of some scopes, or only those of these hashes; return how many.
+
+    Without a campaign, those tokens that open all campaigns.
+    """
+    which = [token.c.scope.in_(list(scopes)), token.c.campaign.is_not_distinct_from(campaign)]
+    if only:
+        which.append(token.c.hash.in_(only))
+    with database.begin() as connection:
+        return int(connection.execute(delete(token).where(*which)).rowcount)

@@ -29,14 +29,14 @@ from voxpop.service.schema import campaign, task
 Arrays = Mapping[str, Any]
 _NOTICES = {
     "none": "There is no estimate yet: tasks with the fewest answers come first.",
-    "late": "Inference has not published for {age:.0f} s: the order of tasks may be old, "
-    "and tasks with the fewest answers come first where it ends.",
+    "late": "Inference has not published for {age:.0f} s: the order of tasks may be out of date, "
+    "and once it is used up, tasks with the fewest answers come first.",
 }
 
 
 @dataclass
 class Latest:
-    """What is known of a campaign from inference, decoded once an edition."""
+    """What inference knows of a campaign, decoded once per edition."""
 
     edition: dict[str, int] = field(default_factory=dict)
     content: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +63,7 @@ def latest(service: Service, number: int, kind: str) -> Any:
 
 
 async def summary_of(service: Service, number: int) -> Row:
-    """Return the summary, worked out at most once in ``live_every`` seconds for all who watch."""
+    """Return the summary, computed at most once in ``live_every`` seconds for all viewers."""
     known: Latest = service.watched.setdefault(number, Latest())
     async with known.lock:
         if known.summary is None or time.monotonic() - known.at >= service.settings.live_every:
@@ -73,7 +73,7 @@ async def summary_of(service: Service, number: int) -> Row:
 
 
 def make_summary(service: Service, number: int) -> Row:
-    """Join what inference said last with what the database says now."""
+    """Join the last output of inference with the database now."""
     told: Row = dict(latest(service, number, "summary") or {})
     with service.database.connect() as connection:
         query = select(campaign).where(campaign.c.id == number)
@@ -116,7 +116,7 @@ def estimates_page(
     start = decode_cursor(after, int)
     at = start[0] if start else 0
     if at < 0:
-        raise Problem(422, "bad_cursor", "the cursor must be `next` of the page before")
+        raise Problem(422, "bad_cursor", "the cursor must be the `next` of the previous page")
     arrays = latest(service, number, "estimates")
     ids = np.zeros(0, np.int64) if arrays is None else np.asarray(arrays["task"])
     ranked = [] if arrays is None else _ranked(arrays, order)[at : at + limit].tolist()
@@ -132,9 +132,7 @@ def estimates_page(
 
 
 def _ranked(arrays: Arrays, order: str) -> Any:
-    width = (np.asarray(arrays["upper_95"]) - np.asarray(arrays["lower_95"])).reshape(
-        len(arrays["task"]), -1
-    )
+    width = np.asarray(arrays["upper_95"]) - np.asarray(arrays["lower_95"])
     widest = np.nan_to_num(width, nan=np.inf, posinf=np.inf).max(axis=1, initial=0.0)
     if order == "look":
         return np.lexsort((arrays["task"], -widest, -needs_look(arrays).astype(np.int8)))
@@ -146,7 +144,7 @@ def _ranked(arrays: Arrays, order: str) -> Any:
 
 
 def needs_look(arrays: Arrays) -> Any:
-    """Tell which tasks need a look."""
+    """Return which tasks need a look."""
     given = np.asarray(arrays["needs_a_look"])
     return given if given.dtype == bool else given.astype(str) != ""
 
@@ -179,7 +177,7 @@ def estimate_row(row: Mapping[Any, Any], arrays: Arrays, k: int) -> Row:
 
 
 def finite_list(numbers: Any) -> list[float | None]:
-    """JSON has no infinity: what is not known is null."""
+    """JSON has no infinity: unknown numbers are null."""
     return [float(x) if np.isfinite(x) else None for x in np.atleast_1d(numbers)]
 
 
@@ -187,7 +185,7 @@ def finite_list(numbers: Any) -> list[float | None]:
 
 
 def explanation(service: Service, number: int, name: str) -> Row:
-    """Return one task answer by answer: who said what, how noisy they are, what it weighs."""
+    """Return one task answer by answer: worker, value, noise and weight."""
     with service.database.connect() as connection:
         query = select(task).where(task.c.campaign == number, task.c.name == name)
         found_row = connection.execute(query).mappings().one_or_none()
@@ -222,18 +220,18 @@ def explanation(service: Service, number: int, name: str) -> Row:
 
 
 def workers_of(service: Service, number: int) -> dict[str, Row]:
-    """Return what inference said of the workers, by the number of the worker."""
+    """Return what inference published about the workers, by worker number."""
     told = latest(service, number, "workers") or {}
     found: dict[str, Row] = told.get("workers", told)
     return found
 
 
 def _precision(worker: Row) -> float:
-    """Weigh a worker by the noise that the own answers show; unknown ones like each other."""
+    """Weigh a worker by the noise of the worker's own answers; unknown workers all the same."""
     middle = float(worker.get("noise_sd") or 1.0)
     return 1.0 / middle**2 if middle > 0 else 0.0
 
 
 def finite(number: float | None) -> float | None:
-    """JSON has no infinity: what is not known is null."""
+    """JSON has no infinity: unknown numbers are null."""
     return None if number is None or not np.isfinite(number) else float(number)

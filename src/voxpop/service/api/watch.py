@@ -35,7 +35,7 @@ async def list_estimates(
     limit: Limit = 100,
     order: Annotated[
         Literal["look", "width", "name", "answers"],
-        Query(description="What needs a look first, then the widest interval; or as named."),
+        Query(description="What needs a look first, then the widest interval; or by a column."),
     ] = "look",
 ) -> JSONResponse:
     """List estimates with 95 % intervals, as inference published them last."""
@@ -108,7 +108,7 @@ async def list_workers(
 async def change_worker(
     worker: WorkerInPath, body: bodies.WorkerChange, service: TheService, row: TheCampaign
 ) -> JSONResponse:
-    """Pause, quarantine or ban a worker, or take that back.
+    """Pause, quarantine or ban a worker, or undo that.
 
     Quarantine stops counting the answers of a worker, who is still paid.
     """
@@ -127,12 +127,31 @@ async def erase_worker(
     worker: WorkerInPath,
     service: TheService,
     row: TheCampaign,
-    keep_answers: Annotated[bool, Query(description="Keep the answers, of nobody.")] = False,
+    keep_answers: Annotated[
+        bool, Query(description="Keep the answers, without the worker's name.")
+    ] = False,
 ) -> JSONResponse:
     """Forget who a worker is: ids and texts are overwritten; answers too, unless they are kept."""
     command = Erase(campaign=row["id"], worker=worker, keep_answers=keep_answers)
     done: Done = await service.submit(command)
     return JSONResponse({"n": done.n, "seq": done.seq})
+
+
+@router.get("/reports", response_model=bodies.Page, responses=PROBLEMS, summary="List reports")
+async def list_reports(
+    service: TheService,
+    row: TheCampaign,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    state: Annotated[Literal["reported", "skipped"], Query(description="What the workers did.")] = (
+        "reported"
+    ),
+) -> JSONResponse:
+    """List what workers said is wrong with tasks, or why they skipped them; the newest first.
+
+    `at` is when the task was offered.
+    """
+    return await page(service, reads.list_reports, row["id"], cursor, limit, state)
 
 
 @router.get("/credits", response_model=bodies.Page, responses=PROBLEMS, summary="List credits")
@@ -155,7 +174,7 @@ async def set_credits(
 ) -> JSONResponse:
     """Approve, reject or mark as paid what answers earned. A rejection needs a reason."""
     if body.state == "rejected" and not body.reason.strip():
-        raise Problem(422, "no_reason", "a rejection needs a reason: the worker reads it")
+        raise Problem(422, "no_reason", "a rejection needs a reason; the tables show it")
     command = SetCredits(
         campaign=row["id"], answers=body.answers, state=body.state, reason=body.reason
     )
@@ -201,6 +220,9 @@ async def live(
     ] = None,
 ) -> StreamingResponse:
     """Stream the summary whenever it changes; a browser that reconnects misses nothing."""
+    if service.watching >= service.settings.live_most:
+        detail = f"{service.watching} live streams are open already; close some pages"
+        raise Problem(503, "too_many_streams", detail, {"Retry-After": "10"})
     stream = _stream(service, row["id"], request, last_event_id)
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
@@ -211,7 +233,7 @@ async def _stream(
 ) -> AsyncIterator[str]:
     until = time.monotonic() + service.settings.live_seconds
     spoke, shown = time.monotonic(), None
-    with service.metrics.live.track_inprogress():
+    with service.watched_live():
         yield "retry: 2000\n\n"
         while not service.closing and time.monotonic() < until:
             found = await views.summary_of(service, number)

@@ -19,7 +19,7 @@ from voxpop.service.schema import campaign
 _worker_token = HTTPBearer(
     auto_error=False,
     scheme_name="worker",
-    description="The token that `enter` gave. It is kept in the page, in no cookie.",
+    description="The token from `enter`. The page keeps it; it is never a cookie.",
 )
 _owner_token = HTTPBearer(
     auto_error=False, scheme_name="owner", description="The token in the owner link."
@@ -37,33 +37,38 @@ TheService = Annotated[Service, Depends(service_of)]
 
 
 def address_of(request: Request) -> str:
-    """Return the address that a request came from, as far as a trusted proxy tells."""
+    """Return the address that a request came from, or that a trusted proxy reports."""
     return request.client.host if request.client else "unknown"
 
 
 async def _let_in(
     request: Request, service: Service, digest: str | None, scope: str, missing: str
 ) -> Access:
-    """Let a token of a scope in; what fails counts against its address."""
+    """Admit a token of a scope; failures count against its address."""
     address = address_of(request)
     access = await service.find(digest) if digest else None
     if access is None or access.scope != scope:
         service.limiter.take("address", address)
-        if digest is None:
-            raise Problem(401, "no_token", missing, _CHALLENGE)
-        if access is None:
-            detail = "this token is unknown, was revoked, or its time is up"
-            raise Problem(401, "bad_token", detail, _CHALLENGE)
-        detail = f"this needs a token of scope {scope}, this one is of scope {access.scope}"
-        raise Problem(403, "wrong_scope", detail)
+        raise _not_let_in(digest, access, scope, missing)
     service.limiter.take("token", access.hash)
     return access
+
+
+def _not_let_in(digest: str | None, access: Access | None, scope: str, missing: str) -> Problem:
+    """Say what is wrong with a token: not there, unknown, or for other doors."""
+    if digest is None:
+        return Problem(401, "no_token", missing, _CHALLENGE)
+    if access is None:
+        detail = "this token is unknown, revoked or expired"
+        return Problem(401, "bad_token", detail, _CHALLENGE)
+    detail = f"this needs a token of scope {scope}, but this one has scope {access.scope}"
+    return Problem(403, "wrong_scope", detail)
 
 
 async def worker_in(
     request: Request, service: TheService, given: Annotated[Credentials, Security(_worker_token)]
 ) -> Access:
-    """Let a worker in by the token that ``enter`` gave."""
+    """Admit a worker by the token from ``enter``."""
     digest = digest_of(given.credentials if given else None)
     missing = "send the worker's token as 'Authorization: Bearer …'; POST /c/{slug}/enter gives it"
     return await _let_in(request, service, digest, "worker", missing)
@@ -75,7 +80,7 @@ async def owner_in(
     given: Annotated[Credentials, Security(_owner_token)],
     _: Annotated[str | None, Security(_owner_session)] = None,
 ) -> Access:
-    """Let an owner in by token, or by session; a session must prove that its own page asks."""
+    """Admit an owner by token, or by session; a session must prove that its own page asks."""
     digest = digest_of(given.credentials if given else None)
     if digest is None:
         session = service.sessions.read(request.cookies.get(service.sessions.cookie))
@@ -91,36 +96,35 @@ async def owner_in(
 
 
 async def refuse_stranger(service: Service, request: Request) -> Problem | None:
-    """Say why a request has no token that is known, wherever it may carry one; None if it has one.
+    """Return why a request has no valid token of the right scope; None if it has one.
 
-    What the token opens is for the endpoint to check.
+    Which campaign the token opens is for the endpoint to check.
     """
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    session = service.sessions.read(request.cookies.get(service.sessions.cookie))
     root, _, path = request.url.path.lstrip("/").partition("/")
-    digest = (
-        digest_of(path.partition("/")[0])
-        if root == "ls"
-        else digest_of(given.strip() if scheme.lower() == "bearer" else None)
-    )
-    digest = digest or (session.token_hash if session else None)
-    if digest and await service.find(digest):
+    if root == "ls":
+        scope, digest = "label_studio", digest_of(path.partition("/")[0])
+    else:
+        session = service.sessions.read(request.cookies.get(service.sessions.cookie))
+        scope, digest = "owner", digest_of(given.strip() if scheme.lower() == "bearer" else None)
+        digest = digest or (session.token_hash if session else None)
+    access = await service.find(digest) if digest else None
+    if access is not None and access.scope == scope:
         return None
     try:
         service.limiter.take("address", address_of(request))
     except Problem as problem:
         return problem
-    reason, detail = "no_token", "send a token as 'Authorization: Bearer …'"
-    if digest:
-        reason, detail = "bad_token", "this token is unknown, was revoked, or its time is up"
-    return Problem(401, reason, detail, _CHALLENGE)
+    if root == "ls":
+        access = None  # a path that opens nothing is unknown, whatever else it is
+    return _not_let_in(digest, access, scope, "send a token as 'Authorization: Bearer …'")
 
 
 TheWorker = Annotated[Access, Depends(worker_in)]
 TheOwner = Annotated[Access, Depends(owner_in)]
 SlugInPath = Annotated[
     str,
-    Path(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="The campaign's place in addresses."),
+    Path(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="The campaign's name in URLs."),
 ]
 
 
@@ -144,7 +148,7 @@ TheCampaign = Annotated[Any, Depends(campaign_of_owner)]
 
 
 def owner_of_all(owner: TheOwner) -> Access:
-    """Let in only an owner whose token opens every campaign."""
+    """Admit only an owner whose token opens every campaign."""
     if owner.campaign is not None:
         raise Problem(403, "other_campaign", "this token is for one campaign only")
     return owner

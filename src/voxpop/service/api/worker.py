@@ -1,4 +1,4 @@
-"""Endpoints for workers: come in, get a task, answer it. Nothing tells gold from other tasks."""
+"""Endpoints for workers: come in, get a task, answer it. Gold looks like any other task."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ router = APIRouter(prefix="/api/v1", tags=["worker"])
 OfferInPath = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The offer's id.", examples=["Zk3x"])
 ]
-# After these, a visit is over; before the others it is worth to ask again.
+# After these, a visit is over; after others, asking again may help.
 _ENDS = ("done", "capacity", "budget", "closed", "banned")
 _RETRY_SECONDS = 5.0
 
@@ -65,7 +65,7 @@ async def enter(
     back = await _comes_back(service, row, body.worker_token)
     if row is None or (back is None and not await _is_invited(service, row["id"], body.invite)):
         service.limiter.take("address", address_of(request))
-        detail = "this link is not valid (any more); ask whoever sent it for a new one"
+        detail = "this link is not valid, or no longer; ask the person who sent it for a new one"
         raise Problem(403, "bad_invite", detail)
     if row["state"] == "closed":
         raise Problem(410, "closed", "this campaign is closed; thank you")
@@ -158,7 +158,7 @@ async def _next(
     except Refused as refused:
         raise as_problem(refused) from None
     if isinstance(reply, Nothing) and reply.reason in ("done", "wait"):
-        # The order in memory may be old: once more, by what the database holds.
+        # The order in memory may be old: try once more, from the database.
         service.boards.forget(number, person)
         reply = await service.submit(Next(campaign=number, worker=person, visit=access.visit))
     if isinstance(reply, Offered):
@@ -244,7 +244,7 @@ async def answer(
     try:
         reply = _answered(service, await stored)
     except Refused as refused:
-        if following is not None:  # nobody waits for it: what went wrong there is not news
+        if following is not None:  # nobody waits for it: its errors are ignored
             following.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise as_problem(refused) from None
     if following is not None:
@@ -294,7 +294,7 @@ async def _about(
 async def skip(
     offer: OfferInPath, body: bodies.SkipBody, service: TheService, access: TheWorker
 ) -> JSONResponse:
-    """Pass on a task; this worker is not offered it again."""
+    """Skip a task; this worker is not offered it again."""
     await _about(service, access, Skip, offer, reason=body.reason)
     return JSONResponse({"done": True})
 
@@ -308,7 +308,7 @@ async def skip(
 async def report(
     offer: OfferInPath, body: bodies.ReportBody, service: TheService, access: TheWorker
 ) -> JSONResponse:
-    """Tell the owner that something is wrong with a task, and pass on it."""
+    """Tell the owner that something is wrong with a task, and skip it."""
     await _about(service, access, Report, offer, text=body.text)
     return JSONResponse({"done": True})
 
@@ -317,7 +317,7 @@ async def report(
     "/offers/{offer}/extend",
     response_model=bodies.ExtendReply,
     responses=describe(401, 403, 404, 409, 410, 422, 429, 503),
-    summary="Keep a task longer",
+    summary="Extend the time for a task",
 )
 async def extend(offer: OfferInPath, service: TheService, access: TheWorker) -> JSONResponse:
     """Hold an open offer for another lease."""

@@ -29,7 +29,6 @@ _DESKS: dict[type, Callable[[Book, Any], c.Reply]] = {
     c.Skip: work.skip,
     c.Report: work.report,
     c.Extend: work.extend,
-    c.Release: work.release,
     c.Expire: work.expire,
     c.TakeAnswer: outside.take_answer,
     c.DropAnswers: outside.drop_answers,
@@ -39,7 +38,7 @@ _DESKS: dict[type, Callable[[Book, Any], c.Reply]] = {
 def decide(
     facts: Facts, commands: Sequence[c.Command], now: float
 ) -> tuple[Book, list[c.Reply | c.Refused]]:
-    """Carry out commands one after the other, each on what the ones before it left.
+    """Carry out commands one after the other, each on the state that the earlier ones left.
 
     Returns what there is to write, and one reply a command. A command that is refused changes
     nothing: it is checked as a whole before its first change.

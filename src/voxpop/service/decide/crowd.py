@@ -9,7 +9,7 @@ from voxpop.service.book import Book
 from voxpop.service.rows import TokenRow, VisitRow
 from voxpop.service.schema import CREDIT_STATES, VISIT_STATES, WORKER_STATES
 
-# What may become of a credit; what is paid stays paid.
+# Transitions of a credit; a paid one stays paid.
 _STEPS = {
     "due": ("approved", "rejected", "paid"),
     "approved": ("rejected", "paid"),
@@ -19,7 +19,7 @@ _STEPS = {
 
 
 def enter(book: Book, command: c.Enter) -> c.Entered:
-    """Let a person in: the same worker as before, the same visit in the same session."""
+    """Admit a person: the same worker as before, the same visit in the same session."""
     campaign = book.campaign(command.campaign)
     key = (campaign.id, command.provider, command.external_hmac)
     known = book.persons.get(key)
@@ -60,7 +60,7 @@ def enter(book: Book, command: c.Enter) -> c.Entered:
 
 
 def complete(book: Book, command: c.Complete) -> c.Completed:
-    """End a visit, once; what its worker holds goes back."""
+    """End a visit, once; open offers of its worker are released."""
     book.campaign(command.campaign)
     visit = book.visits.get(command.visit)
     if visit is None or visit.campaign != command.campaign:
@@ -145,7 +145,7 @@ def erase(book: Book, command: c.Erase) -> c.Done:
 
 
 def set_credits(book: Book, command: c.SetCredits) -> c.Done:
-    """Approve, reject or pay credits, all or none. What is rejected goes back to the budget."""
+    """Approve, reject or pay credits, all or none. Rejected amounts return to the budget."""
     campaign = book.campaign(command.campaign)
     if command.state not in CREDIT_STATES or command.state == "due":
         listed = ", ".join(CREDIT_STATES[1:])
@@ -163,7 +163,7 @@ def set_credits(book: Book, command: c.SetCredits) -> c.Done:
         rows.append(row)
     back = sum(row.amount for row in rows if row.state == "rejected")
     if not campaign.affords(back):
-        raise c.Refused(409, "budget", "the budget does not allow to approve these again")
+        raise c.Refused(409, "budget", "the budget is too small to approve these again")
     away = sum(row.amount for row in rows) if command.state == "rejected" else 0
     if not rows:
         return c.Done(seq=campaign.seq, n=0)

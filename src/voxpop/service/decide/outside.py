@@ -1,4 +1,4 @@
-"""Outside: answers that another tool holds, in whatever order its messages come."""
+"""Outside: answers that another tool holds, in any order of its messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def take_answer(book: Book, command: c.TakeAnswer) -> c.Answered:
         return _taken(book, known, again=True)
     person = book.persons.get((campaign.id, command.source, command.external_hmac))
     if person is not None and (person, task) in book.held:
-        line = "this worker has answered this task already, by another message"
+        line = "this worker has answered this task already, in another message"
         raise c.Refused(409, "pair_taken", line)
     if person is None:
         person = book.add_worker(

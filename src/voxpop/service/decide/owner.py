@@ -27,15 +27,16 @@ def create_campaign(book: Book, command: c.CreateCampaign) -> c.Created:
     """Make a campaign under a slug that is free."""
     if not isinstance(command.slug, str) or not _SLUG.fullmatch(command.slug):
         raise ConfigError(
-            f"slug must be small letters, digits and hyphens, at most 64, not {command.slug!r}"
+            f"slug must be lower-case letters, digits and hyphens, at most 64, not {command.slug!r}"
         )
     _check_text("title", command.title, _LONGEST_TITLE)
     _check_text("instructions", command.instructions, _LONGEST_TEXT)
     _check_state(command.state)
     _check_budget(command.budget)
     question, rules = Question.parse(command.question), Rules.parse(command.rules)
+    rules.check_platforms()
     if command.slug in book.slugs:
-        raise c.Refused(409, "slug_taken", f"there is a campaign {command.slug!r} already")
+        raise c.Refused(409, "slug_taken", f"a campaign named {command.slug!r} exists already")
     row = CampaignRow(
         book.number("campaign"), command.slug, command.title, command.instructions, question,
         rules, command.state, 0, command.budget, 0, 0, book.now,
@@ -73,7 +74,7 @@ def change_campaign(book: Book, command: c.ChangeCampaign) -> c.Done:
         return c.Done(seq=row.seq, n=0)
     if not new.affords(0):
         held = row.reserved + row.spent
-        line = f"budget must be at least {held}: so much is spent or promised already"
+        line = f"budget must be at least {held}, which is spent or promised already"
         raise c.Refused(409, "budget", line)
     book.campaigns[row.id] = new
     book.event(row.id, "owner", "campaign_changed", changed=sorted(command.changes))
@@ -101,7 +102,10 @@ def _changed(row: CampaignRow, changes: dict[str, Any]) -> CampaignRow:
         require(changes["question"].dimension == row.question.dimension, line)
     if "rules" in changes:
         require(isinstance(changes["rules"], dict), "rules must be an object")
-        changes["rules"] = Rules.parse({**row.rules.as_dict(), **changes["rules"]})
+        new = Rules.parse({**row.rules.as_dict(), **changes["rules"]})
+        if (new.prolific, new.mturk) != (row.rules.prolific, row.rules.mturk):
+            new.check_platforms()
+        changes["rules"] = new
     return replace(row, **changes)
 
 
@@ -135,7 +139,7 @@ def add_tasks(book: Book, command: c.AddTasks) -> c.Added:
         before = book.keys.get((campaign.id, command.idempotency_key))
         if before is not None:
             if before["digest"] != digest:
-                line = "this Idempotency-Key came before, with other tasks; take a new one"
+                line = "this Idempotency-Key was used before with other tasks; use a new one"
                 raise c.Refused(422, "key_reused", line)
             told = {name: before[name] for name in ("first_id", "n", "seq")}
             return c.Added(**told, again=True)
@@ -143,10 +147,12 @@ def add_tasks(book: Book, command: c.AddTasks) -> c.Added:
     names = [_checked(campaign, task) for task in command.tasks]
     if len(set(names)) < len(names):
         twice = [name for name, times in Counter(names).items() if times > 1]
-        raise c.Refused(409, "name_taken", f"tasks are named twice: {shorten(twice)}")
+        raise c.Refused(
+            409, "name_taken", f"these names are given to several tasks: {shorten(twice)}"
+        )
     taken = [name for name in names if (campaign.id, name) in book.names]
     if taken:
-        line = f"there are tasks of these names already: {shorten(taken)}"
+        line = f"tasks with these names exist already: {shorten(taken)}"
         raise c.Refused(409, "name_taken", line)
     first = book.free["task"]
     for task in command.tasks:
@@ -181,7 +187,10 @@ def _checked(campaign: CampaignRow, task: c.NewTask) -> str:
         listed = ", ".join(TASK_KINDS)
         require(task.kind in TASK_KINDS, f"kind must be one of {listed}, not {task.kind!r}")
         known = task.truth is not None
-        require(known == (task.kind != "real"), "gold and practice need a truth, and only they do")
+        require(
+            known == (task.kind != "real"),
+            "gold and practice tasks need a truth; a real task must not have one",
+        )
         if task.truth is not None:
             campaign.question.validate(list(task.truth), task.content)
     except ValueError as error:
@@ -192,13 +201,13 @@ def _checked(campaign: CampaignRow, task: c.NewTask) -> str:
 def _named(book: Book, campaign: int, names: Sequence[str]) -> list[TaskRow]:
     unknown = [name for name in names if (campaign, name) not in book.names]
     if unknown:
-        line = f"this campaign has no tasks of these names: {shorten(unknown)}"
+        line = f"this campaign has no tasks with these names: {shorten(unknown)}"
         raise c.Refused(404, "unknown_task", line)
     return [book.tasks[book.names[campaign, name]] for name in names]
 
 
 def set_gold(book: Book, command: c.SetGold) -> c.Done:
-    """Say the truth of tasks, or take it back; practice stays practice."""
+    """Set the truth of tasks, or remove it; practice tasks stay practice tasks."""
     campaign = book.campaign(command.campaign)
     tasks = _named(book, campaign.id, list(command.truths))
     rows = []

@@ -65,7 +65,7 @@ def _reason_to_stop(
     if visit is not None:
         row = book.visits.get(visit)
         if row is None or row.worker != worker.id:
-            raise c.Refused(404, "unknown_visit", "there is no such visit of this worker")
+            raise c.Refused(404, "unknown_visit", "this worker has no such visit")
         if row.state != "open":
             return "done"
     return None
@@ -194,7 +194,7 @@ def _check_may_answer(
     if campaign.state == "closed":
         raise c.Refused(410, "closed", "this campaign has closed; it takes no more answers")
     if worker.state in ("banned", "erased"):
-        raise c.Refused(410, "banned", "this worker may not answer here any more")
+        raise c.Refused(410, "banned", "this worker may no longer answer here")
     if offer.state == "open":
         return
     if offer.state != "expired":
@@ -202,7 +202,7 @@ def _check_may_answer(
     if (worker.id, offer.task) in book.held:
         raise c.Refused(410, "offered_again", "this task was offered again; answer the new offer")
     if not campaign.affords(offer.price):
-        raise c.Refused(410, "budget", "the time for this task was over, and so is the budget")
+        raise c.Refused(410, "budget", "the time for this task is over, and the budget is spent")
 
 
 def _answered(book: Book, offer: str, again: bool) -> c.Answered:
@@ -228,14 +228,14 @@ def edit(book: Book, command: c.Edit) -> c.Answered:
     task = book.tasks[offer.task]
     value = campaign.question.validate(command.value, task.content)
     if offer.state != "answered":
-        raise c.Refused(409, "no_answer", "this task has no answer yet that could be changed")
+        raise c.Refused(409, "no_answer", "this task has no answer yet to change")
     row = book.answers[offer.id]
     if row.value == value:
         return _answered(book, offer.id, again=True)
     if campaign.state == "closed":
         raise c.Refused(410, "closed", "this campaign has closed; it takes no more changes")
     if book.workers[command.worker].state in ("banned", "erased"):
-        raise c.Refused(410, "banned", "this worker may not answer here any more")
+        raise c.Refused(410, "banned", "this worker may no longer answer here")
     if row.source != "page" or task.kind == "practice":
         raise c.Refused(409, "fixed", "this answer cannot be changed here")
     if book.now > row.at + campaign.rules.edit_seconds:
@@ -254,21 +254,13 @@ def _pass(book: Book, command: c.Skip | c.Report, state: str, note: str) -> c.Do
 
 
 def skip(book: Book, command: c.Skip) -> c.Done:
-    """Pass on a task."""
+    """Skip a task."""
     return _pass(book, command, "skipped", command.reason)
 
 
 def report(book: Book, command: c.Report) -> c.Done:
-    """Pass on a task and say what is wrong with it."""
+    """Skip a task and report what is wrong with it."""
     return _pass(book, command, "reported", command.text)
-
-
-def release(book: Book, command: c.Release) -> c.Done:
-    """Give an open offer back."""
-    offer = book.offer(command.campaign, command.offer, command.worker)
-    if offer.state == "open":
-        book.close_offer(offer.id, "released")
-    return c.Done(seq=book.campaigns[command.campaign].seq)
 
 
 def extend(book: Book, command: c.Extend) -> c.Extended:
@@ -276,7 +268,9 @@ def extend(book: Book, command: c.Extend) -> c.Extended:
     campaign = book.campaign(command.campaign)
     offer = book.offer(command.campaign, command.offer, command.worker)
     if offer.state != "open":
-        raise c.Refused(410, offer.state, f"this task is {offer.state}; it cannot be kept longer")
+        raise c.Refused(
+            410, offer.state, f"this task is {offer.state}; its time cannot be extended"
+        )
     lease = campaign.rules.lease(book.facts.lead_ms.get(campaign.id))
     expires = max(offer.expires, book.now + lease)
     book.offers[offer.id] = replace(offer, expires=expires)

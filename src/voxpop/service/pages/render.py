@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 LANGUAGES = ("en", "de", "es", "fr", "pt")
 
-# What the dashboard shares with the report, so that both look and draw alike.
+# What the dashboard shares with the report, so that both look the same.
 _SHARED = ("draw.js", "listing.js", "details.js", "page.css")
 _TYPES = {
     "js": "text/javascript; charset=utf-8",
@@ -31,7 +31,7 @@ class Asset(NamedTuple):
 
 @cache
 def asset(path: str) -> Asset | None:
-    """Return a script, style or picture of the pages by its path below ``/static/``; None if none.
+    """Return a script, style or picture of the pages by its path below ``/static/``, or None.
 
     Paths below ``report/`` are files of the report.
     """

@@ -8,7 +8,7 @@ export class Problem extends Error {
   }
 }
 
-// The server was not reached, so that nobody knows whether it has heard.
+// The server was not reached, so nobody knows whether the request arrived.
 export class Offline extends Error {}
 
 const LONGEST = 20_000;

@@ -34,7 +34,7 @@ else if (rows.length) list.replaceChildren(el("ul", { class: "campaigns" }, ...r
 else {
   list.replaceChildren(el("section", { class: "empty" },
     el("h2", {}, "Ask your first question"),
-    el("p", {}, "A campaign asks many people the same question about many things, buys answers where they help most, and stops when the numbers are sure enough."),
+    el("p", {}, "A campaign asks many people the same question about many things, buys answers where they help most, and stops when the estimates are accurate enough."),
     el("p", { class: "actions" }, el("a", { class: "primary", href: "/new" }, "Make a campaign"), el("a", { href: "/new#example" }, "or start with a filled-in example"))));
 }
 document.documentElement.dataset.ready = "yes";

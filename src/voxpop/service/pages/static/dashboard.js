@@ -1,12 +1,15 @@
 // The owner's dashboard: the decision first, then what was bought, money, labels and workers; live.
 /* global startTips, Details */
 
-import { copy, el } from "./dom.js";
+import { el } from "./dom.js";
 import { explainTask } from "./explain.js";
-import { pictures, progressBar, sentences, tiles } from "./figures.js";
+import { pictures, progressBar, sentences, tested, tiles } from "./figures.js";
+import { Links } from "./links.js";
 import { purse } from "./money.js";
 import { attempt, owner, pill, say } from "./owner.js";
+import { Reports } from "./reports.js";
 import { Labels, Workers, talk, workerDetails } from "./tables.js";
+import { Terms } from "./terms.js";
 
 const room = (id) => document.getElementById(id);
 const main = room("main");
@@ -20,13 +23,15 @@ class Dashboard {
     this.summary = null;
     this.labels = new Labels(base, campaign.question);
     this.workers = new Workers(base, () => this.refreshWorkers(), campaign.currency || campaign.rules?.currency || "EUR");
+    this.reports = new Reports(base, room("reports"), room("report-list"));
     room("task-list").append(this.labels.node);
     room("worker-list").append(this.workers.node);
     room("title").textContent = campaign.title || slug;
     document.title = `${campaign.title || slug} · voxpop`;
     this.buttons();
     this.exports();
-    this.invitations();
+    this.links = new Links(base, room("invite"), room("link-list"));
+    this.terms = new Terms(base, room("terms"), campaign);
     startTips(room("tip"), room("details"));
     new Details(room("details"), {
       task: (hash) => () => explainTask(base, decodeURIComponent(hash.slice(6)), this.campaign.question, this.labels.named(decodeURIComponent(hash.slice(6)))),
@@ -41,7 +46,7 @@ class Dashboard {
   buttons() {
     const { state } = this.campaign;
     const to = (word, next, kind = "") => el("button", { type: "button", class: kind, onclick: () => attempt(() => this.change(next)) }, word);
-    const shown = { draft: [to("Open", "open", "primary")], open: [to("Pause", "paused")], paused: [to("Go on", "open", "primary")], closed: [to("Open again", "open")] }[state] || [];
+    const shown = { draft: [to("Open", "open", "primary")], open: [to("Pause", "paused")], paused: [to("Resume", "open", "primary")], closed: [to("Open again", "open")] }[state] || [];
     if (state === "open" || state === "paused") shown.push(to("Close", "closed", "quiet"));
     room("state").replaceChildren(pill(state), ...shown);
   }
@@ -50,28 +55,11 @@ class Dashboard {
     await owner("PATCH", base, { state });
     this.campaign.state = state;
     this.buttons();
-    say({ open: "The campaign is open: workers get tasks.", paused: "Paused: workers wait, nothing is lost.", closed: "Closed: no more answers are taken." }[state]);
-  }
-
-  // A link for each way workers come; none is shown twice, since only its hash is stored.
-  invitations() {
-    const kinds = [["invite", "Make an invite link", "primary"], ["prolific", "for Prolific", ""], ["mturk", "for MTurk", ""]];
-    room("invite").replaceChildren(...kinds.map(([kind, word, look]) => el("button", { type: "button", class: look, onclick: () => attempt(() => this.invite(kind)) }, word)));
-  }
-
-  async invite(kind) {
-    const { url } = await owner("POST", `${base}/links`, { kind });
-    const field = el("input", { type: "text", readonly: true, class: "link-field", "aria-label": "Invite link", onfocus: (event) => event.target.select() });
-    field.value = url;
-    const button = el("button", { type: "button", class: "primary" }, "Copy");
-    button.addEventListener("click", () => copy(url, button, "Copied"));
-    room("invite").replaceChildren(field, button, el("a", { class: "aside", href: url, target: "_blank", rel: "noopener" }, "Try it as a worker"),
-      el("button", { type: "button", class: "quiet", onclick: () => this.invitations() }, "Another link"));
-    button.focus();
+    say({ open: "The campaign is open: workers get tasks.", paused: "Paused: workers wait, and nothing is lost.", closed: "Closed: the campaign accepts no more answers." }[state]);
   }
 
   exports() {
-    const kinds = [["answers", "Answers"], ["estimates", "Estimates"], ["credits", "Payments"]];
+    const kinds = [["answers", "Answers"], ["estimates", "Estimates"], ["credits", "Credits"], ["payments", "Payments"]];
     room("exports").append(...kinds.map(([what, word]) => el("div", { class: "export" }, el("b", {}, word),
       ...["csv", "json"].map((format) => el("a", { class: "button", href: `/api/v1${base}/export?what=${what}&format=${format}`, download: `${slug}-${what}.${format}` }, format.toUpperCase(), el("span", { class: "offscreen" }, ` of the ${word.toLowerCase()}`))))));
   }
@@ -86,7 +74,7 @@ class Dashboard {
   draw() {
     this.drawing = null;
     const summary = this.latest;
-    const moved = summary.seq !== this.summary?.seq || summary.n_answers !== this.summary?.n_answers;
+    const moved = ["seq", "n_answers", "n_reports"].some((name) => summary[name] !== this.summary?.[name]);
     this.summary = summary;
     if (summary.state && summary.state !== this.campaign.state) {
       this.campaign.state = summary.state;
@@ -123,7 +111,7 @@ class Dashboard {
   }
 
   async fillTables() {
-    await Promise.all([this.labels.refresh(), this.refreshWorkers()]);
+    await Promise.all([this.labels.refresh(), this.refreshWorkers(), this.reports.refresh(this.summary?.n_reports)]);
     if (this.summary) room("tiles").replaceChildren(...tiles(this.summary, this.labels.reasons()));
   }
 
@@ -138,8 +126,8 @@ class Dashboard {
   age() {
     const { summary } = this;
     if (!summary) return;
-    const old = (summary.board_age_s ?? 0) + (Date.now() - this.seen) / 1000;
-    const text = this.lost ? "not connected; trying again" : summary.n_answers === 0 ? "live" : `live · estimates ${old < 3 ? "of this moment" : `${ageText(old)} old`}`;
+    const old = summary.inference_seq >= summary.seq ? 0 : (summary.board_age_s ?? 0) + (Date.now() - this.seen) / 1000;
+    const text = this.lost ? "not connected; trying again" : summary.n_answers === 0 ? "live" : `live · estimates ${old < 3 ? "up to date" : `${ageText(old)} old`}`;
     room("live").textContent = text;
     room("live").classList.toggle("on", !this.lost);
   }
@@ -174,7 +162,7 @@ function headline(summary) {
   const n = (k, one, many) => `${count(k)} ${k === 1 ? one : many}`;
   const parts = [n(summary.ready ?? summary.n_done ?? 0, "label ready", "labels ready")];
   parts.push(n(summary.need_a_look ?? 0, "needs a look", "need a look"));
-  if (summary.workers_to_talk_to !== null && summary.workers_to_talk_to !== undefined) parts.push(n(summary.workers_to_talk_to, "worker to talk to", "workers to talk to"));
+  if (tested(summary)) parts.push(n(summary.workers_to_talk_to, "worker to talk to", "workers to talk to"));
   return parts.join(", ");
 }
 

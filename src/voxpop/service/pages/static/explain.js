@@ -74,7 +74,7 @@ export function explainTask(base, name, question, row) {
   const room = el("div", {}, el("p", { class: "none" }, "Loading …"));
   attempt(() => owner("GET", `${base}/explain?task=${encodeURIComponent(name)}`)).then((told) => {
     if (told) return fill(room, told, question, row);
-    room.replaceChildren(el("p", { class: "none" }, "There is nothing to explain yet: estimates come with the first answers."), ...shownContent(row?.content, false));
+    room.replaceChildren(el("p", { class: "none" }, "There is nothing to explain yet: estimates appear with the first answers."), ...shownContent(row?.content, false));
     return null;
   });
   return { kind: "Task", title: name, parts: [room] };

@@ -17,23 +17,25 @@ function tile(kind, figure, unit, text, link = null) {
   return el("li", { class: `tile ${kind}` }, el("p", {}, ...(link ? [el("a", { href: link }, ...inner)] : inner)), el("p", { class: "text" }, text));
 }
 
+// Before the noise is learned, no worker was tested.
+export const tested = ({ expected_rmse: rmse, workers_to_talk_to: n }) => rmse > 0 && Number.isFinite(n);
+
 // `why` counts the reasons to look, as far as they are known.
 export function tiles(summary, why = []) {
   const { n_tasks: n = 0, n_answers: answers = 0, workers_to_talk_to: talkTo, need_a_look: look = 0, expected_rmse: rmse, next } = summary;
   const ready = summary.ready ?? summary.n_done ?? 0;
   const done = summary.n_done ? ` ${count(summary.n_done)} meet the stop rule.` : "";
   const made = [
-    tile("ready", count(ready), ready === 1 ? "label ready" : "labels ready", !n ? "There are no tasks yet." : ready ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.${done}` : `None of ${count(n)} is sure enough yet.${done}`, "#tasks"),
+    tile("ready", count(ready), ready === 1 ? "label ready" : "labels ready", !n ? "There are no tasks yet." : ready ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.${done}` : `None of ${count(n)} is accurate enough yet.${done}`, "#tasks"),
     tile("look", count(look), look === 1 ? "needs a look" : "need a look", look ? `${why.map(([reason, n]) => `${reason} ${count(n)}`).join(" · ") || "Open them below"}.` : answers ? "No label stands out." : "Nothing to look at yet.", look ? "#tasks" : null),
   ];
-  // Before the noise is learned, nobody was tested.
-  if (!(rmse > 0) || talkTo === null || talkTo === undefined) made.push(tile("talk", "–", "workers not tested yet", "It takes some answers before anybody can stand out."));
-  else made.push(tile("talk", count(talkTo), talkTo === 1 ? "worker to talk to" : "workers to talk to", talkTo ? "Worth a question, not a verdict." : "Nobody stands out.", talkTo ? "#talk" : null));
+  if (!tested(summary)) made.push(tile("talk", "–", "workers not tested yet", "Workers are tested when there are more answers."));
+  else made.push(tile("talk", count(talkTo), talkTo === 1 ? "worker to talk to" : "workers to talk to", talkTo ? "Ask them before you judge." : "No worker stands out.", talkTo ? "#talk" : null));
   if (next?.rmse_after > 0 && rmse > 0) {
     const less = Math.max(0, 100 * (1 - next.rmse_after / rmse));
-    const where = next.tasks ? `Asked of ${plural(next.tasks, "task")} where they help most, they` : "They";
-    made.push(tile("next", `${less.toFixed(0)} %`, `less error for the next ${count(next.n_answers)} answers`, `${where} would bring the expected error from ${brief(rmse)} to ${brief(next.rmse_after)}.`, "#progress"));
-  } else made.push(tile("next", "–", "for the next 100 answers", "What more answers buy is known after about two answers a task."));
+    const where = next.tasks ? `Spent on the ${plural(next.tasks, "task")} where they help most, they` : "They";
+    made.push(tile("next", `${less.toFixed(0)} %`, `less error for the next ${count(next.n_answers)} answers`, `${where} would reduce the expected error from ${brief(rmse)} to ${brief(next.rmse_after)}.`, "#progress"));
+  } else made.push(tile("next", "–", "for the next 100 answers", "The effect of more answers is known after about two answers per task."));
   return made;
 }
 
@@ -45,8 +47,9 @@ function series(history, column) {
 
 export function pictures(summary) {
   const history = (summary.history || []).filter((row) => row[0] > 0);
-  if (history.length < 2) {
-    return [el("p", { class: "none" }, "Two pictures grow here as answers come in: tasks done, and the expected error, beside what buying the same number of answers for every task would give.")];
+  // Of a few answers there is nothing to see yet.
+  if (history.length < 2 || history.at(-1)[0] < 20) {
+    return [el("p", { class: "none" }, "Two charts appear here as answers come in: tasks done and the expected error, each compared with buying the same number of answers for every task.")];
   }
   const most = history[history.length - 1][0];
   const done = { ...series(history, 1), pale: false };

@@ -17,13 +17,13 @@ function figure(word, text, kind) {
 
 // Whether what is left pays for what is still needed.
 function forecast({ price, currency, left }, needed, rule) {
-  if (!rule) return "Without a stop rule, tasks never count as sure enough: answers are bought until the money is gone.";
-  if (!(needed >= 0)) return "How many more answers it takes is known after about two answers a task.";
-  if (needed < 0.5) return "Every task meets the stop rule: nothing more has to be bought.";
+  if (!rule) return "Without a stop rule no task is ever done: answers are bought until the budget is spent.";
+  if (!Number.isFinite(needed)) return "The number of answers still needed is known after about two answers per task.";
+  if (needed < 0.5) return "Every task meets the stop rule: no more answers are needed.";
   const cost = needed * price;
   const text = `About ${count(needed)} more answers bring every task to the stop rule${price > 0 ? `: ${money(Math.round(cost), currency)}` : ""}.`;
   if (left === null || !(price > 0)) return text;
-  return cost <= left ? `${text} What is left will do.` : `${text} What is left pays for ${count(Math.floor(left / price))}.`;
+  return cost <= left ? `${text} The budget is enough.` : `${text} The budget left pays for ${count(Math.floor(left / price))}.`;
 }
 
 export function purse(campaign, summary) {

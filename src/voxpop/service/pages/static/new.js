@@ -48,9 +48,9 @@ function money(id) {
 
 function campaign(tasks) {
   const title = field("title").value.trim();
-  if (!title) throw new Error("A title is needed.");
-  if (!field("text").value.trim()) throw new Error("The question needs words.");
-  if (!tasks.some((task) => !task.kind)) throw new Error("At least one task is needed.");
+  if (!title) throw new Error("Give a title.");
+  if (!field("text").value.trim()) throw new Error("Write the question.");
+  if (!tasks.some((task) => !task.kind)) throw new Error("Add at least one task.");
   const asked = question();
   if ((asked.kind === "point" || asked.kind === "box") && tasks.some((task) => !task.content.image)) throw new Error(`A ${asked.kind} needs a picture in every task.`);
   const rules = { price: money("price") ?? 0, currency: field("currency").value, language: field("language").value, practice: tasks.filter((task) => task.kind === "practice").length };
@@ -112,7 +112,7 @@ function refresh() {
     return;
   }
   const image = chosen === "point" || chosen === "box";
-  const content = task && (!image || task.content.image) ? task.content : image ? { image: SAMPLE } : { text: "Here stands what a task shows: a text or a picture." };
+  const content = task && (!image || task.content.image) ? task.content : image ? { image: SAMPLE } : { text: "The text or the picture of a task appears here." };
   field("which").textContent = task ? task.name.slice(0, 40) : "";
   const { node } = taskView({ ...asked, text: asked.text || "Your question" }, content);
   field("preview").replaceChildren(node);

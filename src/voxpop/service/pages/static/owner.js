@@ -39,7 +39,7 @@ export async function attempt(action) {
   try {
     return await action();
   } catch (error) {
-    if (error instanceof Offline) say("The server was not reached. Nothing was changed.", 8000);
+    if (error instanceof Offline) say("The server cannot be reached. Nothing was changed.", 8000);
     else if (error instanceof Problem) say(error.detail, 8000);
     else throw error;
     return null;

@@ -33,7 +33,7 @@ class Live {
   put({ rows, total }) {
     this.rows = rows;
     this.note.hidden = rows.length >= total;
-    this.note.textContent = `${rows.length.toLocaleString("en")} of ${total.toLocaleString("en")} are shown: those that most need a look. The export has all.`;
+    this.note.textContent = `${rows.length.toLocaleString("en")} of ${total.toLocaleString("en")} are shown: those that most need a look. The export has all of them.`;
     const order = [...rows.keys()];
     if (!rows.length) return;
     if (!this.list) {
@@ -53,7 +53,7 @@ class Live {
 export class Labels extends Live {
   constructor(base, question) {
     super({
-      none: "Labels appear here with the first answers.",
+      none: "Labels appear here when the first answers arrive.",
       listing: (self) => ({
         word: "label", columns: self.columns(), link: (i) => taskAddress(self.rows[i].name),
         search: (i) => `${self.rows[i].name} ${self.rows[i].reason || ""}`.toLowerCase(),
@@ -94,7 +94,7 @@ export class Labels extends Live {
         : { title: "Widest interval", hint: "Width of the widest 95 % interval of the coordinates", value: width, cell: (i) => (sure(i) ? brief(width(i)) : "–") },
       ...(one ? [{ title: "On the scale", minor: true, cell: (i) => this.band(row(i)) }] : []),
       { title: "Answers", minor: true, value: (i) => row(i).n_answers, cell: (i) => String(row(i).n_answers) },
-      { title: "State", text: true, minor: true, value: (i) => row(i).state, cell: (i) => el("span", { class: `small-state ${row(i).state}` }, row(i).state) },
+      { title: "State", text: true, minor: true, value: (i) => row(i).state, cell: (i) => el("span", { class: `small-state ${row(i).state}` }, row(i).kind === "gold" ? `${row(i).state}, gold` : row(i).state) },
       { title: "Why look", text: true, value: (i) => (row(i).needs_a_look ? row(i).reason || "needs a look" : "\uffff"), csv: (i) => row(i).reason || "", cell: (i) => (row(i).needs_a_look ? reasons(row(i)) : "") },
     ];
   }
@@ -118,10 +118,11 @@ export class Labels extends Live {
   }
 }
 
+const tag = (text) => el("span", { class: "tag" }, text);
 const reasonsOf = (row) => (row.reason || "needs a look").split(/,\s*/);
 
 function reasons(row) {
-  return reasonsOf(row).flatMap((text) => [el("span", { class: "tag" }, text), " "]);
+  return reasonsOf(row).flatMap((text) => [tag(text), " "]);
 }
 
 function sketchOf(from, to, at) {
@@ -138,17 +139,14 @@ function noiseOf({ noise, noise_sd: sd }) {
 
 const noiseInterval = ({ noise }) => (noise?.[1] > 0 ? `${brief(noise[0])} to ${brief(noise[1])}` : null);
 
-const flagText = (flag) => (typeof flag === "string" ? flag : flag.kind || flag.flag || "flagged");
-const evidence = (flag) => (typeof flag === "string" ? "" : flag.evidence || flag.text || "");
-
 export class Workers extends Live {
   constructor(base, changed, currency) {
     super({
-      none: "Nobody has come yet.",
+      none: "No workers yet.",
       listing: (self) => ({
         word: "worker", columns: self.columns(), link: (i) => workerAddress(self.rows[i].pseudonym),
-        search: (i) => `${self.rows[i].pseudonym} ${(self.rows[i].flags || []).map(flagText).join(" ")} ${self.rows[i].state}`.toLowerCase(),
-        filters: [{ title: "flagged", keep: (i) => self.rows[i]?.flags?.length > 0 }, { title: "not active", keep: (i) => self.rows[i] && self.rows[i].state !== "active" }],
+        search: (i) => `${self.rows[i].pseudonym} ${self.rows[i].flags.join(" ")} ${self.rows[i].state}`.toLowerCase(),
+        filters: [{ title: "flagged", keep: (i) => self.rows[i]?.flags.length > 0 }, { title: "not active", keep: (i) => self.rows[i] && self.rows[i].state !== "active" }],
       }),
     });
     Object.assign(this, { base, changed, currency });
@@ -159,7 +157,7 @@ export class Workers extends Live {
   row(pseudonym) { return this.rows.find((row) => row.pseudonym === pseudonym); }
 
   // Whom to talk to: flagged, and nothing done about it yet.
-  flagged() { return this.rows.filter((row) => row.flags?.length && row.state === "active"); }
+  flagged() { return this.rows.filter((row) => row.flags.length && row.state === "active"); }
 
   columns() {
     const row = (i) => this.rows[i];
@@ -171,7 +169,7 @@ export class Workers extends Live {
       { title: "95 % interval", minor: true, value: (i) => (row(i).noise ? row(i).noise[1] - row(i).noise[0] : null), csv: interval, cell: interval },
       { title: "Answers", value: (i) => row(i).n_answers, cell: (i) => row(i).n_answers.toLocaleString("en") },
       { title: "Earned", minor: true, value: (i) => row(i).earned ?? 0, cell: (i) => money(row(i).earned ?? 0, this.currency) },
-      { title: "Flags", text: true, value: (i) => (row(i).flags || []).map(flagText).join() || "\uffff", csv: (i) => (row(i).flags || []).map(flagText).join(", "), cell: (i) => (row(i).flags || []).map((flag) => el("span", { class: "tag" }, flagText(flag))) },
+      { title: "Flags", text: true, value: (i) => row(i).flags.join() || "\uffff", csv: (i) => row(i).flags.join(", "), cell: (i) => row(i).flags.map(tag) },
       { title: "State", text: true, minor: true, value: (i) => row(i).state, cell: (i) => el("span", { class: `small-state ${row(i).state}` }, row(i).state) },
     ];
   }
@@ -195,11 +193,10 @@ export class Workers extends Live {
   }
 }
 
-// A worker to talk to, with the evidence and the proposal.
+// A worker to talk to, with what stands out and the proposal.
 export function talk(row, workers) {
-  const words = row.flags.map((flag) => el("p", {}, el("span", { class: "tag" }, flagText(flag)), evidence(flag)));
   const said = noiseOf(row) > 0 ? `, noise sd ${brief(noiseOf(row))}` : "";
-  return el("li", {}, el("h3", {}, el("a", { class: "id", href: workerAddress(row.pseudonym) }, row.pseudonym)), ...words,
+  return el("li", {}, el("h3", {}, el("a", { class: "id", href: workerAddress(row.pseudonym) }, row.pseudonym)), el("p", {}, ...row.flags.map(tag)),
     el("p", { class: "soft" }, `${plural(row.n_answers, "answer")}${said}`), el("p", { class: "choices-row" }, ...workers.actions(row)));
 }
 
@@ -212,7 +209,7 @@ export function workerDetails(row, workers) {
     ["Answers", row.n_answers.toLocaleString("en")],
     ["Earned", money(row.earned ?? 0, workers.currency)],
   ])];
-  if (row.flags?.length) parts.push(el("ul", { class: "evidence" }, ...row.flags.map((flag) => el("li", {}, el("span", { class: "tag" }, flagText(flag)), evidence(flag)))));
+  if (row.flags.length) parts.push(el("p", {}, ...row.flags.map(tag)));
   parts.push(box, el("p", { class: "hint" }, "Quarantine: the answers stop counting, the worker goes on and is paid. Pause: no more tasks for now, the answers count. Both can be undone."));
   return { kind: "Worker", title: row.pseudonym, parts };
 }

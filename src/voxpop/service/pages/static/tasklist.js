@@ -57,7 +57,7 @@ function fromRow(names, cells, number) {
   const content = {};
   for (const key of ["text", "image", "link"]) if (given[key]) content[key] = given[key];
   for (const key of ["width", "height"]) if (given[key]) content[key] = Number(given[key]);
-  if (!content.text && !content.image && !content.link) throw new Error(`row ${number}: text, image or link is needed`);
+  if (!content.text && !content.image && !content.link) throw new Error(`row ${number}: give a text, an image or a link`);
   const picture = given.image && !given.image.startsWith("data:") ? given.image : "";
   const task = { name: oneLine(given.name || picture || given.text || `task ${number - 1}`), content };
   const kind = (given.kind || "real").toLowerCase();

@@ -1,9 +1,10 @@
 // Numbers and addresses of the dashboard.
-/* global address, fixed */
+/* global address, brief, fixed */
 
 // As many decimals as the uncertainty leaves meaning to.
 export function estimateText(x, sd) {
   if (x === null || x === undefined) return "–";
+  if (sd === 0) return brief(x); // a truth that is known
   return fixed(x, sd > 0 ? Math.min(Math.max(1 - Math.floor(Math.log10(sd)), 0), 8) : 2);
 }
 

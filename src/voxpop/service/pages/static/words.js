@@ -26,8 +26,8 @@ export function money(amount, currency) {
 
 const decimalSign = (1.5).toLocaleString(language).includes(",") ? "," : ".";
 
-// The number that a text means, or null. A comma and a point are told apart as people of the
-// language do: 1.234 is a thousand in German and one and a bit in English; 1,5 and 1.5 are
+// The number that a text means, or null. Commas and points mean what they do in the
+// language: 1.234 is a thousand in German and one and a bit in English; 1,5 and 1.5 are
 // clear in both.
 export function parseNumber(text, decimal = decimalSign) {
   const plain = text.trim().normalize("NFKC").replace(/[\s'’_]/g, "").replace(/^[−–]/, "-");

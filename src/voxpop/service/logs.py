@@ -20,7 +20,7 @@ class JsonLines(logging.Formatter):
     """A record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write the record without what an exception says."""
+        """Write the record without the message of an exception."""
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, object] = {
             "at": f"{at}.{int(record.msecs):03d}Z",
@@ -35,15 +35,18 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def start_logging(stream: TextIO | None = None, *, requests: bool = False) -> logging.Handler:
-    """Log to a stream: warnings and errors, and every request if asked; return the handler."""
+def start_logging(stream: TextIO | None = None, *, level: int = logging.WARNING) -> logging.Handler:
+    """Log to a stream what is of a level or above it; return the handler.
+
+    Every request and every fit is ``INFO``.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     logger = logging.getLogger(NAME)
     logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO if requests else logging.WARNING)
+    logger.setLevel(level)
     logger.propagate = False
-    # What uvicorn says of its own start is said by the command; its errors are ours.
+    # The command reports the start itself; errors of uvicorn are logged.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         other = logging.getLogger(name)
         other.handlers[:] = [handler] if name == "uvicorn" else []
@@ -52,6 +55,13 @@ def start_logging(stream: TextIO | None = None, *, requests: bool = False) -> lo
     return handler
 
 
-def log(event: str, level: int = logging.INFO, **fields: object) -> None:
-    """Log an event with its numbers."""
-    logging.getLogger(NAME).log(level, event, extra={"fields": fields})
+def is_logged(level: int) -> bool:
+    """Whether what is of this level is logged at all."""
+    return logging.getLogger(NAME).isEnabledFor(level)
+
+
+def log(
+    event: str, level: int = logging.INFO, error: BaseException | None = None, **fields: object
+) -> None:
+    """Log an event with its numbers, and the type and place of an error."""
+    logging.getLogger(NAME).log(level, event, exc_info=error, extra={"fields": fields})
