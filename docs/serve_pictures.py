@@ -81,7 +81,7 @@ def ages(link: str) -> str:
     body = {
         "title": "Ages of portraits",
         "question": {"kind": "number", "text": "How old?", "unit": "years", "min": 0, "max": 120},
-        "rules": {"price": 10, "half_width": 4, "practice": 0}, "budget": 10_000,
+        "rules": {"price": 10, "half_width": 6, "practice": 0}, "budget": 10_000,
     }  # fmt: skip
     names = [f"portrait_{i:03d}.jpg" for i in range(120)]
     shown = [{"name": name, "content": {"text": f"Portrait {name}"}} for name in names]
@@ -101,12 +101,20 @@ def ages(link: str) -> str:
             rows.append((name, NAMES.split()[u], [float(round(said))]))
         if rows:
             client.add_many(*zip(*rows, strict=True))
-        time.sleep(1.5)  # for the next board
-        if client.summary()["n_done"] > 0.8 * len(names):
+        until(client, len(given))  # as in life, where answers come more slowly than boards
+        if client.summary()["n_done"] > 0.55 * len(names):
             break
-    while client.summary().get("learned_answers", 0) < 0.8 * len(given):
-        time.sleep(1)  # for the last fit
     return slug
+
+
+def until(client: vp.Client, n: int) -> None:
+    """Wait until inference has seen all answers, and learned from most of them."""
+    for _ in range(120):
+        time.sleep(0.5)
+        told = client.summary()
+        learned = told.get("learned_answers", 0) >= 0.75 * n or n < 240
+        if learned and told["inference_seq"] >= told["seq"]:
+            return
 
 
 def street(link: str) -> str:
@@ -141,7 +149,7 @@ def screenshots(link: str) -> None:
         page.mouse.move(box["x"] + 466 * unit, box["y"] + 325 * unit, steps=4)
         page.mouse.up()
         page.screenshot(path=FIGURES / "serve_worker.png")
-        page = browser.new_page(viewport={"width": 1100, "height": 1180})
+        page = browser.new_page(viewport={"width": 1100, "height": 1250})
         page.goto(link)
         page.wait_for_url("**/")
         page.goto(f"{link.partition('/login')[0]}/owner/{slug}")
