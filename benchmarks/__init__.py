@@ -1,7 +1,7 @@
 """Benchmarks of voxpop: each file is one question, one command, and prints one section.
 
     python -m benchmarks.NAME [--quick]      one of them
-    python -m benchmarks [--quick]           all of them, into benchmarks/RESULTS.md
+    python -m benchmarks [--quick]           all of them
 
 One thread for everybody is set here, because it must be before numpy or JAX is imported.
 """

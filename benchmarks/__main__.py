@@ -1,4 +1,4 @@
-"""Run all benchmarks, one after another, and keep what they print in benchmarks/RESULTS.md.
+"""Run all benchmarks, one after another, and print what they print; RESULTS.md keeps the figures.
 
 python -m benchmarks [--quick] [NAME ...]
 """
@@ -18,7 +18,7 @@ NAMES = (
 
 
 def main() -> None:
-    """Write the results of those named, or of all."""
+    """Print the results of those named, or of all."""
     names = {"nargs": "*", "metavar": "NAME", "help": f"some of {', '.join(NAMES)}"}
     options = parse(__doc__, ("names", names))
     flags = ["--quick"] if options.quick else []
@@ -32,12 +32,7 @@ def main() -> None:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             sections.append(f"`benchmarks.{name}` stopped: {last}")
     made = " ".join(["python -m benchmarks", *sys.argv[1:]])
-    head = (
-        f"# Results\n\nMade by `{made}` on {datetime.now(UTC):%Y-%m-%d}. Every number was measured "
-        "in that run;\na dash is what was not. Other work on the machine makes times worse, "
-        "ratios less so."
-    )
-    (ROOT / "benchmarks/RESULTS.md").write_text("\n\n".join([head, *sections]) + "\n")
+    print("\n\n".join([f"Made by `{made}` on {datetime.now(UTC):%Y-%m-%d}.", *sections]))
 
 
 if __name__ == "__main__":

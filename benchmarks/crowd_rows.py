@@ -41,7 +41,7 @@ class Target:
         return said + (f"≤ {self.high:.4g}" if np.isfinite(self.high) else f"≥ {self.low:.4g}")
 
     def met(self, row: Row, found: Sequence[Figures]) -> bool | None:
-        """Tell whether it holds; None if it was not measured."""
+        """Return whether it holds; None if it was not measured."""
         values = [figures[self.figure] for figures in row.with_ratios(found)]
         if not values or not np.isfinite(values).all():
             return None

@@ -60,6 +60,7 @@ HONEST = "Intervals and small crowds"
 
 def _slip_rows() -> list[Row]:
     row = partial(_row, SLIPS, over="median")
+    known = partial(row, bar="scales known")
     slips, wanted = crowds.slips, (_most(0.9), NO_WORSE)
     return [
         row("slips_none", "no slips", slips, *wanted),
@@ -69,7 +70,7 @@ def _slip_rows() -> list[Row]:
         row("slips_up", "30 slips, all up by 1,000", slips, *wanted, count=30, upwards=True),
         row("typos", "decimal typo, x 10, in 3 %", crowds.decimal_typos, *wanted),
         row("careless", "a fifth slip in 30 %", crowds.careless, *wanted),
-        row("cauchy", "Cauchy noise", crowds.cauchy, *wanted),
+        known("cauchy", "Cauchy noise", crowds.cauchy, *wanted),
     ]
 
 
@@ -146,7 +147,7 @@ def _scale_rows() -> list[Row]:
 
 
 def _gain_rows() -> list[Row]:
-    row = partial(_row, GAINS, bar="gains known")
+    row = partial(_row, GAINS, bar="gains known but for their mean")
     gains, covered = crowds.gains, Target("covered", low=0.93)
     return [
         row("gains_narrow", "gains .6 to 1.4", gains, _most(0.72), covered, low=0.6, high=1.4),

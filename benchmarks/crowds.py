@@ -198,7 +198,7 @@ def main() -> None:
     )
     names = options.rows.split(",") if options.rows else list(ROWS)
     if unknown := [name for name in names if name not in ROWS]:
-        raise SystemExit(f"no row {unknown[0]!r}; choose of {', '.join(ROWS)}")
+        raise SystemExit(f"no row {unknown[0]!r}; choose from {', '.join(ROWS)}")
     rows = [ROWS[name] for name in names]
     n_seeds, first = 2 if options.quick else options.seeds, options.first_seed
     seeds = range(first, first + n_seeds)

@@ -161,9 +161,9 @@ def drawn_errors(before: str, n_seeds: int) -> None:
 
 
 SHAPES = {
-    "5 answers a task, 20 a worker": (2_000, 5, 20),
-    "2 answers a worker": (2_000, 5, 2),
-    "2 answers a task": (5_000, 2, 20),
+    "5 answers per task, 20 per worker": (2_000, 5, 20),
+    "2 answers per worker": (2_000, 5, 2),
+    "2 answers per task": (5_000, 2, 20),
     "20 tasks, 500 workers": (20, 500, 20),
     "20 tasks, 2,000 workers": (20, 2_000, 20),
     "one task, 10,000 answers": (1, 10_000, 1),

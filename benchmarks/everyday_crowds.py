@@ -120,10 +120,25 @@ def careless(rng: Rng, share: float = 0.2, often: float = 0.3) -> Case:
 
 
 def cauchy(rng: Rng) -> Case:
-    """Cauchy noise; workers differ in its scale."""
+    """Cauchy noise; workers differ in its scale.
+
+    The oracle knows every scale: the posterior mean under Cauchy noise.
+    """
     draw = Draw(rng, 100, 6, 20)
     draw.noise = rng.standard_cauchy(len(draw.task))
-    return make_case(draw, draw.truth + _everyday_noise(draw))
+    scale = draw.of_workers(np.exp(draw.rng.normal(0, SPREAD, draw.n_workers)))
+    value = draw.truth + scale * draw.noise
+    best = np.empty(len(draw.truths))
+    # Fine near every answer, coarse far out.
+    about = 0.01 * np.sinh(np.linspace(-12, 12, 2001))
+    for task in range(len(best)):
+        rows = draw.task == task
+        answer, wide = value[rows], scale[rows]
+        points = np.sort(np.add.outer(answer, about).ravel())
+        log_density = -np.log1p(((answer[:, None] - points) / wide[:, None]) ** 2).sum(axis=0)
+        weight = np.exp(log_density - log_density.max()) * np.gradient(points)
+        best[task] = weight @ points / weight.sum()
+    return make_case(draw, value, best=best)
 
 
 # Gold
@@ -205,7 +220,8 @@ def ratings(rng: Rng) -> Case:
 def gains(rng: Rng, low: float, high: float, sds: tuple[float, ...] = (3.0,)) -> Case:
     """Each worker stretches or shrinks the scale about its middle.
 
-    The oracle knows every gain and noise, and the distribution of truths.
+    The oracle knows every gain but for their mean, which no answer shows, every noise, and the
+    distribution of truths.
     """
     draw = Draw(rng, 200, 6, 40, truths=rng.normal(50, 16, 200))
     return _with_gains(draw, rng.uniform(low, high, draw.n_workers), sds)
@@ -220,7 +236,7 @@ def compress(rng: Rng) -> Case:
 def _with_gains(draw: Draw, gain: Floats, sds: tuple[float, ...]) -> Case:
     sd = draw.rng.permutation(np.resize(sds, draw.n_workers))
     seen = draw.of_workers(gain) * (draw.truth - 50) + draw.of_workers(sd) * draw.noise
-    slope, weight = draw.of_workers(gain), draw.of_workers(sd**-2.0)
+    slope, weight = draw.of_workers(gain / gain.mean()), draw.of_workers(sd**-2.0)
     n_tasks = len(draw.truths)
     above = np.bincount(draw.task, weight * slope * seen, n_tasks)
     best = 50 + above / (np.bincount(draw.task, weight * slope**2, n_tasks) + 16.0**-2)

@@ -188,7 +188,10 @@ def main(program: str, record: Path | None) -> None:
             print(f"Label Studio is up after {time.monotonic() - began:.0f} s")
             service, _, path = client.link("label_studio").partition("/ls/")
             recorder = Recorder(service)
-            walk(Studio(url, token), client, log, f"{recorder.url}/ls/{path}")
+            pulled = walk(Studio(url, token), client, log, f"{recorder.url}/ls/{path}")
+            recorder.seen.append(
+                {"method": "GET", "path": "/export", "body": None, "reply": pulled}
+            )
             asked = [one for one in recorder.seen if one["path"] == "/predict"]
             results = [result for one in asked for result in one["reply"]["results"]]
             assert results, "Label Studio asked for no prediction"
@@ -202,8 +205,8 @@ def main(program: str, record: Path | None) -> None:
             print("its API token is not in the log")
 
 
-def walk(studio: Studio, client: vp.Client, log: Path, address: str) -> None:
-    """Connect, annotate, edit, delete, miss a webhook, reconcile."""
+def walk(studio: Studio, client: vp.Client, log: Path, address: str) -> Any:
+    """Connect, annotate, edit, delete, miss a webhook, reconcile; return the export pulled from."""
     version = studio.ask("GET", "/api/version")
     print("Label Studio", version.get("release"))
     project = studio.ask("POST", "/api/projects", {"title": "Ages", "label_config": LABELS})["id"]
@@ -243,13 +246,14 @@ def walk(studio: Studio, client: vp.Client, log: Path, address: str) -> None:
     again = log.read_text().count("/ls/{token}/setup") - pulled
     print(f"missed three webhooks: {values()}; setup came {again} times meanwhile")
     reach = {"url": studio.url, "api_token": studio.token, "project": project}
-    slug = client.campaign
-    print("pulled:", client._wire.send("POST", f"campaigns/{slug}/label-studio/reconcile", reach))
+    print("pulled:", client.request("POST", "label-studio/reconcile", reach))
     assert values() == [55.0, 78.0], values()
     print("reconciled:", values())
     every = {"selectedItems": {"all": True, "excluded": []}, "project": str(project)}
     asks = f"/api/dm/actions?id=retrieve_tasks_predictions&project={project}"
     print("Label Studio asks for predictions:", studio.ask("POST", asks, every))
+    whole = "exportType=JSON&download_all_tasks=true"
+    return studio.ask("GET", f"/api/projects/{project}/export?{whole}")
 
 
 def answers(client: vp.Client) -> list[list[float]]:

@@ -172,7 +172,7 @@ def compare_samplers(workload: Workload, quick: bool) -> None:
     average = vp.Average().fit(answers).estimate
     oracle = vp.StrongOracle(variances=crowd.variances).fit(answers).estimate
     rows.append(["plain mean", None, None, mse(average, crowd.truth), ""])
-    rows.append(["oracle", None, None, mse(oracle, crowd.truth), "is told every worker's noise"])
+    rows.append(["oracle", None, None, mse(oracle, crowd.truth), "knows every worker's noise"])
     print(f"### Whole fit, levels known, {workload}\n")
     print_table(["method", "CPU ms", "x BI's means", "MSE", "note"], rows)
 

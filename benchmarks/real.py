@@ -204,7 +204,7 @@ def main() -> None:
     if options.sets:
         names = [n for given in options.sets.split(",") for n in groups.get(given, {given: ""})]
         if unknown := [name for name in names if name not in sets]:
-            raise SystemExit(f"no set {unknown[0]!r}; choose of {', '.join(sets)}")
+            raise SystemExit(f"no set {unknown[0]!r}; choose from {', '.join(sets)}")
         sets = {name: sets[name] for name in names}
     methods = every
     if options.methods:

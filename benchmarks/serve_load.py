@@ -288,7 +288,7 @@ def main() -> None:
         tell(load, spent, learned)
         with Database.open(url) as database:
             found = check(database)
-        print(f"`serve check` afterwards: {found or 'all rules are kept'}.")
+        print(f"`serve check` afterwards: {found or 'no errors found'}.")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
