@@ -620,7 +620,7 @@ SUMMARY: dict[str, Any] = {
     "stop": "2 of 3 tasks meet the stop rule.", "coverage": "95 % intervals held 94 % of answers.",
     "model": "Workers differ in noise.", "next": {"n_answers": 100, "rmse_after": 3.0, "tasks": 3},
     "answers_to_finish": 12.0,
-    "history": [[10, 0, 9.0, 9.0], [20, 1, 6.0, 7.0], [30, 2, 4.0, 5.0]],
+    "history": [[10, 0, 9.0, 9.0, 0.0], [20, 1, 6.0, 7.0, 0.4], [30, 2, 4.0, 5.0, 1.1]],
 }  # fmt: skip
 
 
@@ -647,6 +647,7 @@ def test_the_dashboard_begins_with_the_decision(site: Site, owner: Any) -> None:
     assert page.locator(".tile .figure").all_inner_texts() == ["2", "1", "1", "25 %"]
     assert "from 4.00 to 3.00" in page.locator(".tile.next").inner_text()
     assert page.locator("#pictures svg").count() == 2
+    assert page.locator("#pictures").get_by_text("Dashed: as many answers").count() == 2
     assert "94 % of answers" in page.locator("#sentences").inner_text()
     assert "About 12 more answers" in page.locator("#purse").inner_text()
     names = page.locator("#task-list tbody td:first-child")

@@ -189,6 +189,14 @@ class Followed:
             self._read(connection)
             self.seq = seq
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """Task and worker of each answer that counts."""
+        return list(self._value)
+
+    def n_of(self, task_number: int) -> int:
+        """How many answers of a task count."""
+        return self._count[task_number]
+
     # Learning
 
     @property
@@ -237,7 +245,7 @@ class Followed:
 
     def job(self) -> Job:
         """What a fit needs."""
-        pairs, self.n_changed = list(self._value), 0
+        pairs, self.n_changed = self.pairs(), 0
         self.n_learned = len(pairs)
         low, high = self.question.bounds() or (None, None)
         bounds = None if low is None or high is None else (low, high)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxpop.arrays import Floats, Index
 from voxpop.collect.campaign import Board
 from voxpop.collect.campaign.board import Estimates
 
@@ -18,13 +19,16 @@ _MOST_POINTS = 200
 # The forecast of the dashboard: the effect of this many more answers.
 _MORE = 100
 _MOST_TO_FINISH = 10**7
+# Tasks drawn to see how many would be done by even buying, fewer where each has many answers.
+_DRAWN, _FEWEST_DRAWN, _MOST_ENTRIES = 4000, 200, 10**6
 
 
 @dataclass
 class History:
-    """Points (answers, tasks done, expected RMSE, that of even buying), further and further apart.
+    """Points of the two charts, further and further apart.
 
-    It lives as long as the process: it is only for display.
+    Each is (answers, tasks done, expected RMSE, that of even buying, tasks done by even buying). It
+    lives as long as the process: it is only for display.
     """
 
     points: list[list[float | None]] = field(default_factory=list)
@@ -48,11 +52,11 @@ def summarise(
     followed: Followed, board: Board, found: Estimates | None, now: float
 ) -> dict[str, Any]:
     """Make the summary."""
-    learned, rules = followed.learned, followed.rules
+    learned = followed.learned
     n_answers, met = followed.campaign.n_answers, int(board.done.sum())
     n_done = followed.n_done + met
     expected, even = (None, None) if learned is None or found is None else _errors(found)
-    followed.history.add([n_answers, n_done, expected, even])
+    followed.history.add([n_answers, n_done, expected, even, _even_done(followed, board)])
     workers = learned.workers.values() if learned else ()
     return {
         "seq": followed.seq,
@@ -70,7 +74,7 @@ def summarise(
         "workers_to_talk_to": sum(bool(one["flags"]) for one in workers),
         "model": _model(followed),
         "next": _next(followed, board, expected),
-        "answers_to_finish": _to_finish(followed, board) if learned and rules.half_width else None,
+        "answers_to_finish": _to_finish(followed, board),
         "learned_answers": followed.n_learned if learned else 0,
         "history": followed.history.points,
     }
@@ -133,14 +137,77 @@ def _next(followed: Followed, board: Board, expected: float | None) -> dict[str,
     return {"n_answers": sum(asked.values()), "rmse_after": after, "tasks": len(asked)}
 
 
+def _even_done(followed: Followed, board: Board) -> float | None:
+    """Tasks that would be done if as many answers had been bought evenly, of workers as they came.
+
+    None without a rule by which a task is done.
+    """
+    rules, n_tasks = followed.rules, followed.n_real_tasks
+    if not n_tasks or (rules.half_width is None and rules.answers_per_task is None):
+        return None
+    task, worker = np.array(followed.pairs(), np.int64).reshape(-1, 2).T
+    real = ~np.isin(task, list(followed.gold))
+    task, worker = task[real], worker[real]
+    each = len(task) / n_tasks
+    rng = np.random.default_rng(0)
+    n_drawn = max(_FEWEST_DRAWN, min(_DRAWN, int(_MOST_ENTRIES / (each + 1))))
+    count = int(each) + (rng.random(n_drawn) < each % 1)
+    done = np.zeros(n_drawn, dtype=bool)
+    if rules.answers_per_task is not None:
+        done |= count >= rules.answers_per_task
+    if rules.half_width is not None and followed.may_stop and len(task):
+        precision = _precision(followed, worker)
+        drawn = precision[rng.integers(len(task), size=(n_drawn, int(count.max())))]
+        even = np.where(np.arange(drawn.shape[1]) < count[:, None], drawn, 0.0).sum(axis=1)
+        unit = _squares_of_units(board, task, precision)
+        if len(unit):
+            done |= even * rules.half_width**2 >= rng.choice(unit, n_drawn)
+    return float(n_tasks * done.mean())
+
+
+def _precision(followed: Followed, worker: Index) -> Floats:
+    """What each answer counts, by the noise of its worker; of new workers like that of others."""
+    assert followed.learned is not None
+    known, row = np.unique(worker, return_inverse=True)
+    found = [followed.learned.workers.get(str(u), {}).get("noise_sd") or np.nan for u in known]
+    by_worker = 1.0 / np.array(found, dtype=float) ** 2
+    unknown = ~np.isfinite(by_worker)
+    by_worker[unknown] = 1.0 if unknown.all() else np.median(by_worker[~unknown])
+    return np.asarray(by_worker[row])
+
+
+def _squares_of_units(board: Board, task: Index, precision: Floats) -> Floats:
+    """Squares of the half-widths that tasks would have with answers of precision 1 in all."""
+    answered, row = np.unique(task, return_inverse=True)
+    total = np.bincount(row, precision)
+    by_id = np.argsort(board.task)
+    half = board.half_width[by_id[np.searchsorted(board.task, answered, sorter=by_id)]]
+    known = np.isfinite(half)
+    return np.asarray((half**2 * total)[known])
+
+
 def _to_finish(followed: Followed, board: Board) -> float | None:
-    """Answers until every task meets the target: half-widths fall like the root of the number."""
+    """Answers until every task is done, of what its width and its number of answers ask for.
+
+    None while that is not known, and where no rule ends a task.
+    """
+    rules, tasks = followed.rules, board.task[board.order].tolist()
+    wanted = []
+    if rules.answers_per_task is not None:
+        wanted.append(np.array([rules.answers_per_task - followed.n_of(i) for i in tasks]))
+    if rules.half_width is not None and followed.learned is not None:
+        wanted.append(_to_width(followed, board, rules.half_width))
+    if not wanted or (rules.half_width is not None and followed.learned is None):
+        return None
+    total = float(np.ceil(np.maximum(np.min(wanted, axis=0), 0.0)).sum())
+    return total if np.isfinite(total) and total < _MOST_TO_FINISH else None
+
+
+def _to_width(followed: Followed, board: Board, target: float) -> Floats:
+    """Answers that tasks need to meet the target: half-widths fall like the root of the number."""
     half = board.half_width[board.order]
-    target = followed.rules.half_width
-    assert target is not None
     model = followed.campaign.model
     one = 1.96 * float(np.sqrt(1.0 / (np.array(model.weights) @ (1.0 / model.levels))))
     # Missing precision, divided by the precision that a typical answer adds.
     lacking = 1.0 / target**2 - np.where(np.isfinite(half), 1.0 / half**2, 0.0)
-    total = float(np.ceil(np.maximum(lacking, 0.0) * one**2).sum())
-    return total if np.isfinite(total) and total < _MOST_TO_FINISH else None
+    return np.asarray(np.maximum(lacking, 0.0) * one**2)
