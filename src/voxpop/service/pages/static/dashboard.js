@@ -30,8 +30,8 @@ class Dashboard {
     document.title = `${campaign.title || slug} · voxpop`;
     this.buttons();
     this.exports();
-    this.links = new Links(base, room("invite"), room("link-list"));
-    this.terms = new Terms(base, room("terms"), campaign);
+    this.links = new Links(base, room("invite"), room("link-list"), campaign);
+    this.terms = new Terms(base, room("terms"), campaign, () => this.money());
     startTips(room("tip"), room("details"));
     new Details(room("details"), {
       task: (hash) => () => explainTask(base, decodeURIComponent(hash.slice(6)), this.campaign.question, this.labels.named(decodeURIComponent(hash.slice(6)))),
@@ -89,11 +89,13 @@ class Dashboard {
     room("tiles").replaceChildren(...tiles(summary, this.labels.reasons()));
     room("pictures").replaceChildren(...pictures(summary));
     room("sentences").replaceChildren(...sentences(summary));
-    room("purse").replaceChildren(...purse(this.campaign, summary));
+    this.money();
     this.age();
     document.documentElement.dataset.ready = "yes";
     if (moved) this.refreshTables();
   }
+
+  money() { if (this.summary) room("purse").replaceChildren(...purse(this.campaign, this.summary)); }
 
   // The tables cost more: at most every five seconds, and only while someone looks.
   refreshTables() {

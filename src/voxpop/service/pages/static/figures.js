@@ -35,7 +35,8 @@ export function tiles(summary, why = []) {
     const less = Math.max(0, 100 * (1 - next.rmse_after / rmse));
     const where = next.tasks ? `Spent on the ${plural(next.tasks, "task")} where they help most, they` : "They";
     made.push(tile("next", `${less.toFixed(0)} %`, `less error for the next ${count(next.n_answers)} answers`, `${where} would reduce the expected error from ${brief(rmse)} to ${brief(next.rmse_after)}.`, "#progress"));
-  } else made.push(tile("next", "–", "for the next 100 answers", "The effect of more answers is known after about two answers per task."));
+  } else if (rmse > 0 && next?.tasks === 0) made.push(tile("next", "–", "no further answers needed", "Every task has the answers that the rules ask for."));
+  else made.push(tile("next", "–", "for the next 100 answers", "The effect of more answers is known after about two answers per task."));
   return made;
 }
 

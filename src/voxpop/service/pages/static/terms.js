@@ -3,12 +3,12 @@
 import { attempt, minorDigits, owner, say } from "./owner.js";
 
 export class Terms {
-  constructor(base, form, campaign) {
-    Object.assign(this, { base, form, campaign });
+  constructor(base, form, campaign, changed) {
+    Object.assign(this, { base, form, campaign, changed });
     this.unit = 10 ** minorDigits(campaign.currency);
     this.fill();
-    // Whoever looks again sees what is true now, not what was typed and left.
-    form.closest("details").addEventListener("toggle", () => this.fill());
+    // Whoever looks again sees what is true now, not what was typed and left. The click comes before anything is typed.
+    form.closest("details").querySelector("summary").addEventListener("click", () => this.fill());
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       attempt(() => this.save());
@@ -43,6 +43,7 @@ export class Terms {
     const changed = await owner("PATCH", this.base, changes);
     Object.assign(this.campaign, { budget: changed.budget, rules: changed.rules });
     this.form.closest("details").open = false;
+    this.changed();
     say("Changed. The price holds for tasks that are handed out from now on.");
   }
 }
