@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import sqlite3
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import numpy as np
@@ -22,8 +23,9 @@ from voxpop import DataError, Result, aggregate, export_result, read_answers
 from voxpop.cli import main
 from voxpop.data.files import FileTable
 from voxpop.data.library_errors import naming, reason
+from voxpop.data.numerals import Spelling
 from voxpop.data.text_tables import find_delimiter
-from voxpop.data.unpack import LIMIT
+from voxpop.data.unpack import LIMIT, open_bytes
 
 SMALL = "task,worker,value\na,u,1\na,v,2\nb,u,3\nb,v,5\n"
 
@@ -250,6 +252,60 @@ def test_packed_files_that_swell_are_refused_and_the_limit_can_be_raised(
     assert read_answers(path).n_edges == 7
     monkeypatch.setenv(LIMIT, "much")
     assert f"{LIMIT} must be a positive number" in told(["convert", str(path), str(tmp_path / "o")])
+
+
+def test_no_more_is_unpacked_than_the_limit_allows(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(bytes(64 << 20)))
+    with open_bytes(path) as file, pytest.raises(DataError, match="more than 100 times") as refused:
+        file.read(1 << 30)
+    numbers = re.findall(r"[\d,]{5,}", str(refused.value))
+    assert int(numbers[-1].replace(",", "")) <= 18 << 20
+
+
+def test_headers_of_any_width_are_read_or_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("task,worker,value" + ",x" * 5000 + "\n" + "a,u,1" + ",1" * 5000 + "\n")
+    table = FileTable(path)
+    assert len(table.columns) == 5003
+    (note,) = table.notes
+    assert note.endswith("called 'x'; others are 'x_1', 'x_2', 'x_3' and 4996 more here")
+    path.write_text("task,worker,value" + ",x" * 1_000_000 + "\na,u,1\n")
+    assert "expected at most 16,384" in told(["convert", str(path), str(tmp_path / "o.csv")])
+
+
+def test_rows_of_json_that_share_no_keys_make_no_huge_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = (f'{{"task":{i},"worker":1,"value":{i},"key{i}":1}}\n' for i in range(10_000))
+    path.write_text("".join(rows))
+    error = told(["convert", str(path), str(tmp_path / "o.csv")])
+    assert "give all rows the same keys" in error
+    path.write_text(json.dumps({f"key{i}": i for i in range(17_000)}))
+    assert "expected at most" in told(["convert", str(path), str(tmp_path / "o.csv")])
+
+
+def test_a_wide_table_takes_few_queries(tmp_path: Path) -> None:
+    path, n = tmp_path / "a.csv", 350
+    rows = [["task", *(f"w{k}" for k in range(n))]]
+    rows += [[f"t{i}", *("n/a" if k == 7 else f"{i + k}.5" for k in range(n))] for i in range(3)]
+    path.write_text("".join(",".join(row) + "\n" for row in rows))
+    table = FileTable(path, spelling=Spelling(missing=("drop",)))
+    asked = []
+
+    class Counting:
+        def __init__(self, connection: Any) -> None:
+            self._connection = connection
+
+        def execute(self, query: str) -> Any:
+            asked.append(query)
+            return self._connection.execute(query)
+
+    table._connection = cast("Any", Counting(table._connection))
+    value = table.matrix([f"w{k}" for k in range(n)], missing_ok=True)
+    assert len(asked) < 20
+    expected = np.add.outer(np.arange(3.0), np.arange(n) + 0.5)
+    expected[:, 7] = np.nan
+    np.testing.assert_array_equal(value, expected)
 
 
 def test_memory_of_a_workbook_depends_on_what_it_holds(tmp_path: Path) -> None:

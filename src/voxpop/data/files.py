@@ -9,7 +9,7 @@ before it, and read without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from voxpop.errors import DataError, shorten
 
 # A number as both Python and DuckDB read it.
 _PLAIN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+# Columns that one query reads.
+_AT_ONCE = 100
 _PARQUET, _JSON_LINES, _TABS = {".parquet", ".pq"}, {".jsonl", ".ndjson"}, {".tsv", ".tab"}
 
 
@@ -186,8 +188,15 @@ class FileTable:
 
     def texts(self, column: str) -> list[str | None]:
         """Return the column as it is written, None where a cell is empty."""
-        query = f"SELECT {self._spelled(column)}::VARCHAR FROM raw ORDER BY voxpop_row"
-        return [row[0] for row in self._connection.execute(query).fetchall()]
+        return next(self.all_texts([column]))
+
+    def all_texts(self, columns: Sequence[str]) -> Iterator[list[str | None]]:
+        """Give one column after the other as :meth:`texts` does."""
+        for some in _some(columns):
+            cells = ", ".join(f"{self._spelled(column)}::VARCHAR" for column in some)
+            query = f"SELECT {cells} FROM raw ORDER BY voxpop_row"
+            rows = self._connection.execute(query).fetchall()
+            yield from map(list, zip(*rows, strict=True))
 
     def _spelled(self, column: str) -> str:
         """Return the column as SQL."""
@@ -216,36 +225,55 @@ class FileTable:
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
         """Cast the column in DuckDB; what DuckDB cannot read, as people write numbers."""
-        found = self._cast(column)
-        if found is None:
-            found = self.spelling.read(self.texts(column), column, self.where)
-        found = self.spelling.without_codes(found)
-        self.notes += [found.note] if found.note and found.note not in self.notes else []
-        if not missing_ok:
-            refuse_missing(found.absent, column, self._where, self.rows, found.word)
-        return found.value
+        return self.matrix([column], missing_ok)[:, 0]
 
-    def _cast(self, column: str) -> Numbers | None:
-        """Read a column of plain numbers; None if it has anything else."""
-        spelled = self._spelled(column)
-        kind = self._value(f"SELECT any_value(typeof({spelled})) FROM raw")
-        if kind == "VARCHAR" and self.spelling.is_stated:
-            return None
-        plain = f"regexp_full_match(trim({spelled}), '{_PLAIN}')" if kind == "VARCHAR" else "true"
-        query = (
-            f"SELECT CASE WHEN {plain} THEN TRY_CAST({spelled} AS DOUBLE) END AS number, "
-            f"{spelled} IS NULL AS absent FROM raw ORDER BY voxpop_row"
-        )
-        cells: dict[str, Any] = self._connection.execute(query).fetchnumpy()
-        number, absent = np.ma.asarray(cells["number"]), np.asarray(cells["absent"])
-        if (np.ma.getmaskarray(number) & ~absent).any():
-            return None
-        return Numbers(number.filled(np.nan), absent)
+    def matrix(self, columns: Sequence[str], missing_ok: bool = False) -> Floats:
+        """Cast columns as :meth:`numbers` does, side by side."""
+        value = []
+        for some in _some(columns):
+            cast = self._cast(some)
+            odd = [column for column, found in cast.items() if found is None]
+            texts = dict(zip(odd, self.all_texts(odd), strict=True))
+            for column, plain in cast.items():
+                found = plain or self.spelling.read(texts[column], column, self.where)
+                found = self.spelling.without_codes(found)
+                self.notes += [found.note] if found.note and found.note not in self.notes else []
+                if not missing_ok:
+                    refuse_missing(found.absent, column, self._where, self.rows, found.word)
+                value.append(found.value)
+        return np.stack(value, axis=1)
+
+    def _cast(self, columns: Sequence[str]) -> dict[str, Numbers | None]:
+        """Read columns of plain numbers; None for one that has anything else."""
+        names = {column: self._spelled(column) for column in columns}
+        kinds = self._connection.execute(
+            f"SELECT {', '.join(f'any_value(typeof({name}))' for name in names.values())} FROM raw"
+        ).fetchone()
+        asked = []
+        for k, (name, kind) in enumerate(zip(names.values(), kinds or (), strict=True)):
+            plain = f"regexp_full_match(trim({name}), '{_PLAIN}')" if kind == "VARCHAR" else "true"
+            number = f"CASE WHEN {plain} THEN TRY_CAST({name} AS DOUBLE) END"
+            asked.append(f"{number} AS number{k}, {name} IS NULL AS absent{k}")
+        cells: dict[str, Any] = self._connection.execute(
+            f"SELECT {', '.join(asked)} FROM raw ORDER BY voxpop_row"
+        ).fetchnumpy()
+        found: dict[str, Numbers | None] = {}
+        for k, (column, kind) in enumerate(zip(columns, kinds or (), strict=True)):
+            value, absent = np.ma.asarray(cells[f"number{k}"]), np.asarray(cells[f"absent{k}"])
+            is_odd = bool((np.ma.getmaskarray(value) & ~absent).any())
+            is_odd |= kind == "VARCHAR" and self.spelling.is_stated
+            found[column] = None if is_odd else Numbers(value.filled(np.nan), absent)
+        return found
 
     def _flags(self, condition: str) -> NDArray[np.bool_]:
         """Return, row by row, where the condition holds."""
         query = f"SELECT coalesce({condition}, false) AS flag FROM raw ORDER BY voxpop_row"
         return np.asarray(self._connection.execute(query).fetchnumpy()["flag"])
+
+
+def _some(columns: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Divide the columns into those of one query: one for each of thousands would take minutes."""
+    return (columns[k : k + _AT_ONCE] for k in range(0, len(columns), _AT_ONCE))
 
 
 def file_kind(path: Path, beginning: bytes) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from voxpop.data.library_errors import naming
-from voxpop.data.text_tables import Rows, above_header, column_names, find_header
+from voxpop.data.text_tables import MOST_COLUMNS, Rows, above_header, column_names, find_header
 from voxpop.data.unpack import refuse_growth
 from voxpop.data.xml import parse_xml
 from voxpop.errors import DataError, shorten
@@ -22,7 +22,7 @@ from voxpop.errors import DataError, shorten
 ZIP, OLD = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 # The rows of a sheet by number, and their cells by column.
 _Cells = dict[int, dict[int, str]]
-_MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
+_MOST_ROWS = 1 << 20
 # Memory of a cell.
 _CELL = 100
 # Formats of numbers that are dates, and letters that make a format one.
@@ -371,7 +371,7 @@ class _OdsSheet(_Reader):
     def _take(self) -> None:
         text, (_, times) = self._text(), self._times
         if text and self._here:
-            if self._column + times > _MOST_COLUMNS:
+            if self._column + times > MOST_COLUMNS:
                 raise DataError(f"{self.book.path}: row {self._row} has too many columns")
             self.book.count(times)
             self._current |= {self._column + k: text for k in range(times)}

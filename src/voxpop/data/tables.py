@@ -51,9 +51,11 @@ def matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Fl
 
     A column of lists or arrays is as many columns as they are long.
     """
+    if isinstance(table, FileTable):
+        return table.matrix(columns, missing_ok)
     parts = []
     for column in columns:
-        vectors = table.vectors(column) if isinstance(table, FrameTable) else None
+        vectors = table.vectors(column)
         parts.append(table.numbers(column, missing_ok)[:, None] if vectors is None else vectors)
     return np.concatenate(parts, axis=1)
 
@@ -153,6 +155,14 @@ class FrameTable:
         if not missing_ok:
             refuse_missing(found.absent, column, word=found.word)
         return found.value
+
+    def matrix(self, columns: Sequence[str], missing_ok: bool = False) -> Floats:
+        """Convert columns as :meth:`numbers` does, side by side."""
+        return np.stack([self.numbers(column, missing_ok) for column in columns], axis=1)
+
+    def all_texts(self, columns: Sequence[str]) -> Iterator[list[str | None]]:
+        """Give one column after the other as :meth:`texts` does."""
+        return map(self.texts, columns)
 
     def vectors(self, column: str) -> Floats | None:
         """Stack a column of lists or arrays, one row per row; None where cells hold no lists."""

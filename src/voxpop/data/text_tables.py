@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.data.library_errors import naming
-from voxpop.data.unpack import refuse_swelling
-from voxpop.errors import DataError
+from voxpop.data.unpack import refuse_sparse, refuse_swelling
+from voxpop.errors import DataError, shorten
 
 Row = Sequence[str | None]
 # Columns of some rows that follow each other.
@@ -27,6 +27,7 @@ Batch = Sequence[Sequence[str | None]]
 _TITLES = 20
 _LARGEST_CELL = 2**31 - 1
 _BATCH = 100_000
+MOST_COLUMNS = 1 << 14
 
 
 @dataclass
@@ -61,17 +62,31 @@ class Rows:
 def column_names(header: Row) -> tuple[list[str], list[str]]:
     """Give each column its own name, and report where that took another name."""
     names: dict[str, None] = {}
-    notes = []
+    others: dict[str, list[str]] = {}
     for place, text in enumerate(header, start=1):
-        plain = (text or "").strip() or f"column_{place}"
-        name, count = plain, 0
+        name = plain = (text or "").strip() or f"column_{place}"
+        count = len(others.get(plain, ()))
         while name in names:
             count += 1
             name = f"{plain}_{count}"
-        if count:
-            notes.append(f"several columns are called {plain!r}; another is {name!r} here")
+        if name != plain:
+            others.setdefault(plain, []).append(name)
         names[name] = None
+    notes = [
+        f"several columns are called {shorten([plain])}; "
+        f"{'another is' if len(more) == 1 else 'others are'} {shorten(more)} here"
+        for plain, more in others.items()
+    ]
     return list(names), notes
+
+
+def refuse_columns(n: int, where: object) -> None:
+    """Refuse a header that no table of answers has, and that no database takes in good time."""
+    if n > MOST_COLUMNS:
+        raise DataError(
+            f"{where}: has {n:,} columns; expected at most {MOST_COLUMNS:,}, as spreadsheets have; "
+            "write one answer per row, with columns task, worker and value"
+        )
 
 
 def find_header(beginning: Sequence[Row]) -> int:
@@ -141,6 +156,7 @@ def read_csv(path: Path, shown: object, delimiter: str) -> Rows:
             for number, row in enumerate(rows, start=1):
                 if number <= head + 1:
                     names = row
+                    refuse_columns(len(names), shown)
                 elif not any(row):
                     blank.append(number)
                 elif len(row) != len(names):
@@ -215,6 +231,9 @@ def read_json(path: Path, source: Path, lines: bool) -> Rows:
                 raise DataError(f"{source}: row {number}: expected an object with named cells")
             for name, cell in item.items():
                 column = columns.setdefault(name, [])
+                if not column:
+                    refuse_columns(len(columns), source)
+                    refuse_sparse(source, len(numbers), len(columns))
                 column.extend([None] * (len(numbers) - len(column)))
                 text = _spell(cell)
                 column.append(None if text is None else known.setdefault(text, text))
@@ -222,6 +241,7 @@ def read_json(path: Path, source: Path, lines: bool) -> Rows:
                     is_text.add(name)
             numbers.append(number)
     n = len(numbers)
+    refuse_sparse(source, n, len(columns))
     for column in columns.values():
         column.extend([None] * (n - len(column)))
     first = numbers[0] if numbers else 1

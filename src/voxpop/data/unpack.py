@@ -32,6 +32,8 @@ _USUAL_LIMIT = 100.0
 # Small files may contain anything: up to this size they are unpacked without a check.
 _ALWAYS, _ALWAYS_MEMORY = 16 << 20, 1 << 30
 _BEGINNING, _CHUNK = 1 << 16, 1 << 20
+# Memory of an empty cell of a table.
+_CELL = 40
 
 
 def growth_limit() -> float:
@@ -46,15 +48,29 @@ def growth_limit() -> float:
     return limit
 
 
-def refuse_growth(path: object, packed: int, unpacked: float, least: int = _ALWAYS) -> None:
-    """Refuse a packed file that grows beyond the limit."""
+def refuse_growth(
+    path: object,
+    packed: int,
+    unpacked: float,
+    least: int = _ALWAYS,
+    instead: str = "unpack it first",
+) -> None:
+    """Refuse a packed file that grows beyond the limit; ``instead`` is what else can be done."""
     limit = growth_limit()
     if unpacked > max(least * max(limit / _USUAL_LIMIT, 1.0), limit * packed):
         raise DataError(
             f"{path}: grows from {packed:,} bytes to more than {int(unpacked):,}, which is more "
             f"than {limit:g} times and looks like a decompression bomb; if you trust it, raise the "
-            f"limit: {LIMIT}={max(1000, int(10 * limit))}, or unpack it first"
+            f"limit: {LIMIT}={max(1000, int(10 * limit))}, or {instead}"
         )
+
+
+def refuse_sparse(path: Path, n_rows: int, n_columns: int) -> None:
+    """Refuse rows whose keys differ so much that most of their table would be empty."""
+    if path.is_file():
+        cells = float(_CELL * n_rows * n_columns)
+        same = "give all rows the same keys"
+        refuse_growth(path, path.stat().st_size, cells, _ALWAYS_MEMORY, same)
 
 
 def refuse_swelling(path: Path, text: str) -> None:
@@ -76,7 +92,8 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        block = self._file.read(len(view))
+        # Some at a time, however much was asked for: the limit holds before memory is taken.
+        block = self._file.read(min(len(view), _CHUNK))
         view[: len(block)] = block
         self._n += len(block)
         refuse_growth(self._path, self._packed, self._n)
@@ -136,9 +153,12 @@ def decode(content: bytes, final: bool = False) -> str:
 
 def read_text(path: Path, largest: int = 2**31) -> str:
     """Read a whole text file, UTF-8 or UTF-16, plain or gzipped, of at most ``largest`` bytes."""
+    content = bytearray()
     with reading(path) as file:
-        # One byte more than allowed is enough to know: a small gzip can hold a huge text.
-        content = file.read(largest + 1)
+        # Block by block, because memory for all that is allowed would be taken at once. A little
+        # more than allowed is enough to know: a small gzip can hold a huge text.
+        while len(content) <= largest and (block := file.read(_CHUNK)):
+            content += block
     if len(content) > largest:
         raise DataError(f"{path}: is larger than {largest >> 20} MB, the limit")
     try:

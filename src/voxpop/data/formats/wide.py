@@ -43,7 +43,7 @@ def fits(table: Table) -> bool:
     named = find_column([first], SYNONYMS["task"]) is not None
     is_number = table.spelling.is_number
     return (named or not any(map(is_number, tasks))) and all(
-        is_number(text) for name in people for text in table.texts(name)
+        is_number(text) for texts in table.all_texts(people) for text in texts
     )
 
 
@@ -94,7 +94,7 @@ def collect(table: Table, task: str | None) -> Export:
     people = [n for n in table.columns if n != column and simple(n) not in _STATISTICS]
     if not people:
         raise DataError(f"{table.name}: has no column of a worker beside {column!r}")
-    value = np.stack([table.numbers(name, missing_ok=True) for name in people], axis=1)
+    value = table.matrix(people, missing_ok=True)
     for item, row in zip(tasks, value.tolist(), strict=True):
         given = [
             (name, answer) for name, answer in zip(people, row, strict=True) if answer == answer
