@@ -217,6 +217,17 @@ def test_numbers_that_no_float_holds_and_codes_that_nobody_asks_for_are_refused(
     )
 
 
+def test_an_answer_that_no_estimator_takes_is_refused(small_house: House) -> None:
+    """Stored, it would end all learning of its campaign."""
+    house = small_house
+    slug = house.campaign(question={"kind": "number", "text": "How far?"})
+    token = house.worker(slug)
+    offer = house.next(token)["offer"]["id"]
+    for value in (1e120, -1e120, 10**120):
+        assert is_problem(house.answer(token, offer, value), 422, "bad_value")
+    assert house.answer(token, offer, 1e99).status_code == 200
+
+
 def test_bodies_have_a_cap(small_house: House) -> None:
     house = small_house
     token = house.worker(house.campaign())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ pytest.importorskip("sqlalchemy", reason="the extra serve is not installed")
 
 from tests.test_serve_inference import Site
 from voxpop.service.followed import Followed
-from voxpop.service.learning import learn
+from voxpop.service.learning import Learner, learn
 from voxpop.service.publishing import known, make_board
 from voxpop.service.summary import summarise
 
@@ -97,3 +98,28 @@ def test_no_task_is_said_to_need_more_answers_than_it_can_get(tmp_path: Path) ->
             found[most] = summary(site)["answers_to_finish"]
     assert found[6] == 60
     assert found[None] > 1000
+
+
+@pytest.mark.slow
+def test_a_fit_that_fails_is_said_and_not_tried_again_at_once(tmp_path: Path) -> None:
+    with (site := Site(str(tmp_path / "ages.db"))).database:
+        buy(site, 0, 60, 3)
+        with site.database.connect() as connection:
+            followed = Followed(connection, site.campaign)
+        job = followed.job()
+        learner = Learner()
+        # Whatever a fit breaks on, there is an outcome; its message may quote an answer.
+        learner.start(replace(job, value=job.value[:-1]))
+        assert learner.result(60) in ("ValueError", "DataError")
+        followed.failed = True
+        assert not followed.wants_to_learn
+        told = summarise(followed, make_board(followed), known(followed), time.time())
+        assert "could not be learned" in told["model"]
+        buy(site, 0, 60, 8)
+        with site.database.connect() as connection:
+            followed.follow(connection)
+        assert followed.wants_to_learn
+        followed.take_over(learn(followed.job()))
+        told = summarise(followed, make_board(followed), known(followed), time.time())
+        assert "could not be learned" not in told["model"]
+        assert told["learned_answers"] == followed.campaign.n_answers

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from voxpop.errors import DataError
+from voxpop.service.questions import LARGEST
 
 SOURCE = "label_studio"
 _TYPES = {
@@ -134,7 +135,7 @@ def _product(percent: object, size: object) -> float | None:
 def _is_number(one: object) -> bool:
     if isinstance(one, bool) or not isinstance(one, int | float):
         return False
-    return abs(one) < 1e150 and math.isfinite(one)
+    return abs(one) <= LARGEST and math.isfinite(one)
 
 
 def _version(text: object) -> int:

@@ -45,6 +45,8 @@ class Followed:
         self.learned: Learned | None = None
         self.n_learned = 0
         self.n_changed = 0
+        # Whether the last fit failed, and how many answers it was given.
+        self.failed, self._n_asked = False, 0
         self._changed_at = time.monotonic()
         self.history = History()
         self._start(connection)
@@ -239,14 +241,15 @@ class Followed:
         """Whether enough is new since the last time."""
         if not self.is_ready:
             return False
-        if self.learned is None or self.n_changed >= _GROWTH * max(1, self.n_learned):
+        first = self.learned is None and not self.failed
+        if first or self.n_changed >= _GROWTH * max(1, self._n_asked):
             return True
         return self.n_changed > 0 and time.monotonic() - self._changed_at >= _QUIET
 
     def job(self) -> Job:
         """What a fit needs."""
         pairs, self.n_changed = self.pairs(), 0
-        self.n_learned = len(pairs)
+        self._n_asked = len(pairs)
         low, high = self.question.bounds() or (None, None)
         bounds = None if low is None or high is None else (low, high)
         return Job(
@@ -262,7 +265,7 @@ class Followed:
     def take_over(self, learned: Learned) -> None:
         """Continue with the learned noise."""
         self.campaign.adopt(learned.noise, learned.trust)
-        self.learned = learned
+        self.learned, self.failed, self.n_learned = learned, False, self._n_asked
 
 
 def open_campaigns(connection: Connection) -> dict[int, int]:

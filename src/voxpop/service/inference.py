@@ -129,8 +129,12 @@ class Inference:
         self._rest_until = time.monotonic() + took * (1.0 - _LEARNING) / _LEARNING
         number = self._learning
         assert number is not None
-        if isinstance(found, str) or number not in self._followed:
+        if number not in self._followed:
+            return
+        if isinstance(found, str):
             log("not learned", logging.WARNING, campaign=number, reason=found)
+            self._followed[number].failed = True
+            self._publish(number, force=True)
             return
         self._followed[number].take_over(found)
         self._publish(number, force=True)

@@ -12,6 +12,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ import numpy as np
 from voxpop.arrays import Floats
 from voxpop.collect.campaign import Campaign
 from voxpop.collect.campaign.learned import LearnedNoise
-from voxpop.errors import VoxpopError
 from voxpop.estimators.auto.auto import Auto
 from voxpop.models.model import Model
 from voxpop.results.result import Result
@@ -158,11 +158,14 @@ def _run(pipe: Connection) -> None:
     """Do one job."""
     if hasattr(os, "nice"):
         os.nice(_NICE)
+    # Where memory runs out, Linux ends the fit, not the service.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     # The other end is closed where the process that asked is no more.
     with suppress(EOFError, OSError):
         job: Job = pipe.recv()
         try:
             found: Learned | str = learn(job)
-        except VoxpopError as error:
+        except Exception as error:  # the campaign goes on with what was learned before
             found = type(error).__name__  # its message may quote an answer
         pipe.send(found)

@@ -23,6 +23,8 @@ _FIELDS = {"kind", "text", "unit", "min", "max", "step", "labels", "image"}
 # No rating has more steps than a person can distinguish.
 _MOST_STEPS = 101
 _LONGEST = 10_000
+# Estimators refuse larger numbers: one of them would end all learning.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -173,9 +175,8 @@ def _value(name: str, one: object) -> float:
         number = float(one)
     except OverflowError:
         number = math.inf
-    # Larger numbers leave no room for their squares.
-    if not math.isfinite(number) or abs(number) > 1e150:
-        raise DataError(f"{name} must be a finite number, not {str(one)[:20]}")
+    if not math.isfinite(number) or abs(number) > LARGEST:
+        raise DataError(f"{name} must be a number of at most {LARGEST:g}, not {str(one)[:20]}")
     return number
 
 

@@ -93,12 +93,18 @@ def _n_ready(followed: Followed, board: Board) -> int:
 
 def _model(followed: Followed) -> str:
     learned = followed.learned
+    if learned is None and followed.failed:
+        return (
+            "the noise of the workers could not be learned, so all have equal weight; look for "
+            "answers far from all others, such as typing errors"
+        )
     if learned is None:
         return (
             "all workers have equal weight until 50 tasks, or half of those with answers, have two "
             "answers; until then, tasks with the fewest answers come first"
         )
-    return f"learned from {followed.n_learned} answers: {learned.model}"
+    since = " (from all answers now, the noise could not be learned)" if followed.failed else ""
+    return f"learned from {followed.n_learned} answers{since}: {learned.model}"
 
 
 def _stop(followed: Followed, n_done: int) -> str:
