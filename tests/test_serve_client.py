@@ -84,13 +84,32 @@ def test_a_clients_result_is_a_fit_of_the_answers_in_the_database(link: str) -> 
     assert client.estimates().empty  # nothing was published: no inference runs here
 
 
+def test_a_result_keeps_to_the_range_of_the_question(link: str) -> None:
+    """As what the service publishes: both are fits with the same bounds."""
+    rng = np.random.default_rng(1)
+    question = {"kind": "slider", "text": "How much?", "min": 0, "max": 10}
+    client = vp.Client(link).create("Range", question, rules={"practice": 0})
+    client.add_tasks([f"p{k}" for k in range(20)])
+    given = [
+        (f"p{k}", f"w{u}", float(np.clip(9.5 + 2 * rng.normal(), 0, 10)))
+        for k in range(20) for u in range(5)
+    ]  # fmt: skip
+    client.add_many(*zip(*given, strict=True))
+    result = client.result()
+    expected = vp.aggregate(client.answers(), vp.Auto(bounds=(0, 10)))
+    assert (result.estimate == expected.estimate).all()
+    assert result.quantile.max() <= 10
+    assert vp.aggregate(client.answers()).quantile.max() > 10
+
+
 def test_next_asks_for_the_fewest_answers_while_nothing_is_known(link: str, tmp_path: Path) -> None:
     client = vp.Client(link).create("Next", NUMBER, rules={"practice": 0})
     client.add_tasks(["a", "b", "c"])
     client.add("a", "ann", 4)
     batch = client.next(2)
     assert batch.pairs == [("b", None), ("c", None)]
-    assert batch.n_tasks == 3
+    assert (batch.n_tasks, batch.n_unanswered) == (3, 2)
+    assert np.isnan(batch.rmse_after), "nothing is known yet"
     assert "/c/next?invite=vpl_" in client.link()
     assert "/ls/vps_" in client.link("label_studio")
     text = client.export("answers", tmp_path / "answers.csv").read_text()

@@ -123,3 +123,18 @@ def test_a_fit_that_fails_is_said_and_not_tried_again_at_once(tmp_path: Path) ->
         told = summarise(followed, make_board(followed), known(followed), time.time())
         assert "could not be learned" not in told["model"]
         assert told["learned_answers"] == followed.campaign.n_answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crowd", ["plain", "scale"])
+def test_the_forecast_is_in_the_units_of_the_estimates(tmp_path: Path, crowd: str) -> None:
+    """On whatever scale the noise was learned: 100 more answers beside 175 are no small thing."""
+    with (site := Site(str(tmp_path / "ages.db"), crowd=crowd)).database:
+        buy(site, 0, 59, 5)
+        site.reveal(25)
+        told = summary(site)
+        assert told["next"]["rmse_after"] is None, "one task has no answer"
+        buy(site, 59, 60, 5)
+        told = summary(site)
+    assert told["next"]["n_answers"] == 100
+    assert 0.65 < told["next"]["rmse_after"] / told["expected_rmse"] < 0.9

@@ -20,11 +20,13 @@ from voxpop.data.output import replacing
 from voxpop.data.tables import frame
 from voxpop.errors import ConfigError, DataError, require
 from voxpop.estimators.aggregate import aggregate
+from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator
 from voxpop.results.result import Result
 from voxpop.service.wire import Wire
 
 _AT_ONCE = 1000
+_ON_IMAGES = {"point": ("x", "y"), "box": ("x", "y", "width", "height")}
 
 
 class Client:
@@ -179,7 +181,7 @@ class Client:
         told = self.summary()
         n = len(rows)
         unknown = np.full(n, np.nan)
-        rmse = told.get("expected_rmse")
+        rmse = _number(told.get("expected_rmse"))
         return Batch(
             task=np.array([row["task"] for row in rows], dtype=object),
             worker=np.full(n, None, dtype=object),
@@ -191,9 +193,9 @@ class Client:
             stop="" if n else str(told.get("stop") or "no task is open"),
             n_tasks=told["n_tasks"],
             n_done=told["n_done"],
-            n_unanswered=0,
-            rmse=_number(rmse),
-            rmse_after=_number(rmse),
+            n_unanswered=told["n_unanswered"],
+            rmse=rmse,
+            rmse_after=_after(rmse, told.get("next") or {}, n),
         )
 
     def answers(self) -> Answers:
@@ -205,9 +207,8 @@ class Client:
         ]
         if not rows:
             raise DataError(f"campaign {self.campaign!r} has no answers yet")
-        question = self._wire.send("GET", f"campaigns/{quote(self.campaign)}")["question"]
-        names = {"point": ("x", "y"), "box": ("x", "y", "width", "height")}
-        value_names = names.get(question["kind"], ("value",))
+        question = self._question()
+        value_names = _ON_IMAGES.get(question["kind"], ("value",))
         truths = {
             row["name"]: row["truth"]
             for row in self._wire.rows(self._path("tasks"))
@@ -224,8 +225,17 @@ class Client:
         )
 
     def result(self, method: str | Estimator = "auto") -> Result:
-        """Fit all answers that are in the database now, here: as ``vp.aggregate`` of them."""
+        """Fit all answers that are in the database now, here: as ``vp.aggregate`` of them.
+
+        The default keeps to the range of the question, as the estimates of the service do.
+        """
+        if method == "auto":
+            method = _default(self._question())
         return aggregate(self.answers(), method)
+
+    def _question(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._wire.send("GET", f"campaigns/{quote(self.campaign)}")
+        return dict(found["question"])
 
     def summary(self) -> dict[str, Any]:
         """Return the progress, the expected error, and the money."""
@@ -260,9 +270,24 @@ class Client:
         return f"campaigns/{quote(self.campaign)}/{what}{asked}"
 
 
+def _default(question: Mapping[str, Any]) -> Auto:
+    """The default method, within the range of a question that has one."""
+    low, high = question.get("min"), question.get("max")
+    if low is None or high is None or question["kind"] in _ON_IMAGES:
+        return Auto()
+    return Auto(bounds=(low, high))
+
+
 def _parts(rows: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:
     for start in range(0, len(rows), _AT_ONCE):
         yield start, rows[start : start + _AT_ONCE]
+
+
+def _after(rmse: float, forecast: Mapping[str, Any], n: int) -> float:
+    """The expected RMSE after n answers: a part of the way to the service's forecast."""
+    after = _number(forecast.get("rmse_after"))
+    part = min(n / max(1, forecast.get("n_answers", 1)), 1.0)
+    return float(np.sqrt(rmse**2 - part * (rmse**2 - after**2)))
 
 
 def _number(one: float | None) -> float:

@@ -73,7 +73,7 @@ def summarise(
         "need_a_look": len(learned.looks) if learned else 0,
         "workers_to_talk_to": sum(bool(one["flags"]) for one in workers),
         "model": _model(followed),
-        "next": _next(followed, board, expected),
+        "next": _next(followed, board, found, expected),
         "answers_to_finish": _to_finish(followed, board),
         "learned_answers": followed.n_learned if learned else 0,
         "history": followed.history.points,
@@ -126,21 +126,26 @@ def _errors(found: Estimates) -> tuple[float | None, float | None]:
     return now, even
 
 
-def _next(followed: Followed, board: Board, expected: float | None) -> dict[str, Any]:
+def _next(
+    followed: Followed, board: Board, found: Estimates | None, expected: float | None
+) -> dict[str, Any]:
     """The effect of the next answers: the number of tasks they go to, and the RMSE after them."""
-    asked: dict[Any, int] = {}
-    fall = 0.0
-    for _ in range(_MORE if followed.learned is not None and len(board.order) else 0):
-        (task, gain), *_ = board.best(1, asked) or [(None, 0.0)]
-        if task is None:
-            break
-        asked[task] = asked.get(task, 0) + 1
-        fall += gain
-    if not asked or not np.isfinite(fall):
-        return {"n_answers": _MORE, "rmse_after": None, "tasks": len(asked)}
-    n = max(1, followed.n_answered)
-    after = None if expected is None else float(np.sqrt(max(expected**2 - fall / n, 0.0)))
-    return {"n_answers": sum(asked.values()), "rmse_after": after, "tasks": len(asked)}
+    none = {"n_answers": _MORE, "rmse_after": None, "tasks": 0}
+    if followed.learned is None or found is None or not len(board.order):
+        return none
+    skip = followed.closed.union(board.task[board.done].tolist())
+    batch = followed.campaign.next(_MORE, skip=skip)
+    none["tasks"] = len(set(batch.task.tolist()))
+    # Nobody knows how far off the first answer to a task is.
+    if expected is None or not len(batch) or not np.isfinite(batch.gain).all():
+        return none
+    left = (batch.rmse_after / batch.rmse) ** 2
+    # An error that all workers share stays.
+    agreed = float(found.agreement_variance[found.posterior.variance.max(axis=1) > 0].mean())
+    after = np.sqrt(max(expected**2 + (left - 1.0) * agreed, 0.0))
+    if not np.isfinite(after):
+        return none
+    return {"n_answers": len(batch), "rmse_after": float(after), "tasks": none["tasks"]}
 
 
 def _even_done(followed: Followed, board: Board) -> float | None:

@@ -61,11 +61,12 @@ def page_of(rows: Sequence[Any], limit: int, *keys: str) -> tuple[Sequence[Any],
 
 def campaign_facts(connection: Connection, number: int) -> Row:
     """Count a campaign's tasks, answers that count, workers who have answered, and reports."""
-    query = select(task.c.state, func.count(), func.sum(task.c.n_answers)).where(
+    bare = func.sum(case((task.c.n_answers == 0, 1), else_=0))
+    query = select(task.c.state, func.count(), func.sum(task.c.n_answers), bare).where(
         task.c.campaign == number, task.c.kind != "practice"
     )
     found = connection.execute(query.group_by(task.c.state)).all()
-    n = {state: count for state, count, _ in found}
+    n = {state: count for state, count, *_ in found}
     busy = select(func.count()).where(worker.c.campaign == number, worker.c.n_answers > 0)
     reported = select(func.count()).where(
         offer.c.campaign == number, HAS_NOTE, offer.c.state == "reported"
@@ -73,7 +74,8 @@ def campaign_facts(connection: Connection, number: int) -> Row:
     return {
         "n_tasks": n.get("open", 0) + n.get("done", 0),
         "n_done": n.get("done", 0),
-        "n_answers": int(sum(total or 0 for _, __, total in found)),
+        "n_unanswered": int(sum(row[3] for row in found if row[0] != "withdrawn")),
+        "n_answers": int(sum(row[2] or 0 for row in found)),
         "n_workers": connection.execute(busy).scalar_one(),
         "n_reports": connection.execute(reported).scalar_one(),
     }
