@@ -16,7 +16,7 @@ from tests.test_serve_inference import Site
 from voxpop.service.followed import Followed
 from voxpop.service.learning import Learner, learn
 from voxpop.service.publishing import known, make_board
-from voxpop.service.summary import summarise
+from voxpop.service.summary import History, summarise
 
 pytestmark = pytest.mark.filterwarnings("ignore::voxpop.DataWarning")
 
@@ -67,6 +67,21 @@ def test_answers_bought_in_the_wrong_place_end_fewer_tasks_than_even_buying(
     with (site := Site(str(tmp_path / "free.db"))).database:
         buy(site, 0, 60, 3)
         assert done(summary(site))[1] is None, "no rule ends a task"
+
+
+def test_a_history_has_one_point_for_each_number_of_answers() -> None:
+    """The latest of them; of a long one, points that are evenly apart."""
+    history = History()
+    for n in (5, 5, 8, 8, 8, 9):
+        history.add([n, 0, None, None, None])
+    history.add([9, 1, None, None, None])
+    assert [point[:2] for point in history.points] == [[5, 0], [8, 0], [9, 1]]
+    for n in range(10, 3000):
+        history.add([n, 0, None, None, None])
+    numbers = [point[0] or 0.0 for point in history.points]
+    assert numbers[-1] == 2999
+    assert 100 <= len(numbers) <= 200
+    assert np.diff(numbers).min() > 0
 
 
 def test_tasks_done_by_number_are_compared_with_even_buying(tmp_path: Path) -> None:

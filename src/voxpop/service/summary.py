@@ -36,11 +36,12 @@ class History:
 
     def add(self, point: list[float | None]) -> None:
         """Add a point; one of as many answers as the last takes its place."""
-        last = self.points[-1][0] if self.points else None
-        if len(self.points) > 1 and point[0] is not None and self.points[-2][0] is not None:
-            if point[0] - self.points[-2][0] < self._apart:
-                self.points.pop()
-        elif last == point[0]:
+        numbers = [float(one[0] or 0.0) for one in self.points[-2:]]
+        now = float(point[0] or 0.0)
+        # The last point is kept where it is far enough from the one before it, too.
+        if numbers and (
+            now == numbers[-1] or (len(numbers) > 1 and now - numbers[0] < self._apart)
+        ):
             self.points.pop()
         self.points.append(point)
         if len(self.points) > _MOST_POINTS:
@@ -116,7 +117,10 @@ def _stop(followed: Followed, n_done: int) -> str:
             "no target: the campaign goes on until its budget or its answers per task are reached"
         )
     if not followed.may_stop:
-        return f"a task is done at ± {rules.half_width:g}, after at least three answers"
+        return (
+            f"a task is done at ± {rules.half_width:g}, but none before there are three answers "
+            "per task on average"
+        )
     return f"a task is done when what the crowd would agree on is known to ± {rules.half_width:g}"
 
 
