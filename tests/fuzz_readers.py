@@ -33,7 +33,9 @@ import numpy as np
 
 from tests import exports
 from voxpop import Answers, Result, VoxpopError, aggregate, export_result, read_answers
+from voxpop.data.duck import open_memory
 from voxpop.data.files import FileTable
+from voxpop.data.many_files import FileStream
 from voxpop.data.text_tables import find_delimiter
 
 SLOWEST, MOST_MEMORY = 10.0, 1 << 30
@@ -135,6 +137,11 @@ def seeds() -> dict[str, tuple[str, bytes, dict[str, Any]]]:
         "sureal program": ("a.py", exports.sureal_program().encode(), {}),
         "sqlite": ("a.db", _database("sqlite"), {"query": "answers"}),
         "duckdb": ("a.duckdb", _database("duckdb"), {"query": "answers"}),
+        "csv in parts": ("a.csv", _csv(_ROWS), {}),
+        "csv.gz in parts": ("a.csv.gz", gzip.compress(_csv(_ROWS), mtime=0), {}),
+        "jsonl.gz in parts": ("a.jsonl.gz", gzip.compress(_lines(), mtime=0), {}),
+        "json in parts": ("a.json", b"[" + _lines().replace(b"\n", b",\n") + b"]", {}),
+        "parquet in parts": ("a.parquet", _parquet(), {}),
     }
 
 
@@ -225,6 +232,8 @@ def _number(cell: str | None) -> str | None:
 def judge(kind: str, path: Path, content: bytes, options: dict[str, Any]) -> str:
     """Read a mutated file, and write back to it; say what is wrong with how that went."""
     path.write_bytes(content)
+    if kind.endswith("in parts"):
+        return streamed_wrong(path)
     source: Any = path
     if kind in ("sqlite", "duckdb"):
         source = f"{kind}:///{path}"
@@ -239,6 +248,32 @@ def judge(kind: str, path: Path, content: bytes, options: dict[str, Any]) -> str
     if path.suffix in (".csv", ".tsv", ".jsonl", ".gz") or kind == "json":
         told = told or differs(path, content)
     return told or _written_back(kind, path)
+
+
+def streamed_wrong(path: Path) -> str:
+    """Read a file as `--engine outofcore` does; say how that differs from reading it at once."""
+    try:
+        with open_memory() as connection:
+            table = FileStream(str(path), connection)
+            columns = [name for name in table.columns if name]
+            cells = ", ".join(table.spelled(name) for name in columns)
+            rows = connection.execute(f"SELECT {cells} FROM raw").fetchall() if columns else []
+    except (VoxpopError, duckdb.Error):  # cutting into parts reports both
+        return ""
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    try:
+        whole = FileTable(path)
+    except VoxpopError as error:
+        # DuckDB takes an empty cell too many in a row, and a comma too many in an object.
+        taken = ("cells, the header has", "Expecting property name")
+        told = "" if any(text in str(error) for text in taken) else f"read in parts: {error}"
+        return told if rows else ""
+    # Names are trimmed, and made different from each other, in ways of their own.
+    named = [name for name in whole.columns if name]
+    expected = zip(*(whole.texts(name) for name in named), strict=True)
+    ours, theirs = ([[cell or None for cell in row] for row in some] for some in (rows, expected))
+    return "" if ours == theirs else f"read {ours[:3]} in parts, {theirs[:3]} at once"
 
 
 _RESULTS: dict[str, Result] = {}

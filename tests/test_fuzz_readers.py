@@ -11,7 +11,7 @@ from tests.fuzz_readers import differs, fuzz, seeds
 from voxpop import FORMATS, read_answers
 
 # Each kind comes up several times; the seeds are fixed.
-MUTATIONS = 78
+MUTATIONS = 93
 
 
 @pytest.mark.filterwarnings("ignore::voxpop.DataWarning")

@@ -7,14 +7,17 @@ memory.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from voxpop.data.duck import literal, open_memory, quoted, shut
 from voxpop.data.files import file_kind, without_apostrophe
 from voxpop.data.library_errors import naming
-from voxpop.data.text_tables import find_delimiter
-from voxpop.data.unpack import UTF16, decode, peek
+from voxpop.data.text_tables import count_rows, find_delimiter
+from voxpop.data.unpack import UTF16, decode, peek, reading
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
@@ -72,15 +75,37 @@ class FileStream:
         self.is_parquet, self._is_json = kind in _PARQUET, kind in _JSON
         self._is_csv = not (self.is_parquet or self._is_json)
         rows = _reader(kind, beginning).replace("?", "'" + pattern.replace("'", "''") + "'", 1)
-        with naming(source):
+        with _naming_what_differs(source, self._is_csv):
             connection.execute(f"CREATE TEMP VIEW raw AS SELECT * FROM {rows}")
             described = connection.execute("DESCRIBE raw").fetchall()
+            if not self.is_parquet:
+                self._check(pattern, None if kind == ".json" else _delimiter(kind, beginning))
         names = [str(row[0]) for row in described]
         plain = [without_apostrophe(name) for name in names] if self._is_csv else names
         self.columns = plain if len(set(plain)) == len(names) else names
         self._written = dict(zip(self.columns, names, strict=True))
         types = zip(self.columns, described, strict=True)
         self._texts = {name for name, row in types if self._is_json or row[1] == "VARCHAR"}
+
+    def _check(self, pattern: str, delimiter: str | None) -> None:
+        """Read text files once more, to their ends: DuckDB does not check what it unpacks.
+
+        The number of their rows must be the same, which is counted for all but lists in JSON.
+        """
+        counted = 0
+        for opened in _opened(pattern):
+            with opened as file:
+                if delimiter is None:
+                    _refuse_cut_list(file)
+                else:
+                    counted += count_rows(file, "" if self._is_json else delimiter)
+        if delimiter is not None:
+            found = self._connection.execute("SELECT count(*) FROM raw").fetchone() or (0,)
+            if found[0] != counted:
+                raise DataError(
+                    f"{self.name}: has {counted} rows, of which {found[0]} can be read in parts; "
+                    "use --engine local, or save it as Parquet"
+                )
 
     def beginning(self, n: int = 1000) -> Any:
         """Return the first rows as a data frame."""
@@ -107,6 +132,45 @@ class FileStream:
         return found is None
 
 
+@contextmanager
+def _naming_what_differs(source: str, is_csv: bool) -> Iterator[None]:
+    """Turn exceptions into one line, and say what is read in memory only."""
+    try:
+        with naming(source):
+            yield
+    except DataError as error:
+        hint = "; --engine local also reads titles above the header and Windows-1252 text"
+        raise DataError(f"{str(error).removesuffix('.')}{hint * is_csv}") from None
+
+
+def _refuse_cut_list(file: IO[bytes]) -> None:
+    """Refuse a list in JSON without its end, which DuckDB does not miss."""
+    first = last = b""
+    while block := file.read(1 << 20):
+        if text := block.strip():
+            first, last = first or text[:1], text[-1:]
+    if first == b"[" and last != b"]":
+        raise EOFError
+
+
+def _opened(pattern: str) -> Iterator[AbstractContextManager[IO[bytes]]]:
+    """Open all files of a pattern one after the other, unpacked."""
+    if "://" not in pattern:
+        names = sorted(glob(pattern, recursive=True))  # noqa: PTH207 - it may be absolute
+        yield from (reading(Path(name)) for name in names)
+        return
+    import fsspec
+
+    store = fsspec.filesystem(pattern.partition("://")[0])
+    for name in store.glob(pattern):
+        packed = "gzip" if name.endswith(".gz") else None
+        yield store.open(name, "rb", compression=packed)
+
+
+def _delimiter(kind: str, beginning: str) -> str:
+    return "\t" if kind in {".tsv", ".tab"} else find_delimiter(beginning)
+
+
 def _beginning(path: Path) -> str:
     """Return the first text of a single file; refuse what DuckDB does not read."""
     if not path.exists():
@@ -131,7 +195,7 @@ def _reader(kind: str, beginning: str) -> str:
         layout = "auto" if kind == ".json" else "newline_delimited"
         # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
         return f"read_json(?, format = '{layout}', maximum_depth = 1)"
-    delimiter = "\t" if kind in {".tsv", ".tab"} else find_delimiter(beginning)
+    delimiter = _delimiter(kind, beginning)
     stated = f", delim = '{delimiter}'" if beginning or delimiter == "\t" else ""
     # Quotes are stated, or the first one past the sample would be taken for a character; and no
     # line is skipped, or a row with a cell too many would be taken for the header.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,14 +119,20 @@ def above_header(n: int) -> list[str]:
 
 
 @contextmanager
-def _csv_rows(path: Path, delimiter: str) -> Iterator[Iterator[list[str]]]:
-    """Read as Python does, but refuse what it would repair: a quote that does not end."""
+def _any_cell() -> Iterator[None]:
+    """Let Python's reader read cells of any size."""
     usual = csv.field_size_limit(_LARGEST_CELL)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield csv.reader(file, delimiter=delimiter, strict=True)
+        yield
     finally:
         csv.field_size_limit(usual)
+
+
+@contextmanager
+def _csv_rows(path: Path, delimiter: str) -> Iterator[Iterator[list[str]]]:
+    """Read as Python does, but refuse what it would repair: a quote that does not end."""
+    with _any_cell(), path.open(encoding="utf-8-sig", newline="") as file:
+        yield csv.reader(file, delimiter=delimiter, strict=True)
 
 
 def find_delimiter(beginning: str) -> str:
@@ -175,6 +182,28 @@ def read_csv(path: Path, shown: object, delimiter: str) -> Rows:
         is_plain=not head and not blank,
         notes=[*above_header(head), *notes],
     )
+
+
+def count_rows(file: IO[bytes], delimiter: str) -> int:
+    """Count the rows of a CSV below its header, or of JSON lines, which have no delimiter."""
+    n = -1 if delimiter else 0
+    while lines := file.readlines(1 << 20):
+        block = b"".join(lines)
+        if delimiter and (b'"' in block or block.count(b"\r") != block.count(b"\r\n")):
+            # A row may have several lines, or a line several rows.
+            with _any_cell():
+                rows = csv.reader(_text_lines(chain(lines, file)), delimiter=delimiter, strict=True)
+                n += sum(map(bool, rows))
+        elif delimiter:
+            n += len(lines) - lines.count(b"\n") - lines.count(b"\r\n")
+        else:
+            n += sum(map(bool, map(bytes.strip, lines)))
+    return max(n, 0)
+
+
+def _text_lines(lines: Iterable[bytes]) -> Iterator[str]:
+    for line in lines:
+        yield from io.StringIO(line.decode().replace("\r\n", "\n").replace("\r", "\n"), "\n")
 
 
 def _ragged(row: Row, names: Row) -> str:
