@@ -20,13 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import exports
+from tests.test_files_in_parts import streamed
 from voxpop import DataError, Result, aggregate, export_result, read_answers
 from voxpop.cli import main
-from voxpop.data import many_files
-from voxpop.data.duck import open_memory
 from voxpop.data.files import FileTable
 from voxpop.data.library_errors import naming, reason
-from voxpop.data.many_files import FileStream
 from voxpop.data.numerals import Spelling
 from voxpop.data.text_tables import find_delimiter
 from voxpop.data.unpack import LIMIT, open_bytes
@@ -128,67 +126,6 @@ def test_every_flipped_bit_of_a_gzip_file_is_told_or_harmless(tmp_path: Path) ->
     assert n_told > 4 * len(content) / 13
 
 
-@pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.gz", "a.json.gz"])
-def test_flipped_bits_are_told_by_what_reads_in_parts(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    rows = [
-        {"task": f"t{i}", "worker": f"w{k}", "value": i + k} for i in range(9) for k in range(3)
-    ]
-    if name.startswith("a.csv"):
-        text = SMALL
-    elif name.startswith("a.jsonl"):
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-    else:
-        text = json.dumps(rows)
-    whole = gzip.compress(text.encode(), mtime=0)
-    path.write_bytes(whole)
-    expected = streamed(path)
-    for place in range(10, len(whole)):
-        damaged = bytearray(whole)
-        damaged[place] ^= 1 << place % 8
-        path.write_bytes(damaged)
-        with suppress(DataError):
-            assert streamed(path) == expected, place
-
-
-def streamed(path: Path) -> list[tuple[str, ...]]:
-    """Read a file as `--engine outofcore` does."""
-    with open_memory() as connection:
-        table = FileStream(str(path), connection)
-        cells = ", ".join(table.spelled(name) for name in table.columns)
-        return connection.execute(f"SELECT {cells} FROM raw").fetchall()
-
-
-@pytest.mark.parametrize("quote", ["", '"'])
-def test_rows_that_are_lost_in_parts_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quote: str
-) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(SMALL.replace("b", f"{quote}b{quote}") + "\n\n")
-    assert len(streamed(path)) == 4
-    lossy = "(SELECT * FROM read_csv(?, all_varchar = true) LIMIT 3)"
-    monkeypatch.setattr(many_files, "_reader", lambda *_: lossy)
-    with pytest.raises(DataError, match="has 4 rows, of which 3 can be read in parts"):
-        streamed(path)
-
-
-def test_a_list_that_is_cut_is_told_by_what_reads_in_parts(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    rows = [{"task": i, "worker": k, "value": i + k} for i in range(3) for k in range(2)]
-    path.write_text(json.dumps(rows) + "\n")
-    assert len(streamed(path)) == 6
-    path.write_text(json.dumps(rows).removesuffix("]") + ",\n")
-    with pytest.raises(DataError, match="ends too early"):
-        streamed(path)
-
-
-def test_what_is_read_in_memory_only_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("made by hand\n" + SMALL)
-    with pytest.raises(DataError, match="--engine local also reads titles"):
-        streamed(path)
-
-
 def test_corrupt_deflate_is_told_in_files_and_on_stdin(tmp_path: Path) -> None:
     for name, text in (("a.csv.gz", SMALL), ("a.json.gz", json.dumps(exports.coco()))):
         content = bytearray(gzip.compress(text.encode(), mtime=0))
@@ -241,6 +178,25 @@ def test_half_a_character_in_json_is_told(tmp_path: Path) -> None:
     # A pair of them is one character.
     (tmp_path / "b.jsonl").write_text(lines.replace("\\udc00", "\\ud83d\\ude00"))
     assert read_answers(tmp_path / "b.jsonl", duplicates="last").task_ids.tolist() == ["😀", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"SQLite format 3\0" + bytes(4000), "name it as sqlite:///FILE"),
+        (bytes(8) + b"DUCK" + bytes(4000), "name it as duckdb:///FILE"),
+        (b"BZh91AY&SY" + bytes(range(256)), "pack it with gzip"),
+        (SMALL.encode("utf-16-le"), "no text in UTF-8; save it as"),
+        (SMALL.encode("cp500"), "no text in UTF-8 or Windows-1252; save it as"),
+    ],
+)
+def test_files_that_are_no_text_are_told(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    assert why in told(["convert", str(path), str(tmp_path / "o.csv")])
+    if b"\0" in content:
+        with pytest.raises(DataError, match=why):
+            streamed(path)
 
 
 def test_text_of_sqlite_that_is_not_utf8_is_told(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from voxpop.data.library_errors import naming
 from voxpop.data.numerals import Numbers, Spelling
 from voxpop.data.sheets import is_workbook, read_sheet
 from voxpop.data.text_tables import Rows, find_delimiter, read_csv, read_json
-from voxpop.data.unpack import decode, peek, plain_text, refuse_growth
+from voxpop.data.unpack import decode, peek, plain_text, refuse_growth, refuse_no_text
 from voxpop.errors import DataError, shorten
 
 # A number as both Python and DuckDB read it.
@@ -59,7 +59,7 @@ class FileTable:
             if kind in _PARQUET:
                 names = self._load_parquet(path)
             else:
-                names = self._load_text(path, kind, decode(beginning))
+                names = self._load_text(path, kind, beginning)
             shut(self._connection)
         self._is_csv = self._is_text and kind != ".json" and kind not in _JSON_LINES
         plain = [without_apostrophe(name) for name in names] if self._is_csv else names
@@ -85,7 +85,7 @@ class FileTable:
         )
         return [str(row[0]) for row in described]
 
-    def _load_text(self, path: Path, kind: str, beginning: str) -> list[str]:
+    def _load_text(self, path: Path, kind: str, beginning: bytes) -> list[str]:
         """Read all cells as text, so that "007" is not 7 and a bad number can be shown."""
         if kind == "sheet":
             rows = read_sheet(path, self.spelling.sheet)
@@ -93,13 +93,13 @@ class FileTable:
         else:
             if self.spelling.sheet is not None:
                 raise DataError(f"{path}: is not a workbook, so it has no sheet to choose")
+            refuse_no_text(path, beginning)
             with plain_text(path) as (readable, encoding):
-                beginning = decode(peek(readable))
                 if kind == ".json" or kind in _JSON_LINES:
                     rows = read_json(readable, path, lines=kind != ".json")
                     self._insert(rows)
                 else:
-                    delimiter = "\t" if kind in _TABS else find_delimiter(beginning)
+                    delimiter = "\t" if kind in _TABS else find_delimiter(decode(peek(readable)))
                     rows = read_csv(readable, path, delimiter)
                     if not (rows.is_plain and self._load_plain(readable, rows, delimiter)):
                         self._insert(rows)

@@ -17,7 +17,7 @@ from voxpop.data.duck import literal, open_memory, quoted, shut
 from voxpop.data.files import file_kind, without_apostrophe
 from voxpop.data.library_errors import naming
 from voxpop.data.text_tables import count_rows, find_delimiter
-from voxpop.data.unpack import UTF16, decode, peek, reading
+from voxpop.data.unpack import UTF16, decode, peek, reading, refuse_no_text
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ def _beginning(path: Path) -> str:
             f"{path}: is {kind}, which is not read in parts; save it as CSV in UTF-8 or as "
             "Parquet, or use --engine local"
         )
+    refuse_no_text(path, found)
     return "PAR1" if found.startswith(b"PAR1") else decode(found)
 
 

@@ -31,6 +31,7 @@ LIMIT = "VOXPOP_UNPACK_LIMIT"
 _USUAL_LIMIT = 100.0
 # Small files may contain anything: up to this size they are unpacked without a check.
 _ALWAYS, _ALWAYS_MEMORY = 16 << 20, 1 << 30
+_SAVE = "save it as CSV in UTF-8, as Parquet or as a workbook"
 _BEGINNING, _CHUNK = 1 << 16, 1 << 20
 # Memory of an empty cell of a table.
 _CELL = 40
@@ -145,6 +146,29 @@ def peek(path: Path) -> bytes:
         return b""
 
 
+# What files that are no text begin with, at which byte, and what to do with them.
+_NO_TEXT = (
+    (0, b"SQLite format 3\0", "an SQLite database; name it as sqlite:///FILE, with a query"),
+    (8, b"DUCK", "a DuckDB database; name it as duckdb:///FILE, with a query"),
+    *(
+        (0, mark, "packed in a way that is not read; unpack it, or pack it with gzip")
+        for mark in (b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
+    ),
+)
+
+
+def refuse_no_text(path: Path, beginning: bytes) -> None:
+    """Refuse a database, a file packed by another program, and what has a zero in every few bytes.
+
+    ``beginning`` is what :func:`peek` read of it.
+    """
+    for at, mark, what in _NO_TEXT:
+        if beginning[at:].startswith(mark):
+            raise DataError(f"{path}: is {what}")
+    if beginning[:2] not in UTF16 and beginning.count(b"\0") > len(beginning) / 8:
+        raise DataError(f"{path}: is no text in UTF-8; {_SAVE}")
+
+
 def decode(content: bytes, final: bool = False) -> str:
     """Decode the beginning of a text, or all of it, where a wrong character is no error."""
     encoding = "utf-16" if content[:2] in UTF16 else "utf-8-sig"
@@ -184,8 +208,13 @@ def plain_text(path: Path) -> Iterator[tuple[Path, str]]:
                     shutil.copyfileobj(file, out, _CHUNK)
         with naming(path):
             encoding = _encoding(readable, path)
-            if encoding != "UTF-8":
-                readable = _in_utf8(readable, Path(folder) / "utf8", encoding)
+            try:
+                if encoding != "UTF-8":
+                    readable = _in_utf8(readable, Path(folder) / "utf8", encoding)
+            except UnicodeDecodeError:
+                if encoding == "UTF-16":
+                    raise
+                raise DataError(f"{path}: is no text in UTF-8 or Windows-1252; {_SAVE}") from None
         yield readable, encoding
 
 
