@@ -13,6 +13,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import multiprocessing
 import os
 import resource
@@ -36,6 +37,7 @@ from voxpop import Answers, Result, VoxpopError, aggregate, export_result, read_
 from voxpop.data.duck import open_memory
 from voxpop.data.files import FileTable
 from voxpop.data.many_files import FileStream
+from voxpop.data.tables import finite
 from voxpop.data.text_tables import find_delimiter
 
 SLOWEST, MOST_MEMORY = 10.0, 1 << 30
@@ -312,12 +314,15 @@ def damaged_results(rng: np.random.Generator, folder: Path) -> str:
     if path.suffix == ".json" and rng.random() < 0.5:
         facts = json.loads(content)
         for key in rng.choice(sorted(facts), 2).tolist():
-            facts.pop(key, None) if rng.random() < 0.5 else facts.update({key: None})
+            other = (None, "x", -1, math.nan, [[1]], {"a": 1})[int(rng.integers(6))]
+            facts.pop(key, None) if rng.random() < 0.3 else facts.update({key: other})
         path.write_text(json.dumps(facts))
     else:
         path.write_bytes(mutate(content, rng))
     try:
-        Result.load(saved)
+        loaded = Result.load(saved)
+        json.dumps(finite(loaded.to_dict()), allow_nan=False)
+        assert all((loaded.summary(), loaded.review.summary(), repr(loaded)))
     except VoxpopError:
         return ""
     except Exception as error:

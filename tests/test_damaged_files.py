@@ -235,6 +235,23 @@ def test_a_saved_result_that_is_not_whole_is_told(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("item", [None, "x", -1, float("nan"), [[1]], {"a": 1}])
+@pytest.mark.parametrize("name", ["settings", "notes", "levels", "level_weights"])
+def test_a_saved_result_with_facts_of_another_kind_is_told(
+    tmp_path: Path, name: str, item: object
+) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text(SMALL)
+    saved = aggregate(source, "bi").save(tmp_path / "r")
+    facts = json.loads((saved / "result.json").read_text())
+    (saved / "result.json").write_text(json.dumps({**facts, name: item}))
+    if name == "settings" and item == {"a": 1}:
+        assert Result.load(saved).settings == item
+        return
+    with pytest.raises(DataError, match="is not a result that save"):
+        Result.load(saved)
+
+
 @pytest.mark.parametrize(
     ("to", "spoil"),
     [

@@ -134,6 +134,7 @@ def load(directory: str | Path) -> Result:
         raise DataError(f"{folder}: has no result.json; expected a directory that save() wrote")
     try:
         facts = json.loads(path.read_text())
+        _check_kinds(facts)
         tables = [folder / f"{name}.{facts['format']}" for name in ("tasks", "workers", "levels")]
         # Version 0.1 had the probabilities of the levels among the workers.
         by_level = bool(facts["levels"]) and tables[2].exists()
@@ -145,7 +146,34 @@ def load(directory: str | Path) -> Result:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:100]
-        raise DataError(f"{path}: is not a result that save() wrote: {why}") from None
+        again = "aggregate the answers again"
+        raise DataError(f"{path}: is not a result that save() wrote: {why}; {again}") from None
+
+
+# What the facts of a result are, in files of every version.
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "value_names": list, "levels": list, "level_weights": list, "notes": list,
+    "settings": dict, "noise": dict, "trace": dict, "id_kinds": dict, "calibration": dict,
+    "format": str, "alike_share": (int, float), "audit": (dict, type(None)),
+}  # fmt: skip
+
+
+def _check_kinds(facts: Any) -> None:
+    """Refuse facts of another kind than those that were saved."""
+    if not isinstance(facts, dict):
+        raise TypeError(f"expected an object, got {type(facts).__name__}")
+    for name, kind in _KINDS.items():
+        if name in facts and not isinstance(facts[name], kind):
+            raise TypeError(f"{name!r} is {json.dumps(facts[name])[:30]}")
+    for name in ("levels", "level_weights"):
+        if not np.isfinite(np.array(facts[name], dtype=float).sum()):
+            raise ValueError(f"{name!r} has a number that is not finite")
+    if len(facts["levels"]) != len(facts["level_weights"]):
+        raise ValueError("'levels' and 'level_weights' differ in length")
+    if not all(isinstance(note, str) for note in facts["notes"]):
+        raise TypeError("'notes' has one that is no text")
+    if not np.isfinite(facts.get("alike_share", 0.0)):
+        raise ValueError("'alike_share' is not finite")
 
 
 def _check_run(table: Table, run: str | None, path: Path) -> None:
