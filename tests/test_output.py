@@ -315,3 +315,16 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path, name: str) -> None:
     assert done.stdout.count("\n") == 1
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_an_error_names_the_folder_that_was_asked_for(tmp_path: Path) -> None:
+    def fill() -> None:
+        with replacing_folder(tmp_path / "out", ["a.csv"]) as new, replacing(new / "a.csv") as file:
+            file.write_text("a")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(DataError) as refused:
+        fill()
+    expected = f"{tmp_path / 'out' / 'a.csv'}: cannot be written: No space left on device"
+    assert str(refused.value) == expected
+    assert not [*tmp_path.iterdir()]

@@ -83,7 +83,10 @@ def replacing_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
         inside = target.is_dir() and _is_shared(target, names)
         place = target if inside else target.parent
         with _locked_temporary(place, target, names) as new:
-            yield new
+            try:
+                yield new
+            except DataError as error:  # nobody knows the temporary name
+                raise DataError(str(error).replace(str(new), str(folder))) from None
             _keep_modes(new, target)
             if not target.exists():
                 new.rename(target)
