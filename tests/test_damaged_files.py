@@ -24,6 +24,7 @@ from tests.test_files_in_parts import streamed
 from voxpop import DataError, Result, aggregate, export_result, read_answers
 from voxpop.cli import main
 from voxpop.data.files import FileTable
+from voxpop.data.formats.sql import read_query
 from voxpop.data.library_errors import naming, reason
 from voxpop.data.numerals import Spelling
 from voxpop.data.text_tables import find_delimiter
@@ -387,6 +388,18 @@ def test_a_hostile_database_reaches_no_other_file(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE answers AS SELECT 1 AS task, 2 AS worker, 3.5 AS value")
     with pytest.warns(UserWarning, match="one worker"):
         read_answers(f"duckdb:///{tmp_path}/b.duckdb", query="answers")
+
+
+def test_a_view_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        numbers = "SELECT range AS task, range % 7 AS worker, 1.0 AS value FROM range({})"
+        connection.execute(f"CREATE VIEW few AS {numbers.format(2_500_000)}")
+        connection.execute(f"CREATE VIEW all_of_them AS {numbers.format(10**12)}")
+    few = read_query(f"duckdb:///{path}", "few")
+    assert np.array_equal(few.numbers("task"), np.arange(2_500_000))
+    line = ["convert", f"duckdb:///{path}", str(tmp_path / "o.csv"), "--query", "all_of_them"]
+    assert "query fewer rows" in told(line)
 
 
 def test_a_table_shuts_its_database_before_anything_is_asked_of_it(tmp_path: Path) -> None:

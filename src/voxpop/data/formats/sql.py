@@ -18,12 +18,15 @@ from voxpop.data.duck import open_database
 from voxpop.data.library_errors import naming
 from voxpop.data.numerals import Spelling
 from voxpop.data.tables import FrameTable, frame, text_columns
+from voxpop.data.unpack import refuse_growth
 from voxpop.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from voxpop.results.result import Result
 
 Existing = Literal["error", "replace", "append"]
+# Rows that are fetched at a time, in the vectors of DuckDB (2048 rows), and memory of a cell.
+_VECTORS, _CELL = 500, 16
 _SCHEMES = {name: name for name in ("duckdb", "sqlite", "postgresql")} | {"postgres": "postgresql"}
 
 
@@ -46,7 +49,7 @@ def read_query(url: str, query: str, spelling: Spelling | None = None) -> FrameT
     statement = f"SELECT * FROM {query.strip()}" if plain else query
     with _connect(url, read_only=True) as (kind, connection):
         if kind == "duckdb":
-            rows = connection.execute(statement).df()
+            rows = _fetched(connection.execute(statement), url)
         else:
             with connection.cursor() as cursor:
                 cursor.execute(statement)
@@ -54,6 +57,21 @@ def read_query(url: str, query: str, spelling: Spelling | None = None) -> FrameT
                 found.validate(full=True)  # SQLite stores any bytes as text
                 rows = found.to_pandas()
     return FrameTable(rows, spelling)
+
+
+def _fetched(found: Any, url: str) -> Any:
+    """Fetch all rows as a frame, some at a time: a view in a small file may have any number."""
+    import pandas as pd
+
+    path, size = Path(_path_of(url, must_exist=True)), 0.0
+    part = found.fetch_df_chunk(_VECTORS)
+    parts = [part]
+    while len(part):
+        size += part.size * _CELL
+        refuse_growth(path, path.stat().st_size, size, 1 << 30, "query fewer rows")
+        part = found.fetch_df_chunk(_VECTORS)
+        parts.append(part)
+    return parts[0] if len(parts) < 3 else pd.concat(parts[:-1], ignore_index=True)
 
 
 def write_result(
