@@ -82,6 +82,21 @@ def test_it_stops_where_a_sweep_of_all_changes_little(
     assert np.abs(away).max() < 0.01
 
 
+@pytest.mark.parametrize(("noise", "per_task"), [(Noise(slips=True), 3), (Noise(tails="learn"), 2)])
+def test_messages_that_swing_come_to_rest(
+    noise: Noise, per_task: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a few dozen sweeps; undamped, the same messages swing for ever."""
+    answers = crowd(7, n_tasks=600, per_task=per_task, freedom=2.0)[0]
+    settled = follow(answers, noise, 600).trace
+    assert settled.converged
+    assert settled.n_sweeps <= 40
+    monkeypatch.setattr(large_fit, "_DAMPINGS", (0.0,))
+    with pytest.warns(ConvergenceWarning):
+        swinging = follow(answers, noise, 600).trace
+    assert not swinging.converged
+
+
 def test_all_tasks_speaking_one_by_one_say_what_they_say_together() -> None:
     answers = crowd(7, n_tasks=60, dimension=2)[0]
     data = prepare(answers)

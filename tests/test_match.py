@@ -54,6 +54,7 @@ def rows_of(
     spread: bool = True,
     wild: bool = False,
     longest: int = 7,
+    damping: float = 0.3,
 ) -> Matching:
     """Rows of one answer and more, with messages that are not flat."""
     rng = np.random.default_rng(seed)
@@ -84,7 +85,7 @@ def rows_of(
         bias,
     )
     sums = rng.integers(-(10**10), 10**10, (m, n_levels))
-    state = SweepState(sums, np.log(np.full(n_levels, 1 / n_levels)), QUANTUM, -575.0, 0.3)
+    state = SweepState(sums, np.log(np.full(n_levels, 1 / n_levels)), QUANTUM, -575.0, damping)
     worker = rng.integers(0, m, n_edges).astype(np.int32)[:, None]
     message = rng.integers(-(10**9), 0, (n_edges, 1, n_levels))
     prior = np.asarray(9.0 * 4.0 ** np.arange(n_prior), dtype=np.float64)
@@ -99,6 +100,8 @@ KINDS_OF_ROWS: list[dict[str, Any]] = [
     {"n_prior": 3},
     {"has_bias": True},
     {"n_classes": 3},
+    {"n_classes": 3, "damping": 0.0},
+    {"spread": True, "damping": 0.0},
     {"wild": True},
     {"longest": 150, "n_prior": 3},
     {"n_classes": 5, "n_prior": 3, "has_bias": True, "gold": 0.2},

@@ -236,7 +236,7 @@ class NumpyKernels(HostArrays):
         """Match moments, of all rows at once."""
         law, rows, state, (worker, message) = given
         block = _matched_rows(given)
-        found, site, prior_site, moved = match.send(block, law)
+        found, site, prior_site, moved = match.send(block, law, state.damping)
         sending = np.ones(len(rows.known), bool) if rows.sending is None else rows.sending
         edge = np.repeat(sending, np.diff(rows.ptr))
         rows.site[:, edge], rows.prior_site[:, sending] = site[:, edge], prior_site[:, sending]

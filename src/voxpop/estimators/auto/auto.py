@@ -34,7 +34,7 @@ from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
-from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
+from voxpop.estimators.within_bounds import fit_within_reach, keep_bounds, refuse_bounds
 from voxpop.inference.engine import Engine, host_backend
 from voxpop.models.noise import Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
@@ -82,8 +82,8 @@ class Auto(Estimator):
         With more answers than this, times coordinates, models are compared on a part of the tasks,
         a richer model has to be worth its cost, and only the best is fitted to all answers. It
         takes over what it learned on the part: on all answers only the shares of the levels and
-        the spread of biases are learned further, and messages settle to half a per cent, which
-        moves no estimate by a hundredth of its sd.
+        the spread of biases are learned further, until a sweep moves estimates by half a per cent
+        of their sds.
     max_iter, tol, accuracy, backend, threads
         As in :class:`BI`.
     """
@@ -122,8 +122,11 @@ class Auto(Estimator):
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
 
+        def independent(answers: Answers) -> Result:
+            return there._fit(answers, on_sweep)
+
         def fit(answers: Answers) -> Result:
-            found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+            found = fit_on_scale(lambda a: fit_within_reach(independent, a), answers, scale)
             notes = () if found.trace.converged else (UNSETTLED,)
             found = replace(found, notes=(*found.notes, *notes, *choice.notes))
             return keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)

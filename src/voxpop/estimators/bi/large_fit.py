@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from voxpop.estimators.base import OnSweep
@@ -25,7 +27,9 @@ FINAL_ACCURACY = 1e-5
 # Sweeps in which learning the shares of levels continues, and EM steps in each.
 _LEARNING, _SHARE_STEPS = 5, 5
 # Estimates are at rest when a sweep moves them by this many of their sds, root mean square.
-_AT_REST = 2e-3
+_AT_REST = 5e-3
+# Under slips and difficulty, undamped messages swing from one sweep to the next, and back.
+_DAMPINGS = (0.3, 0.5, 0.7, 0.85)
 _BIAS_DAMPING = 0.5
 
 
@@ -60,16 +64,20 @@ class LargeFit(NoiseFit):
 
         def settle(damping: float) -> float:
             nonlocal n_sweeps
-            beliefs = self._beliefs()[0]
-            if n_sweeps < _LEARNING:
+            beliefs, is_learning = self._beliefs()[0], n_sweeps < _LEARNING
+            if is_learning:
+                # Shares are learned from messages that have gone all the way.
                 self._learn_from_workers(beliefs, _SHARE_STEPS)
+                damping = 0.0
             n_sweeps += 1
             given = sweep_parameters(self._parameters, FINAL_ACCURACY)
             bias = beliefs.bias(max(damping, _BIAS_DAMPING))
             moved = self._messages.sweep(damping, parameters=given, bias=bias)[0]
-            return moved if n_sweeps > _LEARNING else np.inf
+            return np.inf if is_learning else moved
 
-        trace = iterate_until(settle, _AT_REST, max_iter, "BI", on_sweep)
+        trace = iterate_until(settle, _AT_REST, max_iter, "BI", on_sweep, _DAMPINGS)
+        dampings = [0.0] * _LEARNING + [*trace.dampings[_LEARNING:]]
+        trace = replace(trace, dampings=tuple(dampings[: trace.n_sweeps]))
         posterior = softmax(self._beliefs()[0].log_level)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
         for _ in range(n_integrated):

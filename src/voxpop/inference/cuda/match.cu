@@ -9,6 +9,8 @@
 
 // Rounds in which sites are found before the first messages.
 #define FIRST_ROUNDS 3
+// Least damping of sites where tasks have classes of difficulty.
+#define CLASSES_DAMPING 0.3
 // Linear sums below this may have lost terms to underflow.
 #define UNSAFE_PART 1e-200
 // Shares below this are not counted, and messages below this are computed in logs.
@@ -150,7 +152,8 @@ struct MatchTeam {
             }
         fresh = team_max(fresh);
         team_sync();
-        for (int round = 0; fresh > 0.0 && round < FIRST_ROUNDS; ++round) hold_all(c), take_over(c);
+        for (int round = 0; fresh > 0.0 && round < FIRST_ROUNDS; ++round)
+            hold_all(c), take_over(c, 0.0);
         hold_all(c);
     }
 
@@ -214,9 +217,12 @@ struct MatchTeam {
         found.precision = slope / narrow;
     }
 
-    __device__ void take_over(int c) {
-        for (int u = lane_number(); u < L; u += LANES)
-            if (held[c * L + u].usable()) site(c, u) = held[c * L + u].precision;
+    __device__ void take_over(int c, double damping) {
+        for (int u = lane_number(); u < L; u += LANES) {
+            const Held& found = held[c * L + u];
+            double& mine = site(c, u);
+            if (found.usable()) mine = damping * mine + (1.0 - damping) * found.precision;
+        }
         team_sync();
     }
 
@@ -265,11 +271,12 @@ struct MatchTeam {
 
     // Put the sites in place of the old ones; return how far that moves the truth, in sds, squared.
     __device__ double renew() {
+        const double damping = law.C > 1 ? fmax(m.damping, CLASSES_DAMPING) : m.damping;
         double moved = 0.0;
         for (int c = 0; c < law.C; ++c) {
             const Truth before = truth(c);
             team_sync();
-            take_over(c);
+            take_over(c, damping);
             const Truth after = truth(c);
             const double by = after.mean - before.mean;
             if (!known) moved += weight[c] * by * by / after.variance;

@@ -22,6 +22,9 @@ from voxpop.inference.kernels.integrate import Law, Outgoing
 
 # Rounds in which sites are found before the first messages.
 FIRST_ROUNDS = 3
+# Least damping of sites where tasks have classes of difficulty: undamped, all sites of a task swing
+# together from one sweep to the next, and what is learned of difficulty swings with them.
+CLASSES_DAMPING = 0.3
 # Log of a negligible weight.
 _NOTHING = -700.0
 # How far a truth moved counts in steps of this, up to a limit.
@@ -172,11 +175,12 @@ class _Class:
         share = np.broadcast_to(law.prior_weight, variance.shape)
         return _match(rows.prior_mean, variance, share, mean, np.where(known, 0.0, 1.0 / total))
 
-    def update(self, answers: _Matched, prior: _Matched | None) -> None:
-        """Take over the precisions found."""
-        self.site = np.where(answers.usable, answers.precision, self.site)
+    def update(self, answers: _Matched, prior: _Matched | None, damping: float = 0.0) -> None:
+        """Take over the precisions found, and with damping a share of those before."""
+        site = damping * self.site + (1.0 - damping) * answers.precision
+        self.site = np.where(answers.usable, site, self.site)
         if prior is not None:
-            self.prior_site = prior.precision
+            self.prior_site = damping * self.prior_site + (1.0 - damping) * prior.precision
 
     def mean(self) -> tuple[Floats, Floats]:
         """Mean and precision of each row's truth."""
@@ -221,13 +225,16 @@ def _class_shares(rows: MatchedRows, evidence: Floats, answers: list[_Matched]) 
     return np.asarray(np.exp(log_share - logsumexp(log_share, axis=1, keepdims=True)))
 
 
-def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
+def send(
+    rows: MatchedRows, law: Law, damping: float = 0.0
+) -> tuple[Outgoing, Floats, Floats, float]:
     """Compute the messages of rows, as ``kernels.integrate.send`` does, and the next sites.
 
     Returns also ``site`` and ``prior_site``, and how far the truths moved: the sum over rows of
     the squared change of their mean, in sds, as :func:`in_steps` counts it.
     """
     classes, answers, priors, evidence = _all_classes(rows, law)
+    damping = max(damping, CLASSES_DAMPING) if len(classes) > 1 else damping
     grid, row = law.grid, rows.row
     without = _class_shares(rows, evidence, answers)
     joint = rows.log_class + evidence
@@ -255,7 +262,7 @@ def send(rows: MatchedRows, law: Law) -> tuple[Outgoing, Floats, Floats, float]:
             pull -= float((mass * prior.distance * prior.slope).sum())
             precision += float((mass[:, None] * prior.share / law.prior_variance).sum())
         before = cls.mean()[0]
-        cls.update(found, prior)
+        cls.update(found, prior, damping)
         after, total = cls.mean()
         open_row = ~np.isfinite(rows.known)
         moved[open_row] += (weight[:, c] * (after - before) ** 2 * total)[open_row]

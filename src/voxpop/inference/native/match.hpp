@@ -16,6 +16,8 @@ namespace voxpop::VOXPOP_VARIANT {
 
 // Rounds in which sites are found before the first messages.
 constexpr int first_rounds = 3;
+// Least damping of sites where tasks have classes of difficulty.
+constexpr double classes_damping = 0.3;
 // Answers of a batch, unless a row has more: what is known of them stays in the cache.
 constexpr int64_t batch_answers = 64;
 
@@ -143,12 +145,14 @@ public:
     // Put the sites in place of the old ones, add up in steps how far that moves the truths.
     double renew() {
         double* moved = (double*)by_row_;
+        const double damping =
+            law.C > 1 && m.damping < classes_damping ? classes_damping : m.damping;
         for (int64_t i = 0; i < n_rows; ++i) moved[i] = 0.0;
         for (int64_t c = 0; c < law.C; ++c) {
             const double *site = sites(c), *prior = prior_sites(c);
             const double* before = (double*)(mean_ + c * row_blocks);
             const double* share = (double*)(row_weight + c * row_blocks);
-            take_over(c, nullptr, nullptr);
+            take_over(c, nullptr, nullptr, damping);
             for (int64_t i = 0; i < n; ++i) in.site[c * in.n_edges + edge[i]] = site[i];
             for (int64_t i = 0; i < n_rows; ++i) {
                 double precision = prior[i], pull = precision * ((double*)prior_mean_)[i];
@@ -282,7 +286,7 @@ private:
             }
             for (int round = 0; round < first_rounds; ++round) {
                 hold_all(c);
-                take_over(c, fresh_, row_fresh_);
+                take_over(c, fresh_, row_fresh_, 0.0);
             }
         }
         hold_all(c);
@@ -326,17 +330,19 @@ private:
     }
 
     // Take over the precisions found; with masks, those of some answers and rows.
-    void take_over(int64_t c, const vec* which, const vec* rows) {
+    void take_over(int64_t c, const vec* which, const vec* rows, double damping) {
         vec *site = (vec*)sites(c), *prior = (vec*)prior_sites(c);
+        const vec kept = all(damping), taken = all(1.0 - damping);
         for (int64_t b = 0; b < blocks; ++b) {
             const Held& mine = held[c * blocks + b];
             const vec wanted = which == nullptr ? mine.usable : mine.usable * which[b];
-            site[b] = where_above(wanted, all(0.5), mine.precision, site[b]);
+            const vec next = kept * site[b] + taken * mine.precision;
+            site[b] = where_above(wanted, all(0.5), next, site[b]);
         }
         for (int64_t b = 0; law.J > 0 && b < row_blocks; ++b) {
             const vec wanted = rows == nullptr ? all(1.0) : rows[b];
-            prior[b] =
-                where_above(wanted, all(0.5), of_prior[c * row_blocks + b].precision, prior[b]);
+            const vec next = kept * prior[b] + taken * of_prior[c * row_blocks + b].precision;
+            prior[b] = where_above(wanted, all(0.5), next, prior[b]);
         }
     }
 
