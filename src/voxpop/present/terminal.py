@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +17,8 @@ from voxpop.results.tables import look_columns, talk_columns
 from voxpop.words import percent
 
 if TYPE_CHECKING:  # a table of estimates needs none of these at run time
+    from rich.progress import Progress
+
     from voxpop.collect.campaign import Batch
     from voxpop.collect.planning.plan import Option, Plan
     from voxpop.estimators.base import OnSweep
@@ -155,8 +156,11 @@ def show_explanation(explanation: Explanation, console: Console) -> None:
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[OnSweep]:
+def progress(console: Console) -> Iterator[OnSweep | None]:
     """Show sweeps, their change and the time left on a terminal, and nothing elsewhere."""
+    if not console.is_terminal:
+        yield None
+        return
     with _bar(console) as bar:
         shown, fraction = bar.add_task("aggregating", total=1.0), Fraction()
 
@@ -195,6 +199,8 @@ def counting(console: Console) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def _bar(console: Console) -> Iterator[Progress]:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     quiet = not console.is_terminal
     bar = Progress(*columns, console=console, transient=True, disable=quiet)

@@ -10,6 +10,7 @@ import json
 import platform
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -350,6 +351,7 @@ def _tuples(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(item) if isinstance(item, list) else item for name, item in facts.items()}
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of the packages that make a result."""
     packages = ("voxpop", "numpy", "scipy", "pandas", "duckdb", "narwhals")
