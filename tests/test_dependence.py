@@ -57,6 +57,29 @@ class Crowd:
         )
 
 
+@given(seed=st.integers(0, 10**6), n_workers=st.integers(2, 400))
+def test_pairs_of_workers_are_those_that_counting_finds(seed: int, n_workers: int) -> None:
+    """All who share three tasks and more, and all their answers to these."""
+    rng = np.random.default_rng(seed)
+    dealt = [rng.choice(n_workers, min(n_workers, 5), replace=False) for _ in range(60)]
+    task, worker = np.repeat(np.arange(60), len(dealt[0])), np.concatenate(dealt)
+    answers = Answers.from_arrays(task, worker, rng.normal(size=len(task)))
+    at: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for i in range(answers.n_tasks):
+        edges = range(answers.task_ptr[i], answers.task_ptr[i + 1])
+        for e, f in ((e, f) for e in edges for f in edges):
+            if answers.worker[e] < answers.worker[f]:
+                at.setdefault((int(answers.worker[e]), int(answers.worker[f])), []).append((e, f))
+    expected = {both: sorted(edges) for both, edges in at.items() if len(edges) >= 3}
+    pairs = dependence.edge_pairs(answers)
+    counted: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for e, f, k in () if pairs is None else zip(pairs.e, pairs.f, pairs.pair, strict=True):
+        assert pairs is not None
+        both = int(pairs.first[k]), int(pairs.second[k])
+        counted.setdefault(both, []).append((int(e), int(f)))
+    assert {both: sorted(edges) for both, edges in counted.items()} == expected
+
+
 def found(answers: Answers) -> list[set[object]]:
     ids = answers.worker_ids
     return [set(ids[list(group.workers)].tolist()) for group in find_groups(answers).groups]

@@ -105,9 +105,12 @@ def edge_pairs(answers: Answers) -> EdgePairs | None:
     worker, n = answers.worker.astype(np.int64), answers.n_workers
     swapped = worker[e] > worker[f]
     e, f = np.where(swapped, f, e), np.where(swapped, e, f)
-    key, pair, shared = np.unique(
-        worker[e] * n + worker[f], return_inverse=True, return_counts=True
-    )
+    key = worker[e] * n + worker[f]
+    # Most pairs of a large crowd share one task: they are dropped before keys are sorted.
+    size = min(n * n, 2 * len(key) + 1)
+    often = np.bincount(key % size, minlength=size)[key % size] >= _MIN_EQUAL
+    e, f = e[often], f[often]
+    key, pair, shared = np.unique(key[often], return_inverse=True, return_counts=True)
     enough = shared >= _MIN_EQUAL
     if not enough.any():
         return None
