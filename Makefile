@@ -62,8 +62,9 @@ lowest: $(VENV)/.developer
 	build/lowest/venv/bin/pytest -m "not slow"
 	rm -rf build/lowest
 
-# What the developers have installed, to the version: `pip install -r requirements.lock`.
+# The newest versions that pyproject.toml allows, for all who develop: run `make test` with them.
 lock: $(VENV)/.developer
+	$(PIP) install $(BUILD) --upgrade --upgrade-strategy eager --editable ".[dev,docs]"
 	$(PIP) freeze --exclude-editable | LC_ALL=C sort > requirements.lock
 
 # Known weaknesses of what is locked; needs the network.
@@ -88,8 +89,12 @@ $(VENV)/.installed: $(VENV)/.build $(NATIVE)
 	@echo "$(FILES)" > $(VENV)/.files
 	touch $@
 
-$(VENV)/.developer: $(VENV)/.build $(NATIVE)
-	$(PIP) install $(BUILD) --editable ".[dev,docs]"
+# With the locked versions, so that a new release of a dependency fails no test of ours; elsewhere,
+# where these cannot be had, with the newest.
+$(VENV)/.developer: $(VENV)/.build requirements.lock $(NATIVE)
+	$(PIP) install $(BUILD) --constraint requirements.lock --editable ".[dev,docs]" || \
+	  (echo "not all of requirements.lock can be had here: taking other versions" >&2 && \
+	   $(PIP) install $(BUILD) --editable ".[dev,docs]")
 	@echo "$(FILES)" > $(VENV)/.files
 	touch $@ $(VENV)/.installed
 
