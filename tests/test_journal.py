@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,39 @@ def test_damage_in_the_middle_is_told_not_hidden(tmp_path: Path) -> None:
     place = whole.index(b'"value":[[1.0]]') + 10
     whole[place] ^= 1
     path.write_bytes(bytes(whole))
+    with pytest.raises(DataError, match="damaged"):
+        Campaign.load(path)
+
+
+@pytest.mark.parametrize("damage", [b"2", b"\r", b"\n"])
+@pytest.mark.parametrize("read", [Campaign.load, Campaign.open])
+def test_a_whole_last_line_that_was_damaged_is_refused_and_left(
+    read: Callable[[Path], Campaign], damage: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.campaign"
+    with Campaign.open(path, MODEL) as campaign:
+        campaign.add("t", "u", 1.0)
+        campaign.add("t", "v", 7.5)
+    whole = path.read_bytes()
+    damaged = whole.replace(b"[[7.5]]", b"[[7" + damage + b"5]]")
+    path.write_bytes(damaged)
+    with pytest.raises(DataError, match="is whole but damaged") as told:
+        read(path)
+    assert "\n" not in str(told.value)
+    assert path.read_bytes() == damaged
+
+
+def test_zeros_in_the_last_line_are_those_of_a_failed_disk_write(tmp_path: Path) -> None:
+    # With the power gone, the end of a line may be on the disk before its middle.
+    path = tmp_path / "c.campaign"
+    with Campaign.open(path, MODEL) as campaign:
+        campaign.add("t", "u", 1.0)
+        campaign.add("t", "v", 7.5)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"[[7.5]]", b"[[\0\0\0]]"))
+    with pytest.warns(DataWarning, match="torn"):
+        assert Campaign.load(path).n_answers == 1
+    path.write_bytes(whole.replace(b"[[1.0]]", b"[[\0\0\0]]"))
     with pytest.raises(DataError, match="damaged"):
         Campaign.load(path)
 

@@ -2,7 +2,8 @@
 
 Each line is a record: a checksum, then JSON. It is written and flushed to the disk before its
 answers count as added, and earlier lines never change (write-ahead logging). A crash therefore
-leaves all acknowledged records and at most one incomplete line, which the next reader drops.
+leaves all acknowledged records and at most one incomplete line, which the next reader drops. A line
+that has its end but not its checksum is damage, wherever it stands, and the file is refused.
 Beliefs are not stored, because they follow from the answers.
 """
 
@@ -14,7 +15,7 @@ import warnings
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from io import FileIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -125,15 +126,15 @@ def read_journal(path: Path) -> list[Record]:
 
 def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
     """Parse records up to the first incomplete one; return them and their length in bytes."""
-    lines = content.splitlines(keepends=True)
+    lines = BytesIO(content).readlines()
     records: list[Record] = []
     for number, line in enumerate(lines, 1):
         record = _parse(line)
         if record is None:
-            if any(_parse(later) is not None for later in lines[number:]):
+            if records and not _may_be_torn(line, is_last=number == len(lines)):
                 raise DataError(
-                    f"{path}: line {number} is damaged but later lines are not, so this is not "
-                    "an interrupted write; restore the file from a copy"
+                    f"{path}: line {number} is whole but damaged, so this is not an interrupted "
+                    "write; restore the file from a copy"
                 )
             if records:
                 warnings.warn(
@@ -151,6 +152,15 @@ def _whole_records(content: bytes, path: Path) -> tuple[list[Record], int]:
             "restore the file from a copy"
         )
     return records, sum(len(line) for line in lines[: len(records)])
+
+
+def _may_be_torn(line: bytes, is_last: bool) -> bool:
+    """Tell whether an interrupted write can have left such a line.
+
+    A line is written from its start, so that one with its end is whole, and broken since. Only when
+    the power fails may the end be on the disk before the middle: zeros are there then.
+    """
+    return is_last and (not line.endswith(b"\n") or b"\0" in line)
 
 
 def _line(record: Record) -> bytes:
