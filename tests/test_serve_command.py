@@ -94,6 +94,16 @@ def serving(folder: Path, *arguments: str) -> Iterator[Running]:
             found.process.communicate()
 
 
+def test_the_help_shows_the_options_of_running_too() -> None:
+    text = CliRunner().invoke(main, ["serve", "--help"]).output
+    running = CliRunner().invoke(main, ["serve", "run", "--help"]).output
+    flags = re.findall(r"--[a-z-]+", running.partition("Options:")[2])
+    assert len(set(flags)) > 8
+    assert set(flags) <= set(re.findall(r"--[a-z-]+", text.partition("Options:")[2]))
+    documented = (Path(__file__).parent.parent / "docs/commands.md").read_text()
+    assert all(f"`{flag}`" in documented for flag in flags)
+
+
 @pytest.mark.slow
 def test_the_first_minute(tmp_path: Path) -> None:
     """From the command to an answer in the summary, with estimates from inference, in a minute."""

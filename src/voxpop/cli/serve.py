@@ -30,6 +30,14 @@ class _Serve(click.Group):
             arguments = ["run", *arguments]
         return super().parse_args(context, arguments)
 
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the options of running, too: `run` need not be written."""
+        options = [p for p in run.params if isinstance(p, click.Option)]
+        records = [p.get_help_record(context) for p in (*options, *self.get_params(context))]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record])
+        self.format_commands(context, formatter)
+
     def invoke(self, context: click.Context) -> Any:
         """Say which extra is missing before anything is imported from it."""
         if any(find_spec(name) is None for name in (*_NEEDED, "prometheus_client")):
