@@ -98,6 +98,7 @@ def crowds() -> dict[str, Crowd]:
         "all zero": full(0 * flat),
         "all equal but one": full(np.where(np.arange(12).reshape(4, 3) == 5, 6, flat)),
         "one outlier": full(np.where(np.arange(60).reshape(12, 5) == 7, 1e6, noisy)),
+        **wild(noisy),
         "additive whole numbers": full(np.add.outer([1, 4, 2, 8], [0, 3, 1])),
         "nearly additive whole numbers": full([[1, 4, 2], [4, 7, 6], [2, 5, 3], [8, 12, 9]]),
         "ratings": full(np.clip(np.round(3 + normal(size=(20, 5))), 1, 5)),
@@ -142,6 +143,37 @@ def crowds() -> dict[str, Crowd]:
         "gold of half": full(noisy, np.where(np.arange(12)[:, None] < 6, truth, np.nan)),
         "gold far away": full(noisy, np.where(np.arange(12)[:, None] < 2, 1e6, np.nan)),
         "gold and all equal": full(flat, np.full((4, 1), 5.0)),
+    }
+
+
+def wild(noisy: Floats) -> dict[str, Crowd]:
+    """Answers, tasks and truths further off than anything that floating point can hold together."""
+    rng = np.random.default_rng(1)
+    place, points = np.arange(60).reshape(12, 5), np.stack([noisy, noisy.T.reshape(12, 5)], axis=2)
+    is_wild = (place % 19 == 7)[:, :, None] & (np.arange(2) == place[:, :, None] % 2)
+    truth = noisy.mean(axis=1, keepdims=True)
+    some = np.where(np.arange(12)[:, None] < 6, truth, np.nan)
+    far = truth * np.where(np.arange(12)[:, None] == 3, 1e29, 1.0)
+    singles = [*np.repeat(np.arange(12), 5), 12], [*np.tile(np.arange(5), 12), 1]
+    pair = [*singles[0], 12], [*singles[1], 2]
+    decades = rng.normal(size=(10, 4)) * 10.0 ** rng.integers(-90, 1, (10, 4))
+    crowds = {
+        "one answer of 1e30": full(np.where(place == 7, 1e30, noisy)),
+        "wild answers of many sizes": full(np.where(place % 13 == 7, -(10.0**place), noisy)),
+        "wild points": full(np.where(is_wild, 1e25, points)),
+        "wild answers and gold": full(np.where(place % 19 == 7, 1e30, noisy), some),
+        "gold of 1e30": full(noisy, np.where(np.arange(12)[:, None] < 6, far, np.nan)),
+        "a task of 1e30": sparse(*singles, [*noisy.ravel(), 1e30]),
+        "a task of 5 and 1e30": sparse(*pair, [*noisy.ravel(), 5.0, 1e30]),
+        "a worker of 1e30": full(noisy * np.where(np.arange(5) == 2, 1e29, 1.0)),
+        "ninety decades": full(decades),
+        "ninety decades and gold": full(decades, np.where(some[:10] < 99, decades[:, :1], np.nan)),
+    }
+    # Values of at most one, so that they may be multiplied as those of other crowds.
+    return {
+        name: Crowd(c.task, c.worker, c.value * unit, None if c.gold is None else c.gold * unit)
+        for name, c in crowds.items()
+        for unit in [2.0 ** -np.ceil(np.log2(np.abs(c.value).max()))]
     }
 
 

@@ -7,14 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.degenerate import cases, crowds, is_fine
+from tests.degenerate import cases, crowds, full, is_fine, wild, wrong_with
 from voxpop import (
+    BI,
     ESTIMATORS,
     Answers,
+    Auto,
     Average,
     DataError,
     Exact,
     Model,
+    Noise,
     Result,
     StrongOracle,
     aggregate,
@@ -154,3 +157,73 @@ def test_a_few_wild_answers_set_no_group_apart() -> None:
     value[[3, 50, 99]] *= 1e6
     wild = Answers.from_arrays(answers.task, answers.worker, value)
     assert groups_apart(wild) is None
+
+
+NOISES = {
+    "plain": Noise(),
+    "tails": Noise(tails="learn"),
+    "slips": Noise(slips=True),
+    "careless": Noise(careless=True),
+    "bias": Noise(bias=True),
+    "difficulty": Noise(difficulty=True),
+    "truths": Noise(truths="learn"),
+    "gain": Noise(gain=True),
+    "growth": Noise(growth=True),
+    "bounds": Noise(bounds=(-1e8, 1e8)),
+    "several": Noise(bias=True, slips=True, truths="learn"),
+}
+
+
+def ordinary() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.normal(0, 10, (12, 1)) + rng.normal(size=(12, 5))
+
+
+@pytest.mark.filterwarnings("ignore::voxpop.ConvergenceWarning")
+@pytest.mark.parametrize("name", wild(ordinary()))
+def test_answers_out_of_all_reach_leave_the_default_and_bi_standing(name: str) -> None:
+    # The default took all memory from 1e30 on, and failed at 1e60; so did gains, and biases from
+    # 1e13 on.
+    answers = wild(ordinary())[name].at(1e30)
+    for estimator in (Auto(threads=1), BI(threads=1), BI(support="common"), BI(support="nbi")):
+        assert wrong_with(estimator.fit(answers), answers) is None
+
+
+@pytest.mark.filterwarnings("ignore::voxpop.ConvergenceWarning")
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("name", ["wild points", "wild answers and gold", "ninety decades"])
+def test_every_noise_component_stands_answers_out_of_reach(noise: str, name: str) -> None:
+    answers = wild(ordinary())[name].at(1e30)
+    assert wrong_with(BI(noise=NOISES[noise], threads=1).fit(answers), answers) is None
+
+
+@pytest.mark.parametrize("size", [1e15, 1e20, 1e30, 1e60, 1e99])
+def test_one_wild_answer_changes_estimates_as_little_as_a_slip_does(size: float) -> None:
+    value = ordinary()
+    alone = aggregate(full(value).at(1.0))
+    value[1, 2] = size
+    answers = full(value).at(1.0)
+    found = aggregate(answers)
+    assert (np.abs(found.estimate - alone.estimate) < 2 * alone.sd).all()
+    far = [note for note in found.notes if "times as far" in note]
+    assert len(far) == 1
+    assert "by worker 2 to task 1)" in far[0]
+    assert not any("times as far" in note for note in alone.notes)
+
+
+def test_a_task_far_from_all_others_gets_its_own_estimate() -> None:
+    crowd = wild(ordinary())["a task of 1e30"]
+    answers = crowd.at(2.0**99)
+    found = aggregate(answers, "bi")
+    np.testing.assert_allclose(found.estimate[12], answers.value[-1])
+    rest = aggregate(answers.select(answers.task < 12), "bi")
+    np.testing.assert_allclose(found.estimate[:12], rest.estimate, atol=rest.sd.max())
+
+
+def test_hundreds_of_decades_in_one_table_are_fitted() -> None:
+    # Half of the squares are nothing in floating point: the grid of levels began at zero.
+    rng = np.random.default_rng(0)
+    value = rng.normal(size=40) * 10.0 ** rng.integers(-300, 98, 40)
+    answers = full(value.reshape(10, 4)).at(1.0)
+    for method in ("auto", "bi"):
+        assert wrong_with(aggregate(answers, method), answers) is None

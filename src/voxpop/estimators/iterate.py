@@ -93,7 +93,8 @@ def iterate_weights(
 
     def sweep(damping: float) -> float:
         nonlocal weight
-        new = weigh(weight[answers.worker])
+        # A worker who is further off than all others together may weigh nothing.
+        new = np.maximum(weigh(weight[answers.worker]), np.finfo(np.float64).tiny)
         change = float(np.abs(np.log(new / weight)).max())
         weight = new * (weight / new) ** damping
         return change

@@ -64,7 +64,8 @@ class QuantiseClassify(CheckedEstimator):
 
     def _bins(self, value: Floats, low: float, width: float) -> Index:
         place = np.floor((value - low) / (width or 1.0))
-        return np.clip(place.astype(np.int64), 0, self.n_bins - 1)
+        # Clipped before it is a whole number: a truth may be further off than these reach.
+        return np.clip(place, 0, self.n_bins - 1).astype(np.int64)
 
     def _classify(
         self, answers: Answers, bins: Index, known: Floats | None, on_sweep: OnSweep | None

@@ -22,7 +22,7 @@ from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import WorkerNoise, make_result, worker_noise
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
-from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
+from voxpop.estimators.within_bounds import fit_within_reach, keep_bounds, refuse_bounds
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
 from voxpop.inference.schedule import Schedule
@@ -179,7 +179,7 @@ class BI(Estimator):
         refuse_bounds(answers, bounds)
 
         def fit(answers: Answers) -> Result:
-            found = fit_on_scale(lambda a: there._fit(a, on_sweep), answers, scale)
+            found = fit_on_scale(lambda a: there._fit_in_reach(a, on_sweep), answers, scale)
             found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
             return with_own_noise(answers, found) if self.support == "auto" else found
 
@@ -187,6 +187,13 @@ class BI(Estimator):
         if not isinstance(self.support, str) or np.isfinite(self.prior_variance):
             return fit(answers)
         return fit_groups(fit, answers, scale.answers(answers))
+
+    def _fit_in_reach(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
+        """Fit answers within reach of each other, where something is laid out by their range."""
+        if self.is_plain and not isinstance(self.support, str):
+            return self._fit(answers, on_sweep)
+        may_move = bool(np.isinf(self.prior_variance))
+        return fit_within_reach(lambda a: self._fit(a, on_sweep), answers, may_move)
 
     def _fit(self, answers: Answers, on_sweep: OnSweep | None) -> Result:
         if not self.is_plain:

@@ -16,6 +16,7 @@ from voxpop.estimators.bi.noise_levels import rounding_variance
 from voxpop.inference.engine import Engine
 from voxpop.inference.kernel_set import Predictions
 from voxpop.inference.kernels.posterior import Posterior, stretched
+from voxpop.models.noise.component import REACH
 from voxpop.models.noise.gain import Gain
 from voxpop.results.result import Result
 
@@ -24,6 +25,11 @@ LEAST_GAIN = 0.1
 _SWEEPS, _SETTLED = 100, 1e-4
 # Degrees of freedom of the noise here: a wild answer must not decide a gain.
 _FREEDOM = 4.0
+# An answer that is off by more than this many times the noise is taken for wild from the start:
+# before the first sweep all others count in full.
+_WILD = 1e3
+# Squares of smaller distances are nothing.
+_LEAST_DISTANCE = 1e-100
 # Variances of gains and offsets to start from, the latter in units of the noise.
 _FIRST_GAIN, _FIRST_OFFSET = 0.05, 0.1
 _LEAST, _MOST = 1e-6, 1.0
@@ -116,11 +122,30 @@ def with_noise_as_given(result: Result) -> Result:
 def learn_gains(answers: Answers) -> Gains:
     """Learn offsets, gains, noise and truths in turn until they settle (M70)-(M71)."""
     found = _GainEM(answers)
-    for _ in range(_SWEEPS):
-        before = found.gain
-        found.sweep()
-        if float(np.abs(found.gain - before).max()) < _SETTLED:
-            break
+    # Answers of any size may take products beyond the range of numbers: no gain is learned then.
+    with np.errstate(all="ignore"):
+        for _ in range(_SWEEPS):
+            before = found.gain
+            found.sweep()
+            if not float(np.abs(found.gain - before).max()) >= _SETTLED:
+                break
+        learned = _learned(found)
+    parts = (learned.gain, learned.own_gain, learned.own_offset, learned.offset, learned.shared)
+    variances = learned.gain_variance, learned.offset_variance, learned.component.offset_variance
+    is_known = all(np.isfinite(part).all() for part in (*parts, *variances))
+    return learned if is_known else _no_gains(found)
+
+
+def _no_gains(found: _GainEM) -> Gains:
+    """Gains of one and no offsets, which leave the answers as they are."""
+    m, d = found.gain.shape
+    answers, nothing = found.answers.value.shape, np.zeros((m, d))
+    component = Gain(np.full(d, _LEAST), np.zeros(d), found.centre)
+    one, none = np.ones(answers), np.zeros(answers)
+    return Gains(component, np.ones((m, d)), nothing, nothing, nothing, one, none, np.zeros((3, d)))
+
+
+def _learned(found: _GainEM) -> Gains:
     own_offset, own_gain = found.without_each_answer()
     gain = np.maximum(found.mean_gain, LEAST_GAIN)
     return Gains(
@@ -146,14 +171,15 @@ class _GainEM:
         self.answers, self.centre = answers, np.median(middle, axis=0)
         self._a = answers.value - self.centre
         off = np.abs(answers.value - middle[answers.task])
-        self._usual = (
-            np.array([np.median(c[c > 0]) ** 2 if c.any() else 1.0 for c in off.T]) / 0.455
-        )
+        usual = np.array([np.median(c[c > 0]) ** 2 if c.any() else 1.0 for c in off.T]) / 0.455
+        self._usual = np.maximum(usual, np.maximum(off.max(axis=0) / REACH, _LEAST_DISTANCE) ** 2)
         m, d = answers.n_workers, answers.dimension
         self._truth_mean = np.zeros(d)
         self._truth_spread = np.maximum((middle - self.centre).var(axis=0), self._usual)
         self._noise = np.tile(self._usual, (m, 1))
-        self._student = np.ones(answers.value.shape)
+        away = off**2 / self._usual
+        wild = (_FREEDOM + 1.0) / (_FREEDOM + away)
+        self._student = np.where(away > _WILD**2, wild, 1.0)
         self.gain, self.offset = np.ones((m, d)), np.zeros((m, d))
         self.gain_variance, self.offset_variance, self._both = np.zeros((3, m, d))
         self.gain_spread, self.offset_spread = np.full(d, _FIRST_GAIN), _FIRST_OFFSET * self._usual

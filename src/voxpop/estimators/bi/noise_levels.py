@@ -33,6 +33,9 @@ _COARSE = 10.0
 _COARSE_SWEEPS, _FINE_SWEEPS = 8, 60
 # EM is slow where levels are close: where messages are cheap, it takes this many steps at once.
 _MATCHED_STEPS = 5
+# Where the task of an answer has so many on average, truths hardly move with the weights, nor do
+# messages, and a sweep of these is what costs: so many steps at once.
+_LONG_TASK, _LONG_STEPS = 1_000, 50
 # Weights need no more digits than this of the messages, and cost half as much with them. It is the
 # same whatever the accuracy asked for, and so are the levels.
 LEARNING_ACCURACY = 1e-5
@@ -44,6 +47,8 @@ _PREFERENCE = 1.0
 # Of a task with more answers, so many show how noisy workers are. More would tell finer levels
 # apart, at most, and every sweep of the learning takes time and memory in proportion.
 MOST_OF_TASK = 10_000
+# No level is lower, whatever the units: its inverse and products with it must be numbers.
+_LEAST_LEVEL = 1e-250
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ def learn_support(
     """
     engine = replace(engine, accuracy=LEARNING_ACCURACY)
     answers = thinned(answers)
+    is_long = not matched and bool(answers.task_degree[answers.task].mean() >= _LONG_TASK)
     return learn_levels(
         Spread.of(answers),
         lambda model: (engine.match if matched else engine.open)(answers, model),
@@ -93,7 +99,7 @@ def learn_support(
         max_iter,
         on_sweep,
         min_answers,
-        _MATCHED_STEPS if matched else 1,
+        _LONG_STEPS if is_long else _MATCHED_STEPS if matched else 1,
     )
 
 
@@ -247,7 +253,7 @@ class Spread:
         nearest = float(positive.min()) if len(positive) else usual
         # A median of few answers is noisy itself, so the best workers may be far better than they
         # look against it; but nobody is better than the rounding of the answers.
-        low = max(min(nearest, usual) * 1e-3, self.rounding, high * 1e-36)
+        low = max(min(nearest, usual) * 1e-3, self.rounding, high * 1e-36, _LEAST_LEVEL)
         return low, max(high, low * STEP)
 
 

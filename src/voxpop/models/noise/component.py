@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 STEP = 2.5
 """Variances of the mixture are this factor apart, as the learned levels are."""
+REACH = 2.0**30
+"""No answer counts as further off than this many times the usual distance, about 10⁹.
+
+A sum that holds a number as large keeps 23 bits, seven digits, of the usual distance. A slip is
+one at any distance; further off it would only cost the others their digits.
+"""
 _ONE_STEP = np.zeros(1, dtype=np.int64), np.ones(1)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.models.noise.component import Component, StartingPoint
+from voxpop.models.noise.component import REACH, Component, StartingPoint
 
 if TYPE_CHECKING:
     from voxpop.inference.kernel_set import ExpectedCounts
@@ -43,8 +43,11 @@ class Slips(Component):
         if not value:
             return cls(np.empty(0), np.empty(0))
         distance = np.abs(start.residual)
+        furthest = float(distance.max(initial=0.0))
         usual = float(np.median(distance[distance > 0])) if distance.any() else 1.0
-        n_apart = np.log(max(distance.max(initial=0.0) / usual, 1.0)) / np.log(_APART)
+        # However near most answers are to the middle of their tasks, the ladder has few steps.
+        usual = max(usual, furthest / REACH)
+        n_apart = np.log(max(furthest / usual, 1.0)) / np.log(_APART)
         steps = np.arange(1, max(2, int(np.ceil(n_apart)) + 1))
         variance = np.asarray(usual**2 * _APART ** (2.0 * steps), dtype=np.float64)
         return cls(variance, np.full(len(steps), _FIRST_SHARE / len(steps)))
