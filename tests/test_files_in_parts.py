@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from voxpop import DataError
@@ -76,3 +77,11 @@ def test_what_is_read_in_memory_only_is_said(tmp_path: Path) -> None:
     path.write_text("made by hand\n" + SMALL)
     with pytest.raises(DataError, match="--engine local also reads titles"):
         streamed(path)
+
+
+def test_a_parquet_file_with_many_zeros_is_no_damaged_text(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.parquet"
+    rows = pd.DataFrame({"task": range(500), "worker": 0, "value": 0.0})
+    rows.to_parquet(path, compression="none", use_dictionary=False)
+    with open_memory() as connection:
+        assert FileStream(str(path), connection).columns == ["task", "worker", "value"]

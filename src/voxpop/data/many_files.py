@@ -184,8 +184,10 @@ def _beginning(path: Path) -> str:
             f"{path}: is {kind}, which is not read in parts; save it as CSV in UTF-8 or as "
             "Parquet, or use --engine local"
         )
+    if found.startswith(b"PAR1"):
+        return "PAR1"
     refuse_no_text(path, found)
-    return "PAR1" if found.startswith(b"PAR1") else decode(found)
+    return decode(found)
 
 
 def _reader(kind: str, beginning: str) -> str:
