@@ -98,7 +98,8 @@ class GoldErrors(NamedTuple):
         if pairs.sum() < _MIN_GOLD:
             return None
         x, y = self.x[pairs], self.y[pairs]
-        size = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
+        # Two roots: the product of the sums may overflow.
+        size = np.sqrt((x**2).sum(axis=0)) * np.sqrt((y**2).sum(axis=0))
         product = (x * y / np.where(size > 0, size, 1.0)).mean(axis=1)
         task = self.task[pairs]
         by_task = np.bincount(task, product)[np.unique(task)]
