@@ -41,6 +41,8 @@ _UNRELATED_SD, _PSEUDO_UNRELATED, _PSEUDO_WORKERS = 0.05, 0.1, 10.0
 _FAR = 3.0
 # How far the mean gain of a crowd may be from one, as gold can show it.
 _CROWD_SD = 0.3
+# A known truth further off than others by more than this many typical distances is not listened to.
+_MISTYPED = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +187,26 @@ class _GainEM:
         self.gain_spread, self.offset_spread = np.full(d, _FIRST_GAIN), _FIRST_OFFSET * self._usual
         self._unrelated, self._unrelated_share = np.zeros((m, d)), np.full(d, 0.01)
         self._crowd_gain, self._crowd_offset = np.ones(d), np.zeros(d)
-        self._gold = None if answers.gold is None else answers.gold - self.centre
+        self._gold = self._credible_gold(middle - self.centre)
+        self._known = None if self._gold is None else ~np.isnan(self._gold)
+
+    def _credible_gold(self, middle: Floats) -> Floats | None:
+        """Known truths from the centre; NaN where unknown, or so far off that they look mistyped.
+
+        One such truth is so far from all others that it alone would decide on the mean gain. What a
+        mean gain within an sd of one explains is not far off.
+        """
+        answers = self.answers
+        if answers.gold is None or not answers.is_gold.any():
+            return None
+        gold = answers.gold - self.centre
+        off, is_gold = gold - middle, answers.is_gold
+        off = off - np.median(off[is_gold], axis=0)
+        usual = np.median(np.abs(off[is_gold]), axis=0) / 0.6745
+        usual = np.maximum(usual, np.sqrt(self._usual))
+        steep, flat = (middle / (1.0 + gain) - middle for gain in (_CROWD_SD, -_CROWD_SD))
+        unexplained = np.abs(off - np.clip(off, np.minimum(steep, flat), np.maximum(steep, flat)))
+        return np.where(unexplained > _MISTYPED * usual, np.nan, gold)
 
     @property
     def mean_gain(self) -> Floats:
@@ -202,9 +223,9 @@ class _GainEM:
         self._precision = sum_by_task(answers, self._own[0]) + 1.0 / self._truth_spread
         self._pull = sum_by_task(answers, self._own[1]) + self._truth_mean / self._truth_spread
         self._x, self._v = self._pull / self._precision, 1.0 / self._precision
-        if self._gold is not None:
-            known = answers.is_gold
-            self._x[known], self._v[known] = self._gold[known], 0.0
+        if self._known is not None:
+            self._x = np.where(self._known, self._gold, self._x)
+            self._v = np.where(self._known, 0.0, self._v)
         self._learn_workers()
         self._centre_workers()
         self._learn_noise()
@@ -270,9 +291,9 @@ class _GainEM:
         task = self.answers.task
         precision = self._precision[task] - self._own[0]
         x, v = (self._pull[task] - self._own[1]) / precision, 1.0 / precision
-        if self._gold is not None:
-            known = self.answers.is_gold[task]
-            x[known], v[known] = self._x[task[known]], 0.0
+        if self._known is not None:
+            x = np.where(self._known[task], self._x[task], x)
+            v = np.where(self._known[task], 0.0, v)
         return x, v
 
     def _solve(
@@ -344,11 +365,12 @@ class _GainEM:
 
     def _gold_sums(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Precision of a common offset and a common factor of all gains, and the pull on both."""
-        known = self.answers.is_gold[self.answers.task]
-        task, worker = self.answers.task[known], self.answers.worker[known]
-        p = self._student[known] / self._noise[worker]
+        is_gold = self.answers.is_gold[self.answers.task]
+        task, worker = self.answers.task[is_gold], self.answers.worker[is_gold]
+        assert self._known is not None
+        p = self._known[task] * self._student[is_gold] / self._noise[worker]
         expected = self.mean_gain[worker] * self._x[task]
-        left = self._a[known] - self.offset[worker]
+        left = self._a[is_gold] - self.offset[worker]
         gain, offset = self._weights()
         wide = _CROWD_SD**2 + 1.0 / gain.sum(axis=0)
         s11 = p.sum(axis=0) + 1.0 / (self._truth_spread + 1.0 / offset.sum(axis=0))
