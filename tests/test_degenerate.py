@@ -36,6 +36,14 @@ def test_every_estimator_holds_on_some_odd_crowds(first: int, scale: float) -> N
     assert [case for case in found if not is_fine(case[3])] == []
 
 
+def test_the_default_holds_on_wild_crowds_in_tiny_units() -> None:
+    """Usual distances of 1e-110, of which powers are no floats: some asked for all memory."""
+    chosen = {number for number, name in enumerate(crowds()) if "wild" in name or "1e30" in name}
+    found = list(cases(["auto"], [1.0, 1e-80], chosen.__contains__))
+    assert len(found) > 8
+    assert not [case for case in found if not is_fine(case[3])]
+
+
 @pytest.mark.parametrize("scale", [1e3, 2.0**20])
 def test_a_coordinate_in_which_all_agree_decides_nothing(scale: float) -> None:
     crowd = crowds()["points on a line"]

@@ -22,7 +22,7 @@ from voxpop.words import counted
 # Distances below this many times the spacing of numbers as large are rounding.
 _ROUNDING = 8.0
 # Squares of smaller distances are nothing.
-_LEAST_DISTANCE = 1e-100
+_LEAST_DISTANCE = 1e-150
 
 
 def refuse_bounds(answers: Answers, bounds: Range | None) -> None:

@@ -23,6 +23,8 @@ from voxpop.models.noise.levels import Levels
 _MORE_BELOW, _MORE_ABOVE = 3, 1
 # A level that is nobody's most likely is kept if it has this share of the workers.
 _LEAST_SHARE = 1e-3
+# Distances above 2 to the power of this are taken in the users' units.
+_LOWEST_EXPONENT = -170
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,17 +97,19 @@ def starting_levels(
 def coordinate_scale(answers: Answers) -> Floats:
     """Typical distance of answers from their task's median, per coordinate; geometric mean one.
 
-    So that a coordinate which scatters more than others counts for as much, not more.
+    So that a coordinate which scatters more than others counts for as much, not more. Where the
+    distance is so small that its powers are no floats, the mean is a power of two near it.
     """
-    if answers.dimension == 1:
-        return np.ones(1)
     distance = np.abs(answers.value - medians(answers)[answers.task])
     scale = np.array([np.median(d[d > 0]) if (d > 0).any() else np.nan for d in distance.T])
     if np.isnan(scale).all():
         return np.ones(answers.dimension)
     # A coordinate in which all agree has no scale of its own.
     scale = np.where(np.isnan(scale), np.nanmin(scale), scale)
-    return np.asarray(scale / np.exp(np.log(scale).mean()))
+    mean = np.exp(np.log(scale).mean())
+    exponent = np.rint(np.log2(mean))
+    unit = 2.0 ** (exponent if exponent < _LOWEST_EXPONENT else 0.0)
+    return np.asarray(scale / mean * unit if answers.dimension > 1 else np.full(1, unit))
 
 
 def connected_parts(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
