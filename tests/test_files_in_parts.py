@@ -82,6 +82,6 @@ def test_what_is_read_in_memory_only_is_said(tmp_path: Path) -> None:
 def test_a_parquet_file_with_many_zeros_is_no_damaged_text(tmp_path: Path) -> None:
     path = tmp_path / "zeros.parquet"
     rows = pd.DataFrame({"task": range(500), "worker": 0, "value": 0.0})
-    rows.to_parquet(path, compression="none", use_dictionary=False)
+    rows.to_parquet(path, engine="pyarrow", compression=None, use_dictionary=False)
     with open_memory() as connection:
         assert FileStream(str(path), connection).columns == ["task", "worker", "value"]
