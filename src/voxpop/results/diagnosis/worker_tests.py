@@ -21,6 +21,8 @@ FAR = 10.0
 # A tenth of an honest crowd may be clearly noisier or more biased than the rest. So the spread is
 # also fitted at this quantile of the workers on the side that is tested.
 _OUTER = 0.8
+# So many workers on a side show by themselves how far honest ones differ there.
+_ENOUGH = 5
 # Efficiency of a spread estimated from medians, relative to one from squares, for Gaussians.
 _EFFICIENCY = 0.37
 # Rearrangements of a worker's residuals over its tasks: with eight, their mean has a small error
@@ -121,7 +123,7 @@ def slope_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     plus the worker's own residuals, rearranged over its tasks. An honest worker's statistic is the
     crowd's, times a factor of its own (some use less of a scale), plus noise. It is uncertain for a
     noisy worker and certainly 0 for one who always gives one value: this test finds the second,
-    not the first.
+    not the first. That somebody gives one value only is also evidence by itself.
     """
     answers = crowd.answers
     rank = _ranks(answers.value[:, j]) / answers.n_edges - 0.5
@@ -140,8 +142,42 @@ def slope_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
         se = np.sqrt(variance) / (median * safe)
         relative, se, count = (ratio / median)[judged], se[judged], crowd.count[judged]
         tau = _spread(relative - 1.0, se)
+        if judged.sum() < 2 * _ENOUGH:
+            tau = max(tau, _spread(relative - 1.0, se, _OUTER))
         p[judged] = _tail(relative, se, count, tau, int(judged.sum()), factor=True)
+        p = np.minimum(p, _constant(crowd, j, needed))
     return WorkerTest(statistic=ratio, median=median, p=p)
+
+
+def _constant(crowd: PeerMedians, j: int, needed: int) -> Floats:
+    """Probability that an honest worker gives one value only; 1 for those who give several.
+
+    Few workers cannot show how far honest slopes differ, but how often each gives that value. An
+    honest worker is taken to give it as often as the one, of those who also give others, who gives
+    it most often.
+    """
+    own, owner, count = crowd.value[:, j], crowd.worker, crowd.count
+    order = np.lexsort((own, owner))
+    last = np.cumsum(count)
+    low, high = (np.zeros(len(count)) for _ in range(2))
+    judged = count >= needed
+    low[judged], high[judged] = own[order][(last - count)[judged]], own[order][last[judged] - 1]
+    constant, p = judged & (low == high), np.ones(len(count))
+    others = judged & ~constant
+    if not (constant.any() and others.any()):
+        return p
+    # One more of that value for each: nobody is sure never to give it.
+    least = 1.0 / (int(count[others].min()) + 1)
+    by_value = np.argsort(own, kind="stable")
+    ordered = own[by_value]
+    for value in np.unique(low[constant]):
+        ends = (np.searchsorted(ordered, value, side=side) for side in ("left", "right"))
+        who, times = np.unique(owner[by_value[slice(*ends)]], return_counts=True)
+        share = (times + 1) / (count[who] + 1)
+        most = float(share[others[who]].max(initial=least))
+        alike = constant & (low == value)
+        p[alike] = most ** count[alike]
+    return p
 
 
 def _rearranged_ranks(crowd: PeerMedians, j: int, c: Floats) -> Floats:
@@ -287,10 +323,13 @@ def _compare_with_crowd(
     median = float(np.median(statistic[judged])) if judged.any() else 0.0
     away, error, count = (statistic - median)[judged], se[judged], crowd.count[judged]
     for sign in (1, -1) if two_sided else (1,):
-        # Crowds are skewed: the spread of honest workers is learned on the side that is tested.
-        side = sign * away >= 0
-        tau = max(_spread(away[side], error[side], share) for share in (0.5, _OUTER))
+        # Crowds are skewed: the spread of honest workers is learned on the side that is tested,
+        # without the median worker, who is on neither. Of three, one is left: no spread is known.
+        side = sign * away > 0
         n_side = int(side.sum())
+        # The one or two nearest of few may be near by chance: the other side tells more.
+        learned = [side] if n_side >= _ENOUGH else [side, away != 0]
+        tau = max(_spread(away[s], error[s], share) for s in learned for share in (0.5, _OUTER))
         tail = _tail(-sign * away, error, count, tau, n_side, long_tail=not two_sided)
         p[judged] = np.minimum(p[judged], (2 if two_sided else 1) * tail)
     return WorkerTest(statistic=np.where(judged, statistic, np.nan), median=median, p=p)
