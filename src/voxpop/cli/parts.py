@@ -91,13 +91,15 @@ def _aggregate(
     from voxpop.results.saved import facts_of
 
     memory, partitions, scheduler, processes, run = (settings.pop(name) for name in _OURS)
+    if processes is not None and (engine != "dask" or scheduler is not None):
+        raise click.UsageError("--processes needs --engine dask without --scheduler")
     read = Source(path=answers, **_reading(settings))
     running = Running(
         engine=engine,
         memory=memory or 1 << 30,
         n_parts=partitions,
         scheduler=scheduler,
-        n_workers=processes or os.cpu_count() or 1,
+        n_workers=(os.cpu_count() or 1) if processes is None else processes,
         run=run,
     )
     estimator = common.build_estimator(method, settings)
@@ -111,7 +113,11 @@ def _aggregate(
             written.append(path.name)
 
     with progress(common.console(stderr=True)) as on_sweep:
-        done = aggregate_parts(read, estimator, folder, running, on_sweep, report, source)
+        try:
+            done = aggregate_parts(read, estimator, folder, running, on_sweep, report, source)
+        except KeyboardInterrupt:
+            common.say("stopped; the same command continues where it was")
+            raise
     for line in (done.summary(), *done.notes()):
         common.say(line)
     common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")

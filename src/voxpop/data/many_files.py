@@ -7,7 +7,7 @@ memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from glob import glob
 from pathlib import Path
@@ -38,8 +38,31 @@ def several_files(source: Path | str) -> str | None:
     if "://" in text:
         return text if Path(text).suffix else f"{text.rstrip('/')}/**/*.parquet"
     if path.is_dir():
-        return f"{literal(path)}/**/*.parquet" if any(path.rglob("*.parquet")) else None
+        suffix = _suffix_in(path)
+        return None if suffix is None else f"{literal(path)}/**/*{suffix}"
     return text if re.search(r"[*?\[]", text) and not path.exists() else None
+
+
+def _suffix_in(folder: Path) -> str | None:
+    """Return how the names of the Parquet files in a folder end; refuse several endings."""
+    found = {path.suffix for path in folder.rglob("*") if path.suffix.lower() in _PARQUET}
+    if len(found) > 1:
+        raise DataError(
+            f"{folder}: holds files of Parquet that end in {' and '.join(sorted(found))}; give all "
+            "of them one ending, or name those to read by a pattern such as '*.parquet'"
+        )
+    return next(iter(found), None)
+
+
+def stamps_of(source: str) -> list[tuple[str, str]]:
+    """Return the files of a source, and for each a text that changes with its content."""
+    pattern = several_files(source)
+    if pattern is not None and "://" in pattern:
+        found = _store_of(pattern).glob(pattern, detail=True)
+        return sorted((name, repr(sorted(about.items()))) for name, about in found.items())
+    paths = [source] if pattern is None else sorted(glob(pattern, recursive=True))  # noqa: PTH207
+    stats = ((path, Path(path).stat()) for path in paths)
+    return [(path, f"{facts.st_size} {facts.st_mtime_ns}") for path, facts in stats]
 
 
 def read_files(source: str) -> Any:
@@ -48,7 +71,8 @@ def read_files(source: str) -> Any:
     stream = FileStream(source, connection)
     if not stream.is_parquet:
         raise DataError(
-            f"{source}: several files are read as one table if they are Parquet; name one file"
+            f"{source}: several files, and files in an object store, are read into memory if they "
+            "are Parquet; name one file of this machine, or use --engine outofcore"
         )
     with naming(source):
         rows = connection.execute("SELECT * FROM raw").df()
@@ -71,21 +95,65 @@ class FileStream:
         else:
             path = Path(pattern)
             _register_store(connection, pattern)
-        kind = file_kind(path, beginning.encode())
+        self._pattern, kind = pattern, file_kind(path, beginning.encode())
         self.is_parquet, self._is_json = kind in _PARQUET, kind in _JSON
         self._is_csv = not (self.is_parquet or self._is_json)
         rows = _reader(kind, beginning).replace("?", "'" + pattern.replace("'", "''") + "'", 1)
         with _naming_what_differs(source, self._is_csv):
             connection.execute(f"CREATE TEMP VIEW raw AS SELECT * FROM {rows}")
             described = connection.execute("DESCRIBE raw").fetchall()
-            if not self.is_parquet:
+            if self.is_parquet:
+                self._refuse_mixed(pattern)
+            else:
                 self._check(pattern, None if kind == ".json" else _delimiter(kind, beginning))
         names = [str(row[0]) for row in described]
         plain = [without_apostrophe(name) for name in names] if self._is_csv else names
         self.columns = plain if len(set(plain)) == len(names) else names
         self._written = dict(zip(self.columns, names, strict=True))
-        types = zip(self.columns, described, strict=True)
-        self._texts = {name for name, row in types if self._is_json or row[1] == "VARCHAR"}
+        self.types = {name: str(row[1]) for name, row in zip(self.columns, described, strict=True)}
+        is_text = {name: self._is_json or kind == "VARCHAR" for name, kind in self.types.items()}
+        self._texts = {name for name in self.columns if is_text[name]}
+
+    def _refuse_mixed(self, pattern: str) -> None:
+        """Refuse columns whose values would change by being of one type for all files."""
+        mixed = self._connection.execute(
+            "SELECT column_name, bool_or(type = 'BYTE_ARRAY'), min(file), max(file) FROM "
+            "(SELECT lower(name) AS name, type, min(file_name) AS file FROM parquet_schema(?) "
+            "GROUP BY 1, 2) JOIN (DESCRIBE raw) ON name = lower(column_name) GROUP BY 1 "
+            "HAVING bool_or(type IN ('FLOAT', 'DOUBLE')) AND "
+            "bool_or(type IN ('BYTE_ARRAY', 'INT32', 'INT64'))",
+            [pattern],
+        ).fetchall()
+        for name, has_text, one, other in mixed:
+            large = f"SELECT 1 FROM raw WHERE abs({quoted(name)}) >= 9007199254740992 LIMIT 1"
+            if has_text or self._connection.execute(large).fetchone():
+                raise DataError(
+                    f"{self.name}: column {name!r} holds numbers with decimals in some files, and "
+                    f"{'text' if has_text else 'long whole numbers'} in others, such as {one} and "
+                    f"{other}; save it with one type in all files"
+                )
+
+    def refuse_types(self, ids: Sequence[str], numbers: Sequence[str]) -> None:
+        """Refuse columns that a cast would take, and that are refused in memory."""
+        for name in (*ids, *numbers):
+            is_id = name in ids
+            if self.types[name] == ("BLOB" if is_id else "BOOLEAN"):
+                raise DataError(
+                    f"{self.name}: column {name!r} holds "
+                    f"{'bytes, which are no ids' if is_id else 'true and false, not numbers'}; "
+                    f"save it as {'text or numbers' if is_id else 'numbers'}"
+                )
+
+    def without(self, column: str) -> str:
+        """Name a file that lacks a column, for the end of a message; nothing if none does."""
+        if not self.is_parquet:
+            return ""
+        found = self._connection.execute(
+            "SELECT min(file_name) FROM (SELECT file_name FROM parquet_schema(?) GROUP BY 1 "
+            "HAVING NOT bool_or(lower(name) = lower(?)))",
+            [self._pattern, column],
+        ).fetchone()
+        return f": {found[0]} has no such column" if found and found[0] else ""
 
     def _check(self, pattern: str, delimiter: str | None) -> None:
         """Read text files once more, to their ends: DuckDB does not check what it unpacks.
@@ -159,9 +227,7 @@ def _opened(pattern: str) -> Iterator[AbstractContextManager[IO[bytes]]]:
         names = sorted(glob(pattern, recursive=True))  # noqa: PTH207 - it may be absolute
         yield from (reading(Path(name)) for name in names)
         return
-    import fsspec
-
-    store = fsspec.filesystem(pattern.partition("://")[0])
+    store = _store_of(pattern)
     for name in store.glob(pattern):
         packed = "gzip" if name.endswith(".gz") else None
         yield store.open(name, "rb", compression=packed)
@@ -193,7 +259,8 @@ def _beginning(path: Path) -> str:
 def _reader(kind: str, beginning: str) -> str:
     """Call a reader of DuckDB, with ? for the files."""
     if kind in _PARQUET:
-        return "read_parquet(?)"
+        # By the first file alone, numbers with decimals in others would be rounded.
+        return "read_parquet(?, union_by_name = true)"
     if kind in _JSON:
         layout = "auto" if kind == ".json" else "newline_delimited"
         # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
@@ -208,13 +275,17 @@ def _reader(kind: str, beginning: str) -> str:
 
 def _register_store(connection: duckdb.DuckDBPyConnection, pattern: str) -> None:
     """Let DuckDB read an object store through fsspec."""
+    if "://" in pattern:
+        connection.register_filesystem(_store_of(pattern))
+
+
+def _store_of(pattern: str) -> Any:
+    """Open an object store, or say what is missing for that."""
     scheme = pattern.partition("://")[0]
-    if scheme == pattern:
-        return
     try:
         import fsspec
 
-        connection.register_filesystem(fsspec.filesystem(scheme))
+        return fsspec.filesystem(scheme)
     except (ImportError, ValueError) as error:
         raise DataError(
             f"{pattern}: cannot be read: {error}; install 'voxpop[cluster]' and what fsspec needs "

@@ -146,26 +146,38 @@ def _answer_here(job: Job, parts: list[int], at: int) -> Totals:
     return answer_parts(job, parts, at, f"{get_worker().local_directory}/{job.log.token}")
 
 
+def require_scheduler(address: str) -> None:
+    """Refuse a scheduler that is not there, before any work."""
+    with _connected(_packages()[1], address):
+        pass
+
+
 @contextmanager
 def dask_pool(scheduler: str | None, n_workers: int, scratch: str) -> Iterator[DaskPool]:
     """Connect to a scheduler, or start a cluster on this machine that nothing outside can reach."""
-    try:
-        dask: Any = import_module("dask")
-        distributed: Any = import_module("distributed")
-    except ImportError:
-        raise ConfigError("--engine dask needs Dask; install 'voxpop[cluster]'") from None
+    dask, distributed = _packages()
     with dask.config.set(_CONFIG):
         if scheduler is not None:
-            try:
-                client = distributed.Client(scheduler, timeout=20)
-            except (OSError, ValueError) as error:
-                raise ConfigError(f"{scheduler}: no Dask scheduler there: {error}") from None
-            with client:
+            with _connected(distributed, scheduler) as client:
                 yield DaskPool(client)
             return
         cluster = _local_cluster(distributed, n_workers, scratch)
         with cluster, distributed.Client(cluster) as client:
             yield DaskPool(client)
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        return import_module("dask"), import_module("distributed")
+    except ImportError:
+        raise ConfigError("--engine dask needs Dask; install 'voxpop[cluster]'") from None
+
+
+def _connected(distributed: Any, scheduler: str) -> Any:
+    try:
+        return distributed.Client(scheduler, timeout=20)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{scheduler}: no Dask scheduler there: {error}") from None
 
 
 def _local_cluster(distributed: Any, n_workers: int, scratch: str) -> Any:

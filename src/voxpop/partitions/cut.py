@@ -21,8 +21,9 @@ from voxpop.data.tables import FrameTable, open_table
 from voxpop.data.truths import truth_columns
 from voxpop.errors import DataError, shorten
 from voxpop.inference.schedule import Whole
-from voxpop.partitions.parts import WORKERS, Parts, array_bytes, part_name
+from voxpop.partitions.parts import PLAIN_IDS, WORKERS, Parts, array_bytes, part_name
 from voxpop.partitions.store import Store
+from voxpop.words import counted
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,6 +116,7 @@ class _Cutting:
         self._task, self._worker, self._values = resolve_roles(
             beginning, source.task, source.worker, source.values, self._gold
         )
+        table.refuse_types((self._task, self._worker), (*self._values, *self._gold))
 
     def run(self, memory: int, n_parts: int | None, rounding: bool) -> Parts:
         """Write all parts."""
@@ -176,12 +178,16 @@ class _Cutting:
 
     def _check(self) -> None:
         """Refuse rows without an id or a number, as `read_answers` does."""
-        for role, name in (("task", self._task), ("worker", self._worker)):
+        columns = [("task", self._task), ("worker", self._worker)]
+        columns += [(f"v{j}", name) for j, name in enumerate(self._values)]
+        for role, name in columns:
             absent = self._number(f"SELECT count(*) FROM spread WHERE {role} IS NULL")
-            if absent:
+            is_empty = f"{self._table.spelled_id(name)} IS NULL"
+            empty = self._number(f"SELECT count(*) FROM raw WHERE {is_empty}") if absent else 0
+            if empty:
                 raise DataError(
-                    f"{self._source.path}: column {name!r} is empty in {absent} rows; drop those "
-                    "rows or fill them in"
+                    f"{self._source.path}: column {name!r} is empty in {counted(empty, 'row')}"
+                    f"{self._table.without(name)}; drop those rows or fill them in"
                 )
         for j, name in enumerate(self._values):
             bad = f"v{j} IS NULL OR NOT isfinite(v{j}) OR abs(v{j}) > {_LARGEST_VALUE}"
@@ -194,9 +200,9 @@ class _Cutting:
                     f"{_LARGEST_VALUE}, true) LIMIT 1"
                 ).fetchone()
                 raise DataError(
-                    f"{self._source.path}: {count} rows of column {name!r} hold no finite number "
-                    f"of at most {_LARGEST_VALUE:g}, such as {shown and shown[0]!r}; drop those "
-                    "rows or fill them in"
+                    f"{self._source.path}: {counted(count, 'row')} of column {name!r} with no "
+                    f"finite number of at most {_LARGEST_VALUE:g}, such as {shown and shown[0]!r}; "
+                    "drop or correct them"
                 )
 
     def _id_kind(self, role: str) -> str:
@@ -269,9 +275,17 @@ class _Cutting:
         arrays = {"worker": worker, "value": value, "first": np.append(first, len(task))}
         for name, array in arrays.items():
             self._store.write(part_name(part, f"{name}.npy"), array_bytes(array))
-        self._copy("SELECT DISTINCT id FROM part ORDER BY id", part_name(part, "tasks.parquet"))
+        self._write_ids(part)
         degree = np.diff(arrays["first"])
         return len(first), set(np.unique(degree[~known]).tolist()), int(known.sum())
+
+    def _write_ids(self, part: int) -> None:
+        """Write the ids of the tasks of a part, for :meth:`Parts.task_ids`."""
+        query = "SELECT DISTINCT id FROM part ORDER BY id"
+        if self._kind["task"] in PLAIN_IDS:
+            self._store.keep(part_name(part, "ids"), self._fetch(query)[0])
+        else:
+            self._copy(query, part_name(part, "tasks.parquet"))
 
     def _truths(self, rows: Floats, first: Index, task: Index) -> Floats:
         """Reduce known truths of the rows to one for each task, NaN where there is none."""

@@ -19,6 +19,8 @@ from voxpop.inference.schedule import Whole
 from voxpop.partitions.store import Store
 
 FACTS, WORKERS = "parts/facts.json", "parts/workers.parquet"
+# Kinds of ids that are kept as they are, which spares opening a database for each part.
+PLAIN_IDS = ("BIGINT", "VARCHAR")
 _DEGREES = "parts/worker_degree.npy"
 
 
@@ -88,6 +90,9 @@ class Parts:
 
     def task_ids(self, part: int, scratch: Path) -> Ids:
         """Ids of the tasks of a part."""
+        if self.id_kinds.get("task") in PLAIN_IDS:
+            found: Ids = Store(self.where).kept(part_name(part, "ids"))
+            return found
         table = open_table(Store(self.where).fetch(part_name(part, "tasks.parquet"), scratch))
         return table.ids("id")[1]
 

@@ -8,14 +8,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 from voxpop.data.answers import Answers
-from voxpop.data.many_files import several_files
+from voxpop.data.many_files import stamps_of
 from voxpop.data.output import replacing_folder, require_folder
 from voxpop.data.read import read_answers
 from voxpop.errors import ConfigError, DataError, VoxpopError, require
@@ -23,7 +23,7 @@ from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator, OnSweep, plain_settings
 from voxpop.estimators.bi.bi import BI
 from voxpop.inference.engine import backend_in_use
-from voxpop.partitions.cluster import dask_pool
+from voxpop.partitions.cluster import dask_pool, require_scheduler
 from voxpop.partitions.cut import Source, cut
 from voxpop.partitions.finish import SAMPLE, table_name
 from voxpop.partitions.fit import fit_for_parts, fit_parts
@@ -63,6 +63,7 @@ class Running:
             self.n_parts is None or self.n_parts >= 1,
             f"partitions must be at least 1, got {self.n_parts}",
         )
+        require(self.n_workers >= 1, f"processes must be at least 1, got {self.n_workers}")
         require(self.engine == "dask" or self.scheduler is None, "a scheduler needs --engine dask")
 
 
@@ -113,16 +114,18 @@ def aggregate_parts(
     require_folder(folder)
     beside = folder.absolute().parent / f".{folder.absolute().name}.run"
     where = running.run or str(beside)
-    with _errors_in_one_line(where):
-        _begin(where, _fingerprint(source, estimator, running))
+    local = Path(where) if "://" not in where else beside
+    with _errors_in_one_line(where), _alone_in(local):
+        fingerprint = _fingerprint(source, estimator, running)
+        if running.scheduler is not None:
+            require_scheduler(running.scheduler)
+        _begin(where, fingerprint)
         parts = Parts.load(where)
         if parts is None:
             rounding = isinstance(method, BI) and method.support == "auto"
-            parts = cut(source, where, running.memory, running.n_parts, rounding)
+            parts = _cut(source, where, running, rounding)
         _require_memory(parts, running)
         job = Job(parts, Log.begin(f"{where}/log"))
-        local = Path(where) if "://" not in where else beside
-        local.mkdir(parents=True, exist_ok=True)
         if isinstance(method, Auto) and _fits_into_memory(parts, method):
             done = _fit_in_memory(source, estimator, parts, on_sweep)
             run = None
@@ -142,6 +145,19 @@ def aggregate_parts(
     return done
 
 
+def _cut(source: Source, where: str, running: Running, rounding: bool) -> Parts:
+    """Cut the answers; if that fails, leave nothing, since the next run cuts them anew."""
+    try:
+        return cut(source, where, running.memory, running.n_parts, rounding)
+    except BaseException:
+        with suppress(OSError, VoxpopError):
+            if "://" in where:
+                Store(where).remove()
+            else:
+                _clear(Path(where))
+        raise
+
+
 def _fits_into_memory(parts: Parts, auto: Auto) -> bool:
     """Return whether the default compares its models on all answers, and averages them.
 
@@ -157,8 +173,47 @@ def _fit_in_memory(
         source.path, task=source.task, worker=source.worker, values=source.values, gold=source.gold
     )
     result = estimator.fit(answers, on_sweep)
-    note = f"{answers.n_edges} answers fit into memory: they were not cut into parts"
+    note = f"{counted(answers.n_edges, 'answer')} fit into memory: they were not cut into parts"
     return Finished(parts, replace(result, notes=(*result.notes, note)), answers, result)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Lock the folder of a run, so that no other process works in it; a kill unlocks it.
+
+    A new folder that is still empty at the end is removed.
+    """
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - Windows has no such locks
+        yield
+        return
+    descriptor = None
+    while descriptor is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # the other run has removed it at its end
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(descriptor), folder.stat()):
+                    raise FileNotFoundError
+            except BlockingIOError:
+                os.close(descriptor)
+                raise ConfigError(
+                    f"{folder}: another run is working here; wait for its end, or name another "
+                    "--output and another --run"
+                ) from None
+            except FileNotFoundError:
+                os.close(descriptor)
+                descriptor = None
+            except OSError:
+                pass  # a disk that knows no locks
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+        os.close(descriptor)
 
 
 @contextmanager
@@ -194,8 +249,8 @@ def _short(error: Exception) -> str:
 
 def _fingerprint(source: Source, estimator: Estimator, running: Running) -> bytes:
     """What a run depends on; another run in the same folder starts anew."""
-    known = [(path, path.stat()) for path in _files_of(source)]
-    files = [(str(path), facts.st_size, facts.st_mtime_ns) for path, facts in known]
+    gold = [source.gold] if isinstance(source.gold, str) else source.gold or ()
+    files = [stamps_of(name) for name in (source.path, *filter(os.path.exists, gold))]
     facts = {
         "version": version("voxpop"),
         "source": asdict(source),
@@ -218,17 +273,6 @@ def _require_memory(parts: Parts, running: Running) -> None:
     )
 
 
-def _files_of(source: Source) -> list[Path]:
-    """The local files of a source."""
-    pattern = several_files(source.path)
-    if pattern is None:
-        return [Path(source.path)]
-    if "://" in pattern:
-        return []
-    place = Path(pattern).absolute()
-    return sorted(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
-
-
 def _begin(where: str, job: bytes) -> None:
     """Resume the run in a folder if it is this job, or clear the folder for it."""
     store = Store(where)
@@ -240,10 +284,19 @@ def _begin(where: str, job: bytes) -> None:
             raise ConfigError(
                 f"{where}: is not empty, and is not a run of voxpop; name another --run"
             )
-        shutil.rmtree(where)
+        _clear(Path(where))
     elif known is not None:
         raise ConfigError(f"{where}: holds another run; remove it, or name another --run")
     store.write(_JOB, job)
+
+
+def _clear(folder: Path) -> None:
+    """Empty a folder, which itself stays: it is locked."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 @contextmanager
