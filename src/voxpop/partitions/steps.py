@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import WorkerSums
 from voxpop.data.answers import Answers
-from voxpop.data.output import replacing
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.inference.moment_matching import MomentMatching
 from voxpop.partitions.parts import Parts
@@ -250,8 +249,10 @@ class Part:
 
     def _write_mark(self, step: int, totals: Totals) -> None:
         totals = {name: array for name, array in totals.items() if name != "sums"}
-        with replacing(self._mark) as temporary:
-            temporary.write_bytes(pickle.dumps((self.job.log.token, _boot(), step, totals)))
+        # One process at a time works on a part: locks and leftovers need no care, at every step.
+        new = self._mark.with_suffix(".new")
+        new.write_bytes(pickle.dumps((self.job.log.token, _boot(), step, totals)))
+        new.replace(self._mark)
 
 
 def _keep_in(memory: NDArray[np.uint8], messages: Laid) -> None:
