@@ -328,3 +328,13 @@ def test_an_error_names_the_folder_that_was_asked_for(tmp_path: Path) -> None:
     expected = f"{tmp_path / 'out' / 'a.csv'}: cannot be written: No space left on device"
     assert str(refused.value) == expected
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("command", ["aggregate", "diagnose", "explain"])
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_result_is_not_taken_for_answers(tmp_path: Path, command: str, format: str) -> None:
+    small().save(tmp_path / "result", format=format)
+    task = ["a"] if command == "explain" else []
+    run = CliRunner().invoke(main, [command, str(tmp_path / "result"), *task])
+    assert run.exit_code == 1
+    assert "holds a result of `voxpop aggregate`, not answers" in run.stderr

@@ -38,6 +38,11 @@ def several_files(source: Path | str) -> str | None:
     if "://" in text:
         return text if Path(text).suffix else f"{text.rstrip('/')}/**/*.parquet"
     if path.is_dir():
+        if (path / "result.json").exists():
+            raise DataError(
+                f"{path}: holds a result of `voxpop aggregate`, not answers; name the answers that "
+                "it was made from"
+            )
         suffix = _suffix_in(path)
         return None if suffix is None else f"{literal(path)}/**/*{suffix}"
     return text if re.search(r"[*?\[]", text) and not path.exists() else None
