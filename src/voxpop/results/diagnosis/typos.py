@@ -8,20 +8,23 @@ import numpy as np
 
 from voxpop.arrays import Floats, Ids, Index
 from voxpop.data.answers import Answers
-from voxpop.models.scale import Scale
-from voxpop.results.diagnosis.worker_tests import FAR, PeerMedians, far_off
+from voxpop.models.scale import SCALES, Scale
+from voxpop.results.diagnosis.worker_tests import FAR, PeerMedians, far_off, ranks
 
 # Far: this many typical distances from the others' median, about seven standard deviations.
 # Corrected, an answer is within this many, about three.
 _NEAR = 4.0
-# A wild answer is as likely at any order of magnitude of its distance, over three of them.
-_DECADES = 3.0
+# A wild answer is as likely at any order of magnitude of its distance, over three of them; over
+# one on a scale that is not linear, on which three orders of magnitude are a distance of seven.
+_DECADES, _DECADES_OF_LOGS = 3.0, 1.0
 # A corrected value is not held to be nearer than this share of a typical distance.
 _LEAST_DISTANCE = 0.5
 # Share of what is found that may be no typo.
 _FALSE = 0.1
 # Digits that people type.
 _DIGITS = 12
+# Distances grow with the value if their ranks do, by this many standard errors.
+_GROWING = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +73,12 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
 
     Some wild answers would fit by chance, so each gets its odds, and the false discovery rate over
     all far answers is held: of what is found one in ten is expected to be no typo, and in a crowd
-    with wild answers but without typos that is the chance of finding any.
+    with wild answers but without typos that is the chance of finding any. Where the noise of prices
+    and the like grows with the value, typical distances are those of logarithms.
     """
     if scale.name == "circular":
         return ()  # every number is an angle
+    scale = _scale_of_noise(answers, scale)
     crowd = PeerMedians(scale.answers(answers))
     names, found = answers.value_names, []
     for j in range(answers.dimension):
@@ -98,17 +103,41 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
     )
 
 
+def _scale_of_noise(answers: Answers, scale: Scale) -> Scale:
+    """The log scale in place of the linear one where noise grows with the value, and less there."""
+    if scale.name != "linear" or answers.dimension > 1 or not (answers.value > 0).all():
+        return scale
+    log = SCALES["log"].of(answers)
+    grows, on_log = (_growth(PeerMedians(each.answers(answers))) for each in (scale, log))
+    return log if grows > _GROWING and abs(on_log) < grows else scale
+
+
+def _growth(crowd: PeerMedians) -> float:
+    """By how many standard errors distances from the others' median grow with it, in ranks."""
+    if len(crowd.edge) < 2:
+        return 0.0
+    distance, level = (
+        ranks(x) for x in (np.abs(crowd.value - crowd.other)[:, 0], crowd.other[:, 0])
+    )
+    distance, level = distance - distance.mean(), level - level.mean()
+    size = float(np.sqrt((distance**2).sum() * (level**2).sum()))
+    return float((distance * level).sum()) / size * len(level) ** 0.5 if size > 0 else 0.0
+
+
 def _mend(value: float, at: float, typical: float, scale: Scale) -> tuple[float, str, float]:
     """The most likely slip behind a value: what was meant, its kind, and the chance."""
     median = _back(scale, at)
-    unit = abs(_back(scale, at + typical) - median)
     best, best_kind, nearest, windows = np.nan, "", np.inf, 0.0
     for meant, kind, slope, shift in _slips(value):
         # Where the same slip would take the others' median.
-        far = abs(slope * median + shift - median)
-        if far < FAR * unit:
+        there = np.array([slope * median + shift, median])
+        if bool(scale.outside(there[:1])[0]):
             continue
-        windows += abs(slope) / far
+        far = abs(float(scale.forward(there[:1])[0]) - at)
+        if far < FAR * typical:
+            continue
+        steepness = np.exp(np.subtract(*scale.log_slope(there)))
+        windows += abs(slope) * float(steepness) / far
         if bool(scale.outside(np.array([meant]))[0]):
             continue
         off = abs(float(scale.forward(np.array([meant]))[0]) - at)
@@ -117,10 +146,11 @@ def _mend(value: float, at: float, typical: float, scale: Scale) -> tuple[float,
             best, best_kind, nearest = meant, kind, off
     if nearest > _NEAR * typical:
         return best, best_kind, 1.0
-    near = max(abs(best - median), _LEAST_DISTANCE * unit)
+    near = max(nearest, _LEAST_DISTANCE * typical)
+    decades = _DECADES if scale.name == "linear" else _DECADES_OF_LOGS
     # Answers that a slip leads as near as that lie in a window about where it takes the median,
     # and a wild answer lies in one with this chance.
-    return best, best_kind, min(1.0, 2 * near * windows / (_DECADES * np.log(10)))
+    return best, best_kind, min(1.0, 2 * near * windows / (decades * np.log(10)))
 
 
 def _plain(ids: Ids, place: int) -> object:

@@ -126,7 +126,7 @@ def slope_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     not the first. That somebody gives one value only is also evidence by itself.
     """
     answers = crowd.answers
-    rank = _ranks(answers.value[:, j]) / answers.n_edges - 0.5
+    rank = ranks(answers.value[:, j]) / answers.n_edges - 0.5
     c = crowd.centred(_mean_of_others(answers, rank)[crowd.edge])
     y = crowd.centred(rank[crowd.edge])
     honest = crowd.sum(c * _rearranged_ranks(crowd, j, c))
@@ -301,7 +301,7 @@ def without_far_answers(answers: Answers) -> Answers:
     return answers.select(~far) if far.any() else answers
 
 
-def _ranks(x: Floats) -> Floats:
+def ranks(x: Floats) -> Floats:
     """Ranks from 1, ties sharing theirs; scipy.stats, which has this, takes long to load."""
     _, place, count = np.unique(x, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
