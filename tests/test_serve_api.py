@@ -136,13 +136,16 @@ def test_reports_come_to_the_owner(house: House) -> None:
 
 
 def test_nothing_tells_gold_from_other_tasks(house: House) -> None:
-    """The same fields of the same types, ids of the same form; practice says what it is."""
+    """The same fields of the same types, ids of the same form; practice says what it is.
+
+    Gold comes by chance: once in a million runs there is none before the other six tasks are done.
+    """
     tasks: list[dict[str, Any]] = [{"name": f"t{k}", "content": {"text": "x"}} for k in range(6)]
     tasks += [
         {"name": f"g{k}", "content": {"text": "x"}, "kind": "gold", "truth": [4]} for k in range(6)
     ]
     tasks += [{"name": "p", "content": {"text": "x"}, "kind": "practice", "truth": [4]}]
-    slug = house.campaign(tasks=tasks, gold_share=0.5, practice=1)
+    slug = house.campaign(tasks=tasks, gold_share=0.9, practice=1)
     token = house.worker(slug)
     practice = house.next(token)["offer"]
     assert practice["practice"] is True
@@ -212,9 +215,8 @@ def test_numbers_that_no_float_holds_and_codes_that_nobody_asks_for_are_refused(
     }  # fmt: skip
     sent = {"action": "ANNOTATION_CREATED", "task": {"id": 1}, "annotation": annotation}
     assert house.client.post(f"/ls/{studio}/webhook", json=sent).status_code < 500
-    assert house.ask("GET", path).json() | {"seq": 0, "n_tasks": 0} == (
-        before | {"seq": 0, "n_tasks": 0}
-    )
+    counts = {"seq": 0, "n_tasks": 0, "n_unanswered": 0}
+    assert house.ask("GET", path).json() | counts == before | counts
 
 
 def test_an_answer_that_no_estimator_takes_is_refused(small_house: House) -> None:
