@@ -152,8 +152,8 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
     score = np.stack([c.log_density for c in candidates], axis=1)
     gold = np.stack([c.gold for c in candidates], axis=1)
     score = share_of_answers(len(gold)) * (score - score.max(axis=1, keepdims=True))
-    cost = WORTH + _WORTH_NATS * len(score) * comparison.is_part
-    total = score.sum(axis=0) - cost * np.array([c.complexity for c in candidates])
+    cost = cost_of_component(comparison) * np.array([c.complexity for c in candidates])
+    total = score.sum(axis=0) - cost
     parts = comparison.by_owner(score)
     if gold.size:
         parts.append(gold_scores(gold, comparison.data.answers.dimension))
@@ -166,6 +166,11 @@ def _weights(comparison: ModelComparison, candidates: list[Candidate]) -> Floats
     root = direction * np.sqrt(np.maximum(size, 0.0)) @ direction.T
     draws = np.random.default_rng(0).standard_normal((_N_DRAWS // 2, len(candidates))) @ root
     return np.asarray(softmax(total + np.concatenate([draws, -draws]), axis=1).mean(axis=0))
+
+
+def cost_of_component(comparison: ModelComparison) -> float:
+    """Log density by which left-out answers must gain from a component for it to be worth it."""
+    return WORTH + _WORTH_NATS * int(comparison.usable.sum()) * comparison.is_part
 
 
 def _simple(comparison: ModelComparison) -> str:

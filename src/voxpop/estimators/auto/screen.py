@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.estimators.auto.average import has_long_tails, is_sound, log_score
+from voxpop.estimators.auto.average import (
+    cost_of_component,
+    has_long_tails,
+    is_sound,
+    log_score,
+)
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
-from voxpop.estimators.auto.compare import WORTH, Candidate, ModelComparison
+from voxpop.estimators.auto.compare import Candidate, ModelComparison
 from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.noise_fit import FEW_ANSWERS, typical_degree
 from voxpop.models.noise import COMPONENTS, Noise
@@ -49,7 +54,7 @@ def enter_models(comparison: ModelComparison, flat: Noise) -> None:
 def is_promising(comparison: ModelComparison, noise: Noise, support: Support = "auto") -> bool:
     """Return whether a richer model is worth learning: if its components have shown any gain.
 
-    Each must gain more than a parameter costs; one of them is enough where tasks have so few
+    Each must gain more than it costs; one of them is enough where tasks have so few
     answers that matched moments do not show it well. Nor is it worth learning if it would be far
     behind the best sound model so far with what its components gained added up. Gains are never
     tried alone. Where gold judges, all models are learned.
@@ -67,7 +72,8 @@ def is_promising(comparison: ModelComparison, noise: Noise, support: Support = "
     parts = [alone[component] for component in asked if component in alone]
     if not parts:
         return True
-    gains = [log_score(part) > log_score(plain) + WORTH for part in parts]
+    enough = log_score(plain) + cost_of_component(comparison)
+    gains = [log_score(part) > enough for part in parts]
     shown = any(gains) if _has_few_answers(comparison) else all(gains)
     if not shown or len(parts) < len(noise.learned):
         return shown
