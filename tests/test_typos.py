@@ -171,3 +171,15 @@ def test_typos_in_prices_are_found_where_noise_grows_with_the_price() -> None:
         planted += len(at)
     assert right >= 0.8 * planted
     assert false <= 0.1 * planted
+
+
+def test_a_known_truth_of_zero_among_prices_hides_no_typos() -> None:
+    rng = np.random.default_rng(0)
+    dealt = assign_regular(150, 5, 25, rng)
+    price = np.exp(rng.normal(4, 0.6, 150)[dealt.task] + 0.05 * rng.standard_normal(750))
+    price[7] *= 10
+    answers = Answers.from_arrays(dealt.task, dealt.worker, price)
+    gold = np.where(np.arange(150) == 3, 0.0, np.nan)
+    known = Answers.from_arrays(dealt.task, dealt.worker, price, gold=gold)
+    assert [typo.value for typo in find_typos(known, LINEAR)] == [price[7]]
+    assert find_typos(known, LINEAR) == find_typos(answers, LINEAR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -78,6 +78,8 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
     """
     if scale.name == "circular":
         return ()  # every number is an angle
+    # Known truths need not be on a scale that all answers are on.
+    answers = replace(answers, gold=None)
     scale = _scale_of_noise(answers, scale)
     crowd = PeerMedians(scale.answers(answers))
     names, found = answers.value_names, []
