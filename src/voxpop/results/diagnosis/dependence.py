@@ -108,7 +108,8 @@ def edge_pairs(answers: Answers) -> EdgePairs | None:
     key = worker[e] * n + worker[f]
     # Most pairs of a large crowd share one task: they are dropped before keys are sorted.
     size = min(n * n, 2 * len(key) + 1)
-    often = np.bincount(key % size, minlength=size)[key % size] >= _MIN_EQUAL
+    place = key % size
+    often = np.bincount(place, minlength=size)[place] >= _MIN_EQUAL
     e, f = e[often], f[often]
     key, pair, shared = np.unique(key[often], return_inverse=True, return_counts=True)
     enough = shared >= _MIN_EQUAL

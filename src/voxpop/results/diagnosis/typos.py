@@ -80,8 +80,7 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
         return ()  # every number is an angle
     # Known truths need not be on a scale that all answers are on.
     answers = replace(answers, gold=None)
-    scale = _scale_of_noise(answers, scale)
-    crowd = PeerMedians(scale.answers(answers))
+    scale, crowd = _on_scale_of_noise(answers, scale)
     names, found = answers.value_names, []
     for j in range(answers.dimension):
         far, typical = far_off(crowd, j)
@@ -105,13 +104,16 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
     )
 
 
-def _scale_of_noise(answers: Answers, scale: Scale) -> Scale:
+def _on_scale_of_noise(answers: Answers, scale: Scale) -> tuple[Scale, PeerMedians]:
     """The log scale in place of the linear one where noise grows with the value, and less there."""
+    crowd = PeerMedians(scale.answers(answers))
     if scale.name != "linear" or answers.dimension > 1 or not (answers.value > 0).all():
-        return scale
+        return scale, crowd
+    if (grows := _growth(crowd)) <= _GROWING:
+        return scale, crowd
     log = SCALES["log"].of(answers)
-    grows, on_log = (_growth(PeerMedians(each.answers(answers))) for each in (scale, log))
-    return log if grows > _GROWING and abs(on_log) < grows else scale
+    on_log = PeerMedians(log.answers(answers))
+    return (log, on_log) if abs(_growth(on_log)) < grows else (scale, crowd)
 
 
 def _growth(crowd: PeerMedians) -> float:
