@@ -1,28 +1,19 @@
-"""Within bounds: refuse a range that leaves out all answers, keep results inside, bound answers."""
+"""Within bounds: refuse a range without any answer or known truth, and keep results inside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
-from voxpop.data.sums import by_degree, with_gold
 from voxpop.errors import DataError, shorten
-from voxpop.inference.kernels.posterior import Posterior
-from voxpop.models.noise.component import REACH
 from voxpop.models.scale import Range
 from voxpop.results.calibration import within
 from voxpop.results.result import Result
-from voxpop.words import counted
-
-# Distances below this many times the spacing of numbers as large are rounding.
-_ROUNDING = 8.0
-# Squares of smaller distances are nothing.
-_LEAST_DISTANCE = 1e-150
 
 
 def refuse_bounds(answers: Answers, bounds: Range | None) -> None:
@@ -110,125 +101,3 @@ def outside_note(n: int, n_answers: int, bounds: Range) -> tuple[str, ...]:
 
 def _outside(value: Floats, bounds: Range) -> NDArray[np.bool_]:
     return np.asarray((value < bounds[0]) | (value > bounds[1]))
-
-
-def fit_within_reach(
-    fit: Callable[[Answers], Result], answers: Answers, may_move: bool = True
-) -> Result:
-    """Fit answers of which none is out of reach of the others, whatever they are.
-
-    An answer more than :data:`REACH` times the usual distance from the middle of its task is moved
-    to that distance: it is a slip there, too. A task that is as far from all others is fitted in
-    their midst, if it ``may_move``, and its estimates are moved back.
-    """
-    reached = _Reached.of(answers, may_move)
-    return fit(answers) if reached is None else reached.restored(fit(reached.answers))
-
-
-@dataclass(frozen=True, eq=False)
-class _Reached:
-    """Answers within reach, how far each task was moved (n, d), and what to say of it."""
-
-    answers: Answers
-    original: Answers
-    shift: Floats
-    notes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, answers: Answers, may_move: bool) -> _Reached | None:
-        """Bring answers within reach; None where all are."""
-        value, task = answers.value, answers.task
-        centre = np.partition(value, len(value) // 2, axis=0)[len(value) // 2]
-        middle = with_gold(answers, _middles(answers, centre))
-        away, between = value - middle[task], middle - centre
-        usual = _usual(away, middle[task])
-        reach = np.where(usual > 0, REACH * usual, np.inf)
-        apart = np.maximum(_usual(between, centre), usual)
-        far = np.abs(away) > reach
-        lost = np.abs(between) > np.where(apart > 0, REACH * apart, np.inf)
-        lost = lost.any(axis=1) & may_move
-        if not (far.any() or lost.any()):
-            return None
-        shift = np.where(lost[:, None], between, 0.0)
-        home = middle - shift
-        near = home[task] + np.clip(away, -reach, reach)
-        moved = np.where(far | lost[task][:, None], near, value)
-        gold = None if answers.gold is None else np.where(lost[:, None], home, answers.gold)
-        gold = None if gold is None else np.where(answers.is_gold[:, None], gold, np.nan)
-        notes = (*_far_note(answers, far), *_lost_note(answers, lost))
-        return cls(replace(answers, value=moved, gold=gold), answers, shift, notes)
-
-    def restored(self, result: Result) -> Result:
-        """Move the estimates of tasks back to where these are."""
-        result = replace(result, notes=(*result.notes, *self.notes))
-        if not self.shift.any():
-            return result
-        found, agreed = (self._back(each) for each in (result._posterior, result._agreed))
-        audit, by_answer = result.audit, self.shift[self.answers.task]
-        if audit is not None and audit.predicted.size:
-            predicted, truth = audit.predicted + by_answer, audit.truth + by_answer
-            audit = replace(audit, predicted=predicted, truth=truth)
-        return replace(
-            result,
-            estimate=found.estimate,
-            quantile=found.quantile,
-            audit=audit,
-            _agreement=None if result._agreement is None else agreed,
-        )
-
-    def _back(self, found: Posterior) -> Posterior:
-        estimate = found.estimate + self.shift
-        quantile = found.quantile + self.shift[:, :, None]
-        if self.original.gold is not None:
-            known, gold = self.original.is_gold[:, None], self.original.gold
-            estimate = np.where(known, gold, estimate)
-            quantile = np.where(known[:, :, None], gold[:, :, None], quantile)
-        return replace(found, estimate=estimate, quantile=quantile)
-
-
-def _middles(answers: Answers, centre: Floats) -> Floats:
-    """The middle answer of each task (n, d); of two, that nearer to the centre of all answers."""
-    low, high = (np.empty((answers.n_tasks, answers.dimension)) for _ in range(2))
-    for tasks, edges in by_degree(answers, lambda size: size):
-        size = edges.shape[1]
-        places = (size - 1) // 2, size // 2
-        rows = np.partition(answers.value[edges], places, axis=1)
-        low[tasks], high[tasks] = rows[:, places[0]], rows[:, places[1]]
-    return np.where(np.abs(low - centre) <= np.abs(high - centre), low, high)
-
-
-def _usual(distance: Floats, of: Floats) -> Floats:
-    """Median (d,) of the distances that are more than rounding; 0 without any."""
-    distance = np.abs(distance)
-    counts = distance > _ROUNDING * np.spacing(np.abs(of))
-    columns = zip(distance.T, counts.T, strict=True)
-    return np.array(
-        [max(float(np.median(d[c])), _LEAST_DISTANCE) if c.any() else 0.0 for d, c in columns]
-    )
-
-
-def _far_note(answers: Answers, far: NDArray[np.bool_]) -> tuple[str, ...]:
-    """Say which answers were moved, in any coordinate (E, d)."""
-    edges = np.flatnonzero(far.any(axis=1))
-    if not len(edges):
-        return ()
-    first, n = int(edges[0]), len(edges)
-    task = shorten([answers.task_ids[answers.task[first]]])
-    worker = shorten([answers.worker_ids[answers.worker[first]]])
-    which = f"worker {worker} to task {task}"
-    which = f"by {which}" if n == 1 else f"the first is by {which}"
-    return (
-        f"{counted(n, 'answer')} more than a billion times as far from the middle of the task as "
-        f"usual ({which}) counted as if at that distance: correct or drop what is an error",
-    )
-
-
-def _lost_note(answers: Answers, lost: NDArray[np.bool_]) -> tuple[str, ...]:
-    """Say which tasks were fitted elsewhere."""
-    if not lost.any():
-        return ()
-    tasks = shorten(answers.task_ids[lost])
-    return (
-        f"{counted(int(lost.sum()), 'task')} more than a billion times as far from all others as "
-        f"usual ({tasks}): check the answers, and the truth if it is known",
-    )

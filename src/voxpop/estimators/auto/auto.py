@@ -34,7 +34,8 @@ from voxpop.estimators.learn_map import learn_map
 from voxpop.estimators.make_result import without_intervals
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
-from voxpop.estimators.within_bounds import fit_within_reach, keep_bounds, refuse_bounds
+from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
+from voxpop.estimators.within_reach import fit_within_reach
 from voxpop.inference.engine import Engine, host_backend
 from voxpop.models.noise import Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale

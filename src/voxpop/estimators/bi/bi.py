@@ -22,7 +22,8 @@ from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.make_result import WorkerNoise, make_result, worker_noise
 from voxpop.estimators.on_scale import fit_on_scale, with_settings
 from voxpop.estimators.shared import with_shared_error
-from voxpop.estimators.within_bounds import fit_within_reach, keep_bounds, refuse_bounds
+from voxpop.estimators.within_bounds import keep_bounds, refuse_bounds
+from voxpop.estimators.within_reach import fit_within_reach
 from voxpop.inference.cost_model import Inference
 from voxpop.inference.engine import Engine
 from voxpop.inference.schedule import Schedule
