@@ -16,7 +16,7 @@ from tests.conftest import make_crowd
 from voxpop.arrays import Floats
 from voxpop.collect.campaign.next_batch import advice
 from voxpop.collect.planning.learn_crowd import shared_error_of
-from voxpop.inference.kernels.posterior import Posterior
+from voxpop.inference.kernels.posterior import Posterior, mixture_quantiles
 from voxpop.results.calibration import PROBABILITIES, Calibration, agreement_of, calibrated
 from voxpop.results.shared_error import LOG_SD, MEDIAN, SharedError, typical_answer_variance
 
@@ -93,6 +93,25 @@ def test_agreement_comes_back() -> None:
     back = agreement_of(calibrated(known, calibration), calibration)
     np.testing.assert_allclose(back.variance, known.variance, rtol=1e-9)
     np.testing.assert_allclose(back.quantile, known.quantile, rtol=1e-9)
+
+
+@given(st.floats(0.0, 0.05), st.floats(0.001, 1.0), st.floats(0.0, 3.0))
+def test_a_spike_gets_the_shared_error_in_full(rest: float, width: float, away: float) -> None:
+    """Agreement is a spike with thin tails; by the sum of both errors, 95 and 90 % are held."""
+    weight, mean = np.array([1.0 - rest, rest]), np.array([0.0, away])
+    sd = np.array([width, 1.0])
+    middle = float(weight @ mean)
+    variance = float(weight @ (sd**2 + mean**2)) - middle**2
+    quantile = mixture_quantiles(weight[None], mean[None, :, None], sd**2, PROBABILITIES)
+    known = Posterior(np.array([[middle]]), np.array([[variance]]), quantile)
+    found = applied(known, median=1.0, log_sd=0.0)
+    z = (found.quantile[0, 0] - mean[:, None]) / np.sqrt(sd**2 + 1.0)[:, None]
+    below = weight @ ndtr(z)
+    assert below[3] - below[0] > 0.92
+    assert below[2] - below[1] > 0.86
+    shared = Calibration(shared=SharedError(answer_variance=(1.0,), median=1.0, log_sd=0.0))
+    back = agreement_of(found, shared)
+    np.testing.assert_allclose(back.quantile, known.quantile, atol=1e-6)
 
 
 def test_none_is_todays_interval_and_agreement_is_it_too() -> None:

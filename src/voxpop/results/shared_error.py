@@ -86,10 +86,11 @@ class SharedError:
         """Add the shared error to the posterior of the truths (M66), (M67).
 
         The posterior's own quantiles keep their shape: the distance of each from the mean is
-        stretched by as much as for a Gaussian of that variance. Known truths stay known.
+        stretched by as much as for a Gaussian of that variance. Nearer quantiles than a Gaussian
+        has, as those of a spike with thin tails, are widened by as much. Known truths stay known.
         """
-        stretch, about = self._stretch(found, probabilities)
-        quantile = found.estimate[:, :, None] + stretch * about
+        stretch, own, about = self._stretch(found, probabilities)
+        quantile = found.estimate[:, :, None] + own * _widened(about, stretch)
         if self.bounds is not None:
             # Quantiles within the bounds stay there; others were beyond before.
             low, high = (np.array(bound) for bound in self.bounds)
@@ -103,9 +104,9 @@ class SharedError:
         """Undo :meth:`applied`; a quantile that met a bound becomes that of a Gaussian there."""
         added = self.added_variance(found.variance)
         before = replace(found, variance=np.maximum(found.variance - added, 0.0))
-        stretch, about = self._stretch(before, probabilities)
+        stretch, own, about = self._stretch(before, probabilities)
         centre = found.estimate[:, :, None]
-        quantile = centre + about / stretch
+        quantile = centre + own * _narrowed(about, stretch)
         if self.bounds is not None:
             normal = centre + np.sqrt(before.variance)[:, :, None] * ndtri(probabilities)
             met = np.isin(found.quantile, self.bounds)
@@ -140,13 +141,18 @@ class SharedError:
         """Variance of one answer to each task (n, d); 0 where the truth is known."""
         return np.where(variance > 0, np.array(self.answer_variance), 0.0)
 
-    def _stretch(self, found: Posterior, probabilities: Floats) -> tuple[Floats, Floats]:
-        """Factor on each quantile's distance from the mean, and these distances, (n, d, q)."""
+    def _stretch(self, found: Posterior, probabilities: Floats) -> tuple[Floats, Floats, Floats]:
+        """Stretch of a Gaussian's quantiles, their distances from the mean, and the posterior's.
+
+        All are (n, d, q); the posterior's distances are relative to those of the Gaussian.
+        """
         own, one = found.variance, self._one_answer(found.variance)
         with np.errstate(over="ignore"):
             ratio = np.divide(self.median * one, own, out=np.zeros(own.shape), where=own > 0)
         about = found.quantile - found.estimate[:, :, None]
-        return _stretches(np.minimum(ratio, _MOST), self.log_sd, probabilities), about
+        gaussian = np.sqrt(own)[:, :, None] * ndtri(probabilities)
+        relative = np.divide(about, gaussian, out=np.zeros_like(about), where=gaussian != 0)
+        return _stretches(np.minimum(ratio, _MOST), self.log_sd, probabilities), gaussian, relative
 
     @property
     def enough_answers(self) -> int:
@@ -184,6 +190,25 @@ class SharedError:
         elif self.n_gold:
             where = f"learned from {self.n_gold} hidden gold task{'s' * (self.n_gold > 1)}"
         return f"whose variance is {self.median:.2g} times that of one answer{known}, {where}"
+
+
+def _widened(about: Floats, stretch: Floats) -> Floats:
+    """Distances of quantiles from the mean with the shared error (M67).
+
+    In sds of a Gaussian's quantile. A spike that is stretched stays a spike, but independent errors
+    add their squares. A quantile on the wrong side of the mean, where the other side has a long
+    tail, is shifted.
+    """
+    added = np.sqrt(stretch**2 - 1.0)
+    near = np.hypot(np.maximum(about, 0.0), added) + np.minimum(about, 0.0)
+    return np.where(about < 1.0, near, stretch * about)
+
+
+def _narrowed(about: Floats, stretch: Floats) -> Floats:
+    """Undo :func:`_widened`."""
+    added = np.sqrt(stretch**2 - 1.0)
+    near = np.sqrt(np.maximum(about, added) ** 2 - added**2) + np.minimum(about - added, 0.0)
+    return np.where(about < stretch, near, about / stretch)
 
 
 def _stretches(ratio: Floats, log_sd: float, probabilities: Floats) -> Floats:
