@@ -156,7 +156,7 @@ class GeometricMedian(CheckedEstimator):
         """Aggregate the answers."""
         d = answers.dimension
         if d == 1:
-            return unweighted_result(self, answers, medians(answers), 1 / (2 / np.pi))
+            return unweighted_result(self, answers, medians(answers), np.pi / 2)
         # Efficiency against the mean: pi/4 in the plane, and nearer 1 in more dimensions.
         ratio = np.exp(2 * (gammaln((d - 1) / 2) - gammaln(d / 2)))
         efficiency = float((d - 1) ** 2 / (2 * d) * ratio)

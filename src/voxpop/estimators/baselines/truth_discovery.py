@@ -6,6 +6,7 @@ every task, and bound the weight of a worker who happens to agree exactly with t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -49,7 +50,21 @@ _MOST_KEPT = 32_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class CATD(CheckedEstimator):
+class _Reweighting(CheckedEstimator):
+    """Estimates from weights and weights from estimates in turn, until the weights settle."""
+
+    tol: float = positive(1e-6)
+    max_iter: int = at_least(1, 2000)
+
+    def _settle(
+        self, weigh: Callable[[Floats], Floats], answers: Answers, on_sweep: OnSweep | None
+    ) -> tuple[Floats, Trace]:
+        what = type(self).__name__
+        return iterate_weights(weigh, answers, self.tol, self.max_iter, what, on_sweep)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CATD(_Reweighting):
     """Weigh a worker by a lower confidence bound of its precision: few answers, little trust.
 
     With the summed squares of a worker's residuals SSE_u over n_u answers of d coordinates,
@@ -63,8 +78,6 @@ class CATD(CheckedEstimator):
     """
 
     alpha: float = share(0.05)
-    tol: float = positive(1e-6)
-    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "catd"
     summary: ClassVar[str] = "weights from a lower bound of each worker's precision"
 
@@ -83,14 +96,13 @@ class CATD(CheckedEstimator):
             found = residual(means_or_gold(answers, per_edge))
             return bound / np.maximum(found, least) if least else bound
 
-        stop = self.tol, self.max_iter, "CATD", on_sweep
-        weight, trace = iterate_weights(weigh, answers, *stop)
+        weight, trace = self._settle(weigh, answers, on_sweep)
         estimate = means_or_gold(answers, weight[answers.worker])
         return _weighted_result(self, answers, estimate, weight, trace)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CRH(CheckedEstimator):
+class CRH(_Reweighting):
     """Weigh a worker by minus the logarithm of its share of the total loss (CRH, and PM).
 
     The loss of an answer is its squared or absolute distance from the estimate, in units of the
@@ -106,8 +118,6 @@ class CRH(CheckedEstimator):
 
     loss: Literal["squared", "absolute"] = one_of("squared", "absolute")
     reference: Literal["sum", "max"] = one_of("sum", "max")
-    tol: float = positive(1e-6)
-    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "crh"
     summary: ClassVar[str] = "weights from the logarithm of each worker's share of the loss"
 
@@ -130,14 +140,13 @@ class CRH(CheckedEstimator):
             weight = _minus_log_share(mean_by_worker(answers, loss), self.reference)
             return np.asarray(np.maximum(weight, 1e-6 * weight.max()))
 
-        stop = self.tol, self.max_iter, "CRH", on_sweep
-        weight, trace = iterate_weights(weigh, answers, *stop)
+        weight, trace = self._settle(weigh, answers, on_sweep)
         found, inflation = estimate(weight[answers.worker]), 1.0 if squared else np.pi / 2
         return _weighted_result(self, answers, found, weight, trace, inflation)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GTM(CheckedEstimator):
+class GTM(_Reweighting):
     """Gaussian truth model: inverse-gamma prior on a worker's variance, Gaussian prior on truths.
 
     In units of the variance within tasks v: the variance of a worker has an inverse-gamma prior
@@ -158,8 +167,6 @@ class GTM(CheckedEstimator):
     alpha: float = positive(10.0)
     beta: float = positive(10.0)
     prior_variance: float = positive(1.0)
-    tol: float = positive(1e-6)
-    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "gtm"
     summary: ClassVar[str] = "Gaussian truth model: worker variances with an inverse-gamma prior"
 
@@ -182,15 +189,14 @@ class GTM(CheckedEstimator):
             squared = squared_residual(answers, estimate(per_edge)[0]) / unit
             return np.asarray(freedom / (2 * self.beta + sum_by_worker(answers, squared)))
 
-        stop = self.tol, self.max_iter, "GTM", on_sweep
-        weight, trace = iterate_weights(weigh, answers, *stop)
+        weight, trace = self._settle(weigh, answers, on_sweep)
         truth, precision = estimate(weight[answers.worker])
         variance = within / precision
         return gaussian_result(self, answers, truth, variance, within / weight, weight, trace=trace)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KDEm(CheckedEstimator):
+class KDEm(_Reweighting):
     """The mode of a weighted kernel density of each task's answers.
 
     A worker's weight is minus the logarithm of its share of all residuals. These are measured in
@@ -204,8 +210,6 @@ class KDEm(CheckedEstimator):
     """
 
     bandwidth: float = positive(1.06)
-    tol: float = positive(1e-6)
-    max_iter: int = at_least(1, 2000)
     name: ClassVar[str] = "kdem"
     summary: ClassVar[str] = "mode of a weighted kernel density of the answers"
 
@@ -229,8 +233,7 @@ class KDEm(CheckedEstimator):
             own = sum_by_task(answers, at * share)[answers.task]
             return _minus_log_share(mean_by_worker(answers, np.maximum(1 - 2 * at + own, 0.0)))
 
-        stop = self.tol, self.max_iter, "KDEm", on_sweep
-        weight, trace = iterate_weights(weigh, answers, *stop)
+        weight, trace = self._settle(weigh, answers, on_sweep)
         per_edge = weight[answers.worker]
         _, at = density(per_edge)
         estimate = np.empty((answers.n_tasks, answers.dimension))
