@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from copy import copy
+from dataclasses import fields, replace
 from typing import Any
 
 from voxpop.service.commands import Refused, pseudonym_of
@@ -16,34 +17,18 @@ from voxpop.service.rows import (
     OfferRow,
     TaskRow,
     TokenRow,
-    VisitRow,
     WorkerRow,
 )
 from voxpop.service.schema import FREE
 
 
-class Book:
+class Book(Facts):
     """Rows by their keys; the facts stay unchanged, and rows that differ are to be written."""
 
     def __init__(self, facts: Facts, now: float) -> None:
+        super().__init__(**{one.name: copy(getattr(facts, one.name)) for one in fields(Facts)})
         self.facts = facts
         self.now = now
-        self.campaigns = dict(facts.campaigns)
-        self.slugs = set(facts.slugs)
-        self.tasks = dict(facts.tasks)
-        self.names = dict(facts.names)
-        self.workers = dict(facts.workers)
-        self.persons = dict(facts.persons)
-        self.visits = dict(facts.visits)
-        self.sessions = dict(facts.sessions)
-        self.offers = dict(facts.offers)
-        self.answers = dict(facts.answers)
-        self.sources = dict(facts.sources)
-        self.credits = dict(facts.credits)
-        self.dropped = dict(facts.dropped)
-        self.keys = dict(facts.keys)
-        self.last_removal = dict(facts.last_removal)
-        self.free = dict(facts.free)
         self.events: list[EventRow] = []
         self.tokens: list[TokenRow] = []
         self.erased: list[int] = []
@@ -78,6 +63,10 @@ class Book:
         number = self.free[table]
         self.free[table] = number + 1
         return number
+
+    def expiry(self, campaign: CampaignRow) -> float:
+        """When an offer that is made now expires."""
+        return self.now + campaign.rules.lease(self.lead_ms.get(campaign.id))
 
     # ------------------------------------------------------------ changing
 
@@ -120,15 +109,8 @@ class Book:
             number, campaign, pseudonym_of(number, fresh), provider, external_hmac, external,
             "active", None, None, 0, 0, self.now,
         )  # fmt: skip
-        self.workers[number] = row
-        self.persons[campaign, provider, external_hmac] = number
+        self.put_worker(row)
         return row
-
-    def add_visit(self, row: VisitRow) -> None:
-        """Add a visit."""
-        self.visits[row.id] = row
-        if row.external_session is not None:
-            self.sessions[row.campaign, row.provider, row.external_session] = row.id
 
     def add_open_offer(self, row: OfferRow) -> None:
         """Offer a task: reserve its price, count it as open."""
@@ -171,12 +153,8 @@ class Book:
     def _answers_came(self, row: AnswerRow, actor: str) -> None:
         """Count an answer; a task with as many as the rules ask for is done."""
         task = self.count(row.task, n_answers=1)
-        if task.state == "open" and self._is_full(task):
+        if task.state == "open" and task.is_full(self.campaigns[task.campaign].rules):
             self.set_task_state(row.task, "done", actor)
-
-    def _is_full(self, task: TaskRow) -> bool:
-        cap = self.campaigns[task.campaign].rules.answers_per_task
-        return task.kind == "real" and cap is not None and task.n_answers >= cap
 
     def _tell(self, row: AnswerRow, actor: str) -> int:
         return self.event(
@@ -212,7 +190,7 @@ class Book:
 
     def _answer_went(self, task: int, actor: str) -> None:
         row = self.count(task, n_answers=-1)
-        if row.state == "done" and not self._is_full(row):
+        if row.state == "done" and not row.is_full(self.campaigns[row.campaign].rules):
             self.set_task_state(task, "open", actor)
 
     def remove_answer(self, offer: str, actor: str) -> None:

@@ -37,6 +37,21 @@ def hidden(secret: bytes, campaign: int, provider: str, external: str) -> str:
     return hmac.new(secret, text, hashlib.sha256).hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class OfCampaign:
+    """A command about one campaign."""
+
+    campaign: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfOffer(OfCampaign):
+    """What a worker asks for about an offer."""
+
+    offer: str
+    worker: int
+
+
 # ---------------------------------------------------------------- what owners ask for
 
 
@@ -54,10 +69,9 @@ class CreateCampaign:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeCampaign:
+class ChangeCampaign(OfCampaign):
     """Change title, instructions, question, state, budget, or single rules of a campaign."""
 
-    campaign: int
     changes: Mapping[str, Any]
 
 
@@ -72,62 +86,55 @@ class NewTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddTasks:
+class AddTasks(OfCampaign):
     """Add tasks, all or none. The same key and tasks again give the same reply."""
 
-    campaign: int
     tasks: Sequence[NewTask]
     idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetGold:
+class SetGold(OfCampaign):
     """Set the truth of tasks by name (they become gold), or None (they become real)."""
 
-    campaign: int
     truths: Mapping[str, Sequence[float] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithdrawTasks:
+class WithdrawTasks(OfCampaign):
     """Stop offering these tasks; open offers of them may still be answered."""
 
-    campaign: int
     names: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarkDone:
+class MarkDone(OfCampaign):
     """Tasks meet the stop rule, as of an event; ignored if answers were taken out since."""
 
-    campaign: int
     tasks: Sequence[int]
     as_of_seq: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetWorker:
+class SetWorker(OfCampaign):
     """Make a worker active, paused, quarantined or banned."""
 
-    campaign: int
     worker: int
     state: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Erase:
+class Erase(OfCampaign):
     """Forget who a worker is; delete the answers too, or keep them without a person."""
 
-    campaign: int
     worker: int
     keep_answers: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetCredits:
+class SetCredits(OfCampaign):
     """Approve, reject or mark as paid what workers earned, by the ids of the answered offers."""
 
-    campaign: int
     answers: Sequence[str]
     state: str
     reason: str = ""
@@ -137,28 +144,25 @@ class SetCredits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enter:
+class Enter(OfCampaign):
     """Come in: a person of a provider, by a hidden id, in a session of that provider.
 
     ``external`` is kept in clear only where payments need it. A session that is None is a visit
     of its own. With ``token_hash``, a worker token is stored in the same commit.
     """
 
-    campaign: int
     provider: str
     external_hmac: str
     external: str | None = None
     session: str | None = None
     token_hash: str | None = None
-    token_expires: float | None = None
     fresh: str = field(default_factory=fresh_id)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Next:
+class Next(OfCampaign):
     """Get a task: one of the candidates, best first; without any, the one with fewest answers."""
 
-    campaign: int
     worker: int
     visit: int | None = None
     candidates: Sequence[int] = ()
@@ -167,60 +171,43 @@ class Next:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(OfOffer):
     """Answer an offer."""
 
-    campaign: int
-    offer: str
-    worker: int
     value: Sequence[float]
     lead_ms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edit:
+class Edit(OfOffer):
     """Change an answer, within the time that the rules allow."""
 
-    campaign: int
-    offer: str
-    worker: int
     value: Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Skip:
+class Skip(OfOffer):
     """Skip a task; this worker is not offered it again."""
 
-    campaign: int
-    offer: str
-    worker: int
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(OfOffer):
     """Report that something is wrong with a task, and skip it."""
 
-    campaign: int
-    offer: str
-    worker: int
     text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extend:
+class Extend(OfOffer):
     """Keep an open offer for another lease."""
-
-    campaign: int
-    offer: str
-    worker: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Complete:
+class Complete(OfCampaign):
     """End a visit: completed or screened out; repeated requests get the same code."""
 
-    campaign: int
     visit: int
     state: str = "completed"
     code: str | None = None
@@ -231,10 +218,9 @@ class Complete:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakeAnswer:
+class TakeAnswer(OfCampaign):
     """An answer that another tool holds; a newer version replaces, an older one is ignored."""
 
-    campaign: int
     source: str
     source_id: str
     task: str
@@ -247,27 +233,20 @@ class TakeAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropAnswers:
+class DropAnswers(OfCampaign):
     """Answers that another tool has deleted; versions up to this one do not come back."""
 
-    campaign: int
     source: str
     source_ids: Sequence[str]
     version: int = LAST_VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expire:
+class Expire(OfCampaign):
     """Take back offers whose time is up. The writer gives this command by itself."""
 
-    campaign: int
 
-
-Command = (
-    CreateCampaign | ChangeCampaign | AddTasks | SetGold | WithdrawTasks | MarkDone | SetWorker
-    | Erase | SetCredits | Enter | Next | Answer | Edit | Skip | Report | Extend
-    | Complete | TakeAnswer | DropAnswers | Expire
-)  # fmt: skip
+Command = CreateCampaign | OfCampaign
 
 
 # ---------------------------------------------------------------- replies

@@ -7,8 +7,9 @@ SQLAlchemy nor the database has to parse them again for every batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -27,9 +28,7 @@ from voxpop.service.rows import (
 )
 from voxpop.service.rules import Rules
 from voxpop.service.schema import FREE
-from voxpop.service.statements import Statements
-
-OfOffer = c.Answer | c.Edit | c.Skip | c.Report | c.Extend
+from voxpop.service.statements import Rows, Statements
 
 
 @dataclass(slots=True)
@@ -78,7 +77,7 @@ class Keys:
         self.campaigns.add(command.campaign)
         if isinstance(command, c.Next):
             self._add_next(command)
-        elif isinstance(command, OfOffer):
+        elif isinstance(command, c.OfOffer):
             self.offers.add(command.offer)
             self.workers.add(command.worker)
             if isinstance(command, c.Answer | c.Edit):
@@ -183,67 +182,46 @@ class _Reading:
         self._read_choices()
         return self.facts
 
+    def _rows(self, what: str, keys: Collection[Any]) -> Rows:
+        return self.s.rows(self.connection, what, keys)
+
     def _read_campaigns(self) -> None:
         keys, facts = self.keys, self.facts
-        if keys.campaigns:
-            for row in self.s.campaigns(self.connection, keys.campaigns):
-                data = row._asdict()
-                data["question"] = Question.parse(data["question"])
-                data["rules"] = Rules.parse(data["rules"])
-                facts.campaigns[row.id] = CampaignRow(**data)
+        for row in self._rows("campaigns", keys.campaigns):
+            data = row._asdict()
+            data["question"] = Question.parse(data["question"])
+            data["rules"] = Rules.parse(data["rules"])
+            facts.campaigns[row.id] = CampaignRow(**data)
         # Read while the locks are held: the times of a campaign's events never run backwards.
         facts.now = self.clock()
-        if keys.slugs:
-            facts.slugs = {row[0] for row in self.s.slugs(self.connection, keys.slugs)}
+        facts.slugs = {row[0] for row in self._rows("slugs", keys.slugs)}
         facts.free = self.s.reserve_numbers(self.connection, keys.new)
 
     def _read_people(self) -> None:
         keys, facts = self.keys, self.facts
-        keys.workers |= keys.whole_workers
-        rows: list[WorkerRow] = []
-        for table, wanted in (("visit", keys.sessions), ("worker", keys.persons)):
-            if not wanted:
-                continue
-            parts = [set(part) for part in zip(*wanted, strict=True)]
-            for row in self.s.by_three(self.connection, table, *parts):
-                if table == "visit":
-                    self._visit(VisitRow(*row))
-                else:
-                    rows.append(WorkerRow(*row))
-        if keys.visits:
-            for row in self.s.rows(self.connection, "visit", keys.visits):
-                self._visit(VisitRow(*row))
-        for visit in facts.visits.values():
-            keys.workers.add(visit.worker)
-            keys.holders.add(visit.worker)
-        keys.holders |= keys.whole_workers
-        if keys.workers:
-            found = self.s.rows(self.connection, "worker", keys.workers)
-            rows += [WorkerRow(*row) for row in found]
-        for worker in rows:
-            facts.workers[worker.id] = worker
-            facts.persons[worker.campaign, worker.provider, worker.external_hmac] = worker.id
-
-    def _visit(self, row: VisitRow) -> None:
-        self.facts.visits[row.id] = row
-        if row.external_session is not None:
-            self.facts.sessions[row.campaign, row.provider, row.external_session] = row.id
+        for row in self.s.rows_by_three(self.connection, "visits", keys.sessions):
+            facts.put_visit(VisitRow(*row))
+        for row in self._rows("visits", keys.visits):
+            facts.put_visit(VisitRow(*row))
+        for row in self.s.rows_by_three(self.connection, "workers", keys.persons):
+            facts.put_worker(WorkerRow(*row))
+        visitors = {visit.worker for visit in facts.visits.values()}
+        keys.workers |= keys.whole_workers | visitors
+        keys.holders |= keys.whole_workers | visitors
+        for row in self._rows("workers", keys.workers):
+            facts.put_worker(WorkerRow(*row))
 
     def _read_sources(self) -> None:
         keys, facts = self.keys, self.facts
-        if keys.whole_workers:
-            for row in self.s.answers_of(self.connection, keys.whole_workers):
-                self._answer(AnswerRow(*row))
-            # An erased worker may have answers of another tool, which are then dropped.
-            keys.sources |= facts.sources.keys()
-        if keys.sources:
-            parts = [set(part) for part in zip(*keys.sources, strict=True)]
-            for row in self.s.by_three(self.connection, "answer", *parts):
-                self._answer(AnswerRow(*row))
-            for campaign, source, source_id, version in self.s.by_three(
-                self.connection, "dropped", *parts
-            ):
-                facts.dropped[campaign, source, source_id] = version
+        for row in self._rows("answers of workers", keys.whole_workers):
+            self._answer(AnswerRow(*row))
+        # An erased worker may have answers of another tool, which are then dropped.
+        keys.sources |= facts.sources.keys()
+        for row in self.s.rows_by_three(self.connection, "answers", keys.sources):
+            self._answer(AnswerRow(*row))
+        for *key, version in self.s.rows_by_three(self.connection, "dropped", keys.sources):
+            campaign, source, source_id = key
+            facts.dropped[campaign, source, source_id] = version
         for campaign, names in keys.names.items():
             for number, name in self.s.tasks_named(self.connection, campaign, names):
                 facts.names[campaign, name] = number
@@ -262,43 +240,34 @@ class _Reading:
         self.facts.answers[row.offer] = row
         self.keys.offers.add(row.offer)
         self.keys.tasks.add(row.task)
-        self.keys.workers.add(row.worker)
         if row.source_id is not None:
             self.facts.sources[row.campaign, row.source, row.source_id] = row.offer
         if row.worker not in self.facts.workers:
-            for found in self.s.rows(self.connection, "worker", {row.worker}):
-                self.facts.workers[row.worker] = WorkerRow(*found)
+            for found in self._rows("workers", {row.worker}):
+                self.facts.put_worker(WorkerRow(*found))
 
     def _read_offers(self) -> None:
         keys, facts, offers = self.keys, self.facts, self.facts.offers
-        if keys.offers:
-            for row in self.s.offers(self.connection, keys.offers):
-                offers[row[0]] = OfferRow(*row)
+        for row in self._rows("offers", keys.offers):
+            offers[row[0]] = OfferRow(*row)
         # An answer that comes late may find the worker's place at the task taken.
         keys.pairs.update(
             (one.worker, one.task)
             for number in keys.answered
             if (one := offers.get(number)) is not None and one.state == "expired"
         )
-        if keys.holders:
-            for row in self.s.open_offers(self.connection, keys.holders):
-                offers[row[0]] = OfferRow(*row)
+        found = [*self._rows("open offers of workers", keys.holders)]
         if keys.closing or keys.expiring:
-            for row in self.s.offers_due(self.connection, keys.closing, keys.expiring, facts.now):
-                offers[row[0]] = OfferRow(*row)
+            found += self.s.offers_due(self.connection, keys.closing, keys.expiring, facts.now)
         if keys.pairs:
-            for row in self.s.held_pairs(self.connection, keys.pairs):
-                offers[row[0]] = OfferRow(*row)
+            found += self.s.held_pairs(self.connection, keys.pairs)
+        offers.update((row[0], OfferRow(*row)) for row in found)
 
     def _read_tasks(self) -> None:
         keys, facts = self.keys, self.facts
-        for offer in facts.offers.values():
-            keys.tasks.add(offer.task)
-        if keys.tasks:
-            for row in self.s.tasks(self.connection, keys.tasks):
-                facts.tasks[row[0]] = TaskRow(*row)
-        for campaign in keys.stop_rule:
-            for row in self.s.real_tasks(self.connection, campaign):
+        keys.tasks.update(offer.task for offer in facts.offers.values())
+        for what, numbers in (("tasks", keys.tasks), ("real tasks of campaigns", keys.stop_rule)):
+            for row in self._rows(what, numbers):
                 facts.tasks[row[0]] = TaskRow(*row)
         keys.checked |= {
             facts.offers[number].task for number in keys.answered if number in facts.offers
@@ -308,15 +277,10 @@ class _Reading:
             number
             for number in keys.checked
             if (row := facts.campaigns.get(facts.tasks[number].campaign)) is not None
-            and row.question.dimension > 1
+            and row.question.on_image
         }
-        if checked:
-            for number, content in self.s.contents(self.connection, checked):
-                old = facts.tasks[number]
-                facts.tasks[number] = TaskRow(
-                    old.id, old.campaign, old.name, old.kind, old.truth, old.n_open,
-                    old.n_answers, old.state, content,
-                )  # fmt: skip
+        for number, content in self._rows("contents of tasks", checked):
+            facts.tasks[number] = replace(facts.tasks[number], content=content)
 
     def _read_answers(self) -> None:
         keys, facts = self.keys, self.facts
@@ -325,12 +289,10 @@ class _Reading:
             for number in keys.answered
             if number in facts.offers and facts.offers[number].state == "answered"
         }
-        if answered:
-            for row in self.s.answers(self.connection, answered):
-                facts.answers[row[0]] = AnswerRow(*row)
-        if answered or keys.credits:
-            for row in self.s.credits(self.connection, answered | keys.credits):
-                facts.credits[row[0]] = CreditRow(*row)
+        for row in self._rows("answers", answered):
+            facts.answers[row[0]] = AnswerRow(*row)
+        for row in self._rows("credits", answered | keys.credits):
+            facts.credits[row[0]] = CreditRow(*row)
 
     def _read_rest(self) -> None:
         keys, facts = self.keys, self.facts
@@ -348,7 +310,7 @@ class _Reading:
         if not asking:
             return
         campaigns = {one.campaign for one in asking} & self.facts.campaigns.keys()
-        kinds = {tuple(row) for row in self.s.kinds(self.connection, campaigns)}
+        kinds = {tuple(row) for row in self._rows("kinds in campaigns", campaigns)}
         held = {(o.worker, o.task) for o in self.facts.offers.values() if o.state not in FREE}
         n_without = 0
         for command in asking:

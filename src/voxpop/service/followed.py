@@ -250,8 +250,6 @@ class Followed:
         """What a fit needs."""
         pairs, self.n_changed = self.pairs(), 0
         self._n_asked = len(pairs)
-        low, high = self.question.bounds() or (None, None)
-        bounds = None if low is None or high is None else (low, high)
         return Job(
             tasks=self.campaign.task_ids,
             gold=dict(self.gold),
@@ -259,7 +257,7 @@ class Followed:
             worker=[u for _, u in pairs],
             value=np.array(list(self._value.values())),
             value_names=self.question.value_names,
-            estimator=Auto(bounds=bounds, threads=1),
+            estimator=Auto(bounds=self.question.bounds(), threads=1),
         )
 
     def take_over(self, learned: Learned) -> None:

@@ -89,7 +89,7 @@ class Question:
                 found[name] = getattr(self, name)
         if self.labels is not None:
             found["labels"] = list(self.labels)
-        if self.kind in ("point", "box"):
+        if self.on_image:
             found["image"] = self.image
         return found
 
@@ -99,13 +99,18 @@ class Question:
         return VALUE_NAMES[self.kind]
 
     @property
+    def on_image(self) -> bool:
+        """Whether workers mark a place in an image."""
+        return self.dimension > 1
+
+    @property
     def dimension(self) -> int:
         """How many values an answer has."""
         return len(self.value_names)
 
-    def bounds(self) -> tuple[float | None, float | None] | None:
-        """The lowest and the highest value of a truth, where the question fixes one."""
-        if self.kind in ("point", "box") or (self.min is None and self.max is None):
+    def bounds(self) -> tuple[float, float] | None:
+        """The lowest and the highest value of a truth, where the question fixes both."""
+        if self.on_image or self.min is None or self.max is None:
             return None
         return self.min, self.max
 
@@ -124,7 +129,7 @@ class Question:
             listed = ", ".join(names)
             raise DataError(f"value must hold {len(names)} ({listed}), not {len(values)}")
         numbers = [_value(name, one) for name, one in zip(names, values, strict=True)]
-        if self.kind in ("point", "box"):
+        if self.on_image:
             self._check_in_image(numbers, content or {})
         else:
             self._check_in_range(numbers[0])

@@ -45,12 +45,21 @@ class TaskRow:
     state: str
     content: dict[str, Any] | None = None
 
+    @property
+    def n_taken(self) -> int:
+        """Answers and open offers."""
+        return self.n_open + self.n_answers
+
     def available(self, rules: Rules) -> bool:
         """Whether it may be offered to a worker who has not had it."""
-        if self.state != "open":
-            return False
         cap = rules.answers_per_task
-        return self.kind != "real" or cap is None or self.n_open + self.n_answers < cap
+        is_taken = self.kind == "real" and cap is not None and self.n_taken >= cap
+        return self.state == "open" and not is_taken
+
+    def is_full(self, rules: Rules) -> bool:
+        """Whether it has as many answers as the rules ask for."""
+        cap = rules.answers_per_task
+        return self.kind == "real" and cap is not None and self.n_answers >= cap
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,3 +199,14 @@ class Facts:
     last_removal: dict[int, int] = field(default_factory=dict)
     # The first free number of each table that has numbers.
     free: dict[str, int] = field(default_factory=dict)
+
+    def put_worker(self, row: WorkerRow) -> None:
+        """Put a worker into the tables."""
+        self.workers[row.id] = row
+        self.persons[row.campaign, row.provider, row.external_hmac] = row.id
+
+    def put_visit(self, row: VisitRow) -> None:
+        """Put a visit into the tables."""
+        self.visits[row.id] = row
+        if row.external_session is not None:
+            self.sessions[row.campaign, row.provider, row.external_session] = row.id

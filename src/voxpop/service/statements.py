@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -48,15 +48,16 @@ _TASK = (
 REMOVALS = ("retracted", "erased", "worker_state")
 
 _PAIRS = {
-    "sqlite": """
+    "sqlite": f"""
         SELECT offer.* FROM json_each(:pairs) AS pair
         CROSS JOIN offer ON offer.worker = json_extract(pair.value, '$[0]')
         AND offer.task = json_extract(pair.value, '$[1]')
-        WHERE offer.state NOT IN ('expired', 'released')""",
-    "postgresql": """
+        WHERE {HOLDS_PLACE.text}"""
+    "",
+    "postgresql": f"""
         SELECT offer.* FROM unnest(CAST(:workers AS bigint[]), CAST(:tasks AS bigint[]))
         AS pair (worker, task) JOIN offer ON offer.worker = pair.worker
-        AND offer.task = pair.task WHERE offer.state NOT IN ('expired', 'released')""",
+        AND offer.task = pair.task WHERE {HOLDS_PLACE.text}""",
 }
 
 Rows = Sequence[Any]
@@ -67,28 +68,38 @@ class Statements:
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        locked = select(campaign).where(self._among(campaign.c.id)).order_by(campaign.c.id)
-        self._campaigns = locked.with_for_update() if dialect == "postgresql" else locked
-        self._slugs = select(campaign.c.slug).where(self._among(campaign.c.slug))
-        self._rows = {
-            "visit": select(visit).where(self._among(visit.c.id)),
-            "worker": select(worker).where(self._among(worker.c.id)),
+        among = self._among
+        locked = select(campaign).where(among(campaign.c.id)).order_by(campaign.c.id)
+        tasks = select(*_TASK)
+        kinds = select(task.c.campaign, task.c.kind).where(task.c.kind.in_(("gold", "practice")))
+        self._by_key: dict[str, Select[Any]] = {
+            # PostgreSQL locks them until the transaction ends.
+            "campaigns": locked.with_for_update() if dialect == "postgresql" else locked,
+            "slugs": select(campaign.c.slug).where(among(campaign.c.slug)),
+            "visits": select(visit).where(among(visit.c.id)),
+            "workers": select(worker).where(among(worker.c.id)),
+            "offers": select(offer).where(among(offer.c.id)),
+            "open offers of workers": select(offer).where(among(offer.c.worker), IS_OPEN),
+            "tasks": tasks.where(among(task.c.id)),
+            "contents of tasks": select(task.c.id, task.c.content).where(among(task.c.id)),
+            "real tasks of campaigns": tasks.where(among(task.c.campaign), task.c.kind == "real"),
+            "kinds in campaigns": kinds.where(among(task.c.campaign)).distinct(),
+            "answers": select(answer).where(among(answer.c.offer)),
+            "answers of workers": select(answer).where(among(answer.c.worker)),
+            "credits": select(credit).where(among(credit.c.answer)),
         }
         self._by_three = {
-            "visit": self._three(visit, "provider", "external_session"),
-            "worker": self._three(worker, "provider", "external_hmac"),
-            "answer": self._three(answer, "source", "source_id"),
+            "visits": self._three(visit, "provider", "external_session"),
+            "workers": self._three(worker, "provider", "external_hmac"),
+            "answers": self._three(answer, "source", "source_id"),
             "dropped": self._three(schema.dropped, "source", "source_id"),
         }
-        self._build_offers()
-        self._build_tasks()
+        self._choices = {capped: self._choice(capped) for capped in (False, True)}
         self._build_rest()
 
     # ------------------------------------------------------------ building
 
-    def _build_offers(self) -> None:
-        self._offers = select(offer).where(self._among(offer.c.id))
-        self._open = select(offer).where(self._among(offer.c.worker), IS_OPEN)
+    def _build_rest(self) -> None:
         self._due = select(offer).where(
             IS_OPEN,
             or_(
@@ -100,22 +111,9 @@ class Statements:
             ),
         )
         self._pairs: TextClause = text(_PAIRS[self.dialect])
-
-    def _build_tasks(self) -> None:
-        self._tasks = select(*_TASK).where(self._among(task.c.id))
-        self._real = select(*_TASK).where(
-            task.c.campaign == bindparam("campaign"), task.c.kind == "real"
-        )
-        self._contents = select(task.c.id, task.c.content).where(self._among(task.c.id))
         self._named = select(task.c.id, task.c.name).where(
             task.c.campaign == bindparam("campaign"), self._among(task.c.name)
         )
-        self._kinds = (
-            select(task.c.campaign, task.c.kind)
-            .where(self._among(task.c.campaign), task.c.kind.in_(("gold", "practice")))
-            .distinct()
-        )
-        self._choices = {capped: self._choice(capped) for capped in (False, True)}
         self._wait = select(
             exists().where(
                 task.c.campaign == bindparam("campaign"),
@@ -125,11 +123,6 @@ class Statements:
                 self._new_to_worker(),
             )
         )
-
-    def _build_rest(self) -> None:
-        self._answers = select(answer).where(self._among(answer.c.offer))
-        self._answers_of = select(answer).where(self._among(answer.c.worker))
-        self._credits = select(credit).where(self._among(credit.c.answer))
         self._key = select(schema.idempotency.c.body).where(
             schema.idempotency.c.campaign == bindparam("campaign"),
             schema.idempotency.c.key == bindparam("key"),
@@ -149,7 +142,7 @@ class Statements:
         kind = Text() if isinstance(column.type, Text) else BigInteger()
         return column == any_(bindparam(name, type_=ARRAY(kind)))
 
-    def _listed(self, keys: Iterable[int] | Iterable[str]) -> Any:
+    def _listed(self, keys: Collection[Any]) -> Any:
         """Values for such a parameter."""
         listed = sorted(keys)
         return json.dumps(listed) if self.dialect == "sqlite" else listed
@@ -184,13 +177,21 @@ class Statements:
 
     # ------------------------------------------------------------ running
 
-    def campaigns(self, connection: Connection, keys: set[int]) -> Rows:
-        """Campaigns by number; PostgreSQL locks them until the transaction ends."""
-        return connection.execute(self._campaigns, {"keys": self._listed(keys)}).all()
+    def rows(self, connection: Connection, what: str, keys: Collection[Any]) -> Rows:
+        """Rows by their keys; without any, no statement runs."""
+        if not keys:
+            return ()
+        return connection.execute(self._by_key[what], {"keys": self._listed(keys)}).all()
 
-    def slugs(self, connection: Connection, keys: set[str]) -> Rows:
-        """Those of the slugs that are taken."""
-        return connection.execute(self._slugs, {"keys": self._listed(keys)}).all()
+    def rows_by_three(
+        self, connection: Connection, what: str, keys: Collection[tuple[int, str, str]]
+    ) -> Rows:
+        """Rows by campaign and two texts, and perhaps some that mix the keys."""
+        if not keys:
+            return ()
+        parts = zip(("first", "second", "third"), zip(*keys, strict=True), strict=True)
+        found = {name: self._listed(set(part)) for name, part in parts}
+        return connection.execute(self._by_three[what], found).all()
 
     def reserve_numbers(self, connection: Connection, new: Mapping[str, int]) -> dict[str, int]:
         """Take as many numbers as there may be new rows; return the first of each table."""
@@ -205,26 +206,6 @@ class Statements:
             )
             found[name] = connection.execute(statement).scalar_one() - new[name] + 1
         return found
-
-    def rows(self, connection: Connection, table: str, keys: set[int]) -> Rows:
-        """Visits or workers by number."""
-        return connection.execute(self._rows[table], {"keys": self._listed(keys)}).all()
-
-    def by_three(
-        self, connection: Connection, table: str, first: set[Any], second: set[Any], third: set[Any]
-    ) -> Rows:
-        """Rows by campaign and two texts."""
-        parts = {"first": first, "second": second, "third": third}
-        found = {name: self._listed(keys) for name, keys in parts.items()}
-        return connection.execute(self._by_three[table], found).all()
-
-    def offers(self, connection: Connection, keys: set[str]) -> Rows:
-        """Offers by id."""
-        return connection.execute(self._offers, {"keys": self._listed(keys)}).all()
-
-    def open_offers(self, connection: Connection, workers: set[int]) -> Rows:
-        """The open offers of workers."""
-        return connection.execute(self._open, {"keys": self._listed(workers)}).all()
 
     def offers_due(
         self, connection: Connection, closing: set[int], expiring: set[int], now: float
@@ -243,38 +224,10 @@ class Statements:
             self._pairs, {"workers": list(workers), "tasks": list(tasks)}
         ).all()
 
-    def tasks(self, connection: Connection, keys: set[int]) -> Rows:
-        """Tasks by number, without what they show."""
-        return connection.execute(self._tasks, {"keys": self._listed(keys)}).all()
-
-    def real_tasks(self, connection: Connection, number: int) -> Rows:
-        """All real tasks of a campaign."""
-        return connection.execute(self._real, {"campaign": number}).all()
-
-    def contents(self, connection: Connection, keys: set[int]) -> Rows:
-        """What tasks show."""
-        return connection.execute(self._contents, {"keys": self._listed(keys)}).all()
-
     def tasks_named(self, connection: Connection, number: int, names: set[str]) -> Rows:
         """Number and name of tasks by name."""
         keys = {"campaign": number, "keys": self._listed(names)}
         return connection.execute(self._named, keys).all()
-
-    def kinds(self, connection: Connection, campaigns: set[int]) -> Rows:
-        """Which campaigns have gold and practice."""
-        return connection.execute(self._kinds, {"keys": self._listed(campaigns)}).all()
-
-    def answers(self, connection: Connection, offers: set[str]) -> Rows:
-        """Answers by offer."""
-        return connection.execute(self._answers, {"keys": self._listed(offers)}).all()
-
-    def answers_of(self, connection: Connection, workers: set[int]) -> Rows:
-        """All answers of workers."""
-        return connection.execute(self._answers_of, {"keys": self._listed(workers)}).all()
-
-    def credits(self, connection: Connection, answers: set[str]) -> Rows:
-        """Credits by answer."""
-        return connection.execute(self._credits, {"keys": self._listed(answers)}).all()
 
     def key(self, connection: Connection, number: int, key: str) -> Rows:
         """What was replied to an idempotency key."""

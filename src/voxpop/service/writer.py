@@ -197,10 +197,8 @@ class Writer:
             self._contents.clear()
             missing = {r.task for _, r in offered}
         if missing:
-            self._contents.update(
-                (number, content)
-                for number, content in self._statements.contents(connection, missing)
-            )
+            rows = self._statements.rows(connection, "contents of tasks", missing)
+            self._contents.update((number, content) for number, content in rows)
         for i, reply in offered:
             # A task that came in this very batch is not in the table yet.
             content = self._contents.get(reply.task, reply.content)

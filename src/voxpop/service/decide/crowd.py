@@ -39,14 +39,13 @@ def enter(book: Book, command: c.Enter) -> c.Entered:
             book.number("visit"), campaign.id, person.id, command.provider, command.session,
             "open", None, book.now,
         )  # fmt: skip
-        book.add_visit(visit)
+        book.put_visit(visit)
     else:
         visit = book.visits[session]
     if command.token_hash is not None:
         book.tokens.append(
             TokenRow(
-                command.token_hash, "worker", campaign.id, person.id, visit.id,
-                command.token_expires, "",
+                command.token_hash, "worker", campaign.id, person.id, visit.id, None, ""
             )
         )  # fmt: skip
     return c.Entered(

@@ -120,15 +120,14 @@ def _apply_stop_rule(book: Book, old: CampaignRow, new: CampaignRow) -> None:
 
     Those that meet the width of an interval are ended by the next board, not here.
     """
-    before = (old.rules.answers_per_task, old.rules.half_width)
-    cap = new.rules.answers_per_task
-    if before == (cap, new.rules.half_width):
+    asked = [(row.rules.answers_per_task, row.rules.half_width) for row in (old, new)]
+    if asked[0] == asked[1]:
         return
     for task in list(book.tasks.values()):
         if task.campaign != new.id or task.kind != "real" or task.state == "withdrawn":
             continue
-        full = cap is not None and task.n_answers >= cap
-        book.set_task_state(task.id, "done" if full else "open", "owner")
+        state = "done" if task.is_full(new.rules) else "open"
+        book.set_task_state(task.id, state, "owner")
 
 
 def add_tasks(book: Book, command: c.AddTasks) -> c.Added:
@@ -222,10 +221,8 @@ def set_gold(book: Book, command: c.SetGold) -> c.Done:
     for row in rows:
         book.tasks[row.id] = row
         book.event(campaign.id, "owner", "gold", task=row.id, truth=row.truth)
-        if row.kind == "real" and row.state == "open" and not row.available(campaign.rules):
-            cap = campaign.rules.answers_per_task
-            if cap is not None and row.n_answers >= cap:
-                book.set_task_state(row.id, "done", "owner")
+        if row.state == "open" and row.is_full(campaign.rules):
+            book.set_task_state(row.id, "done", "owner")
     return c.Done(seq=book.campaigns[campaign.id].seq, n=len(rows))
 
 

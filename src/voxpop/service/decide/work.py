@@ -38,14 +38,13 @@ def next_task(book: Book, command: c.Next) -> c.Offered | c.Nothing:
         task = _gold(book, campaign, worker, command.draw)
         task = task or _candidate(book, campaign, worker, command)
         if task is None:
-            reason = "wait" if worker.id in book.facts.waiting else "done"
+            reason = "wait" if worker.id in book.waiting else "done"
             return c.Nothing(reason=reason, answered=worker.n_answers)
         if not book.campaign(campaign.id).affords(price):
             return c.Nothing(reason="budget", answered=worker.n_answers)
-    lease = campaign.rules.lease(book.facts.lead_ms.get(campaign.id))
     offer = OfferRow(
         command.offer, campaign.id, task.id, worker.id, command.visit, "open", price,
-        book.now, book.now + lease,
+        book.now, book.expiry(campaign),
     )  # fmt: skip
     book.add_open_offer(offer)
     return _offered(book, offer, again=False)
@@ -77,8 +76,7 @@ def _offer_again(book: Book, campaign: CampaignRow, mine: OfferRow) -> c.Offered
         book.close_offer(mine.id, "released")
         return None
     if mine.expires <= book.now:
-        lease = campaign.rules.lease(book.facts.lead_ms.get(campaign.id))
-        mine = replace(mine, expires=book.now + lease)
+        mine = replace(mine, expires=book.expiry(campaign))
         book.offers[mine.id] = mine
     return _offered(book, mine, again=True)
 
@@ -122,14 +120,14 @@ def _first_new(
 def _practice(book: Book, campaign: CampaignRow, worker: WorkerRow) -> TaskRow | None:
     if worker.n_practice >= campaign.rules.practice:
         return None
-    choices = book.facts.choices.get((worker.id, "practice"), ())
+    choices = book.choices.get((worker.id, "practice"), ())
     return _first_new(book, campaign, worker, choices, ("practice",))
 
 
 def _gold(book: Book, campaign: CampaignRow, worker: WorkerRow, draw: float) -> TaskRow | None:
     if draw >= campaign.rules.gold_share:
         return None
-    choices = book.facts.choices.get((worker.id, "gold"), ())
+    choices = book.choices.get((worker.id, "gold"), ())
     return _first_new(book, campaign, worker, choices, ("gold",))
 
 
@@ -140,8 +138,8 @@ def _candidate(
     found = _first_new(book, campaign, worker, command.candidates, kinds)
     if found is None:
         # Others of this batch may have been offered the first ones.
-        choices = book.facts.choices.get((worker.id, "real"), [])
-        fewest = sorted(choices, key=lambda n: (book.tasks[n].n_open + book.tasks[n].n_answers, n))
+        choices = book.choices.get((worker.id, "real"), [])
+        fewest = sorted(choices, key=lambda n: (book.tasks[n].n_taken, n))
         found = _first_new(book, campaign, worker, fewest, ("real",))
     return found
 
@@ -271,8 +269,7 @@ def extend(book: Book, command: c.Extend) -> c.Extended:
         raise c.Refused(
             410, offer.state, f"this task is {offer.state}; its time cannot be extended"
         )
-    lease = campaign.rules.lease(book.facts.lead_ms.get(campaign.id))
-    expires = max(offer.expires, book.now + lease)
+    expires = max(offer.expires, book.expiry(campaign))
     book.offers[offer.id] = replace(offer, expires=expires)
     return c.Extended(offer=offer.id, expires=expires)
 
