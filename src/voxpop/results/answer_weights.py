@@ -8,7 +8,14 @@ from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.errors import DataError
 from voxpop.results.diagnosis.groups import answer_shares
-from voxpop.results.prediction import SLIP, coordinate_factor, level_mixture, with_slips
+from voxpop.results.prediction import (
+    SLIP,
+    coordinate_factor,
+    difficulty_of,
+    freed_of_habits,
+    level_mixture,
+    with_slips,
+)
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 from voxpop.words import percent
@@ -93,18 +100,13 @@ def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
     level, tail = level_mixture(result)
     worker, task = answers.worker[edges], answers.task[edges]
     d = answers.dimension
-    hard = result.task_difficulty[task] if result.task_difficulty.size else np.ones(len(edges))
-    doubt, bias = np.zeros((len(edges), d)), np.zeros((len(edges), d))
-    if result.worker_bias.size:
-        doubt, bias = result.worker_bias_sd[worker] ** 2, result.worker_bias[worker]
-    value = answers.value[edges] - bias
+    # Levels are of answers freed of bias and gain.
+    value, doubt = freed_of_habits(result, answers.value[edges], worker)
     if result.worker_gain.size:
-        # Levels are of answers freed of the gain.
-        centre, gain = np.array(result.noise.gain_centre), result.worker_gain[worker]
-        away = result.estimate[task] - centre
-        doubt = (doubt + (result.worker_gain_sd[worker] * away) ** 2) / gain**2
-        value = centre + (value - centre) / gain
-    factor = hard[:, None] * coordinate_factor(result)
+        away = result.estimate[task] - np.array(result.noise.gain_centre)
+        doubt = doubt + (result.worker_gain_sd[worker] * away) ** 2
+        doubt = doubt / result.worker_gain[worker] ** 2
+    factor = difficulty_of(result, task)[:, None] * coordinate_factor(result)
     share = result.worker_posterior / result.worker_posterior.sum(axis=1, keepdims=True)
     known = share / level[:, 0]
     kept = known > _NEGLIGIBLE * known.sum(axis=1, keepdims=True)
@@ -118,16 +120,13 @@ def _precision(answers: Answers, result: Result, edges: Index) -> Floats:
     for start in range(0, len(row), step):
         e, at = row[start : start + step], k[start : start + step]
         share_of, times = with_slips(result, worker[e], tail, np.ones(len(tail)))
-        wide = level[at] if len(times) == len(tail) else _beside_slips(level[at])
+        wide = level[at]
+        if len(times) > len(tail):
+            wide = np.column_stack([wide, wide.max(axis=1) * SLIP**2])
         variance = wide[:, :, None] * factor[e][:, None] + doubt[e][:, None]
         precise = _given_residual(residual[e], sd[e], variance, share_of)
         np.add.at(found, e, share[worker[e], at][:, None] * precise)
     return found
-
-
-def _beside_slips(level: Floats) -> Floats:
-    """Variances of each pair's tail steps (P, T), with that of a slip as the last."""
-    return np.column_stack([level, level.max(axis=1) * SLIP**2])
 
 
 def _given_residual(residual: Floats, sd: Floats, variance: Floats, tail: Floats) -> Floats:

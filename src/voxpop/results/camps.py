@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from voxpop.arrays import Floats, Index
 from voxpop.data.answers import Answers
 from voxpop.results.answer_weights import answer_weights
-from voxpop.results.prediction import coordinate_factor
+from voxpop.results.prediction import coordinate_factor, difficulty_of
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 
@@ -57,9 +57,7 @@ def find_camps(answers: Answers, result: Result) -> Camps:
     value = there.value
     if found.worker_bias.size:
         value = value - found.worker_bias[there.worker]
-    noise = found.worker_variance[there.worker]
-    if found.task_difficulty.size:
-        noise = noise * found.task_difficulty[there.task]
+    noise = found.worker_variance[there.worker] * difficulty_of(found, there.task)
     tasks = np.zeros(answers.n_tasks, dtype=bool)
     upper = np.zeros(answers.n_edges, dtype=bool)
     for j, factor in enumerate(coordinate_factor(found).tolist()):

@@ -16,12 +16,12 @@ from voxpop.data.tables import finite, frame
 from voxpop.errors import shorten
 from voxpop.models.scale import LINEAR
 from voxpop.results.answer_weights import answer_weights, require_match
-from voxpop.results.prediction import Scatter, find_id, predicted, scatter
+from voxpop.results.prediction import Scatter, find_id, predicted, scatter, weighs_equally
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 from voxpop.results.tables import records, suffixes
 from voxpop.results.value_of_answer import value_of_answer
-from voxpop.words import number_text, percent
+from voxpop.words import counted, number_text, percent
 
 if TYPE_CHECKING:
     from voxpop.estimators.base import Estimator
@@ -108,11 +108,11 @@ class Explanation:
 
     def sentences(self) -> list[str]:
         """Return the explanation as sentences: headline, influence, outliers, next answer."""
-        n = len(self.worker)
+        n = counted(len(self.worker), "answer")
         if np.isnan(self.sd).any():
             return [
-                f"task {shorten([self.task])}: {self._vector(self.estimate)} from {n} answer"
-                f"{'s' * (n > 1)}; nothing shows how far off an answer is, so there is no interval"
+                f"task {shorten([self.task])}: {self._vector(self.estimate)} from {n}; nothing "
+                "shows how far off an answer is, so there is no interval"
             ]
         now, interval = number_text(float(np.sqrt((self.sd**2).mean()))), ""
         if len(self.sd) == 1:
@@ -120,7 +120,7 @@ class Explanation:
             interval = f", 95 % interval {low} to {high}"
         lines = [
             f"task {shorten([self.task])}: {self._vector(self.estimate)} "
-            f"(sd {now}{interval}) from {n} answer{'s' * (n > 1)}"
+            f"(sd {now}{interval}) from {n}"
         ]
         if self.is_gold:
             return [*lines, "the truth is known (gold): answers do not affect the estimate"]
@@ -407,8 +407,7 @@ def _reweighted(
 
 def _one_more(result: Result, i: int) -> dict[str, float]:
     """Expected sd of the task after one more answer, by kind of worker."""
-    if not result.levels.size and (result.worker_weight == result.worker_weight[0]).all():
-        # A method that weights all workers equally gains the same from each.
+    if weighs_equally(result):
         n = float(result.task_answers[i])
         alike = _truth_sd(result, result.agreement_variance[i] * n / (n + 1.0))
         return dict.fromkeys(("typical", "best", "worst"), alike)

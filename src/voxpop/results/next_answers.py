@@ -8,11 +8,11 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.results.prediction import scatter
+from voxpop.results.prediction import difficulty_of, scatter, weighs_equally
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 from voxpop.results.value_of_answer import value_of_answer
-from voxpop.words import counted, number_text
+from voxpop.words import number_text
 
 # More answers than this to one task are not considered.
 _MOST_EACH = 10
@@ -30,9 +30,10 @@ class NextAnswers:
     def summary(self) -> str:
         """Return one sentence."""
         now, after = number_text(self.rmse), number_text(self.rmse_after)
+        where = "the task" if self.n_tasks == 1 else f"the {self.n_tasks:,} tasks"
         return (
-            f"If they go to {counted(self.n_tasks, 'task')} where they help most, the expected "
-            f"RMSE of all labels falls from {now} to {after}."
+            f"If they go to {where} where they help most, the expected RMSE of all labels falls "
+            f"from {now} to {after}."
         )
 
 
@@ -72,11 +73,10 @@ def next_answers(answers: Answers, result: Result, n_answers: int = 100) -> Next
 
 def _after(result: Result, tasks: np.ndarray, variance: Floats, number: int) -> Floats:
     """Expected variance of tasks after one more answer, the ``number``-th to come."""
-    if not result.levels.size and (result.worker_weight == result.worker_weight[0]).all():
-        # A method that weights all workers equally gains the same from each.
+    if weighs_equally(result):
         before = result.task_answers[tasks] + number - 1.0
         return np.asarray(variance * before / (before + 1.0))
-    hard = result.task_difficulty[tasks] if result.task_difficulty.size else np.ones(len(tasks))
+    hard = difficulty_of(result, tasks)
     noise = scatter(replace(result, task_difficulty=np.empty(0)), None, 0)
     level = np.maximum(noise.variance.mean(axis=1), np.finfo(np.float64).tiny)
     # On a task that is twice as hard, all variances are worth half. The unit keeps squares finite.

@@ -13,9 +13,15 @@ import numpy as np
 from voxpop.arrays import Codes, Floats
 from voxpop.data.answers import Answers
 from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
-from voxpop.models.noise.tails import tail_shares, tail_steps
 from voxpop.results.intervals import quantiles_by_row
-from voxpop.results.prediction import SLIP, coordinate_factor, with_slips
+from voxpop.results.prediction import (
+    SLIP,
+    coordinate_factor,
+    difficulty_of,
+    freed_of_habits,
+    tails_of,
+    with_slips,
+)
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
 
@@ -71,13 +77,8 @@ def from_own_sums(result: Result, sums: Floats) -> Result:
 def _residuals(answers: Answers, result: Result) -> tuple[Floats, Floats]:
     """Mean squared residual of every answer (E,), in units of usual tasks, and its weight (E,)."""
     task, worker = answers.task, answers.worker
-    value, doubt = answers.value, np.zeros((1, 1))
-    if result.worker_bias.size:
-        value, doubt = value - result.worker_bias[worker], result.worker_bias_sd[worker] ** 2
-    if result.worker_gain.size:
-        centre, gain = np.array(result.noise.gain_centre), result.worker_gain[worker]
-        value = centre + (value - centre) / gain
-    hard = result.task_difficulty[task] if result.task_difficulty.size else np.ones(len(task))
+    value, doubt = freed_of_habits(result, answers.value, worker)
+    hard = difficulty_of(result, task)
     away = (value - result.estimate_before_gold[task]) ** 2 + doubt
     square = (away / coordinate_factor(result)).mean(axis=1) / hard
     # As the noise model has it: an estimate is a mean of answers by their precision.
@@ -91,8 +92,7 @@ def _residuals(answers: Answers, result: Result) -> tuple[Floats, Floats]:
 
 def _discount(square: Floats, worker: Codes, result: Result) -> Floats:
     """Weights of a squared residual and of its answer (E, 2): less in a tail, zero for a slip."""
-    freedom = np.inf if result.noise.tails is None else result.noise.tails
-    share, step = tail_shares(freedom), tail_steps(freedom)
+    share, step = tails_of(result)
     step = step / float(share @ step)
     share, step = with_slips(result, worker, share, step)
     if share.shape[1] == 1:

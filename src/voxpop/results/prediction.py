@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from voxpop.arrays import Codes, Floats, Ids
+from voxpop.arrays import Codes, Floats, Ids, Index
 from voxpop.errors import DataError, shorten
 from voxpop.inference.kernels.posterior import mixture_quantiles
 from voxpop.models.noise.tails import tail_shares, tail_steps
@@ -159,7 +159,7 @@ def scatter(result: Result, worker: int | None, task: int) -> Scatter:
         weight = np.full(len(variance), 1.0 / len(variance))
     else:
         variance, weight = result.worker_variance[worker][None, None], np.ones(1)
-    hard = float(result.task_difficulty[task]) if result.task_difficulty.size else 1.0
+    hard = float(difficulty_of(result, np.array([task]))[0])
     per_coordinate = variance.reshape(-1, 1) * (hard * coordinate_factor(result))
     bias, doubt = np.zeros(d), np.zeros(d)
     if worker is not None and result.worker_bias.size:
@@ -187,11 +187,16 @@ def level_mixture(result: Result) -> tuple[Floats, Floats]:
 
     Levels in a result are mean variances of answers, tails included.
     """
-    freedom = np.inf if result.noise.tails is None else result.noise.tails
-    shares, steps = tail_shares(freedom), tail_steps(freedom)
+    shares, steps = tails_of(result)
     level = result.levels / float(shares @ steps)
     # The lowest level is bounded by the rounding of answers, and so is every variance.
     return np.maximum(level[:, None] * steps, level[0]), shares
+
+
+def tails_of(result: Result) -> tuple[Floats, Floats]:
+    """Shares and variances of the tail steps; a single step without tails."""
+    freedom = np.inf if result.noise.tails is None else result.noise.tails
+    return tail_shares(freedom), tail_steps(freedom)
 
 
 def with_slips(result: Result, worker: Codes, share: Floats, step: Floats) -> tuple[Floats, Floats]:
@@ -212,6 +217,28 @@ def coordinate_factor(result: Result) -> Floats:
     """Noise variance of each coordinate as a multiple of their mean, (dimension,)."""
     scale = np.array(result.noise.coordinate_scale or np.ones(result.estimate.shape[1]))
     return np.asarray(scale**2 / (scale**2).mean())
+
+
+def difficulty_of(result: Result, task: Index | Codes) -> Floats:
+    """Noise variance on tasks as a multiple of the usual; 1 where it was not learned."""
+    return result.task_difficulty[task] if result.task_difficulty.size else np.ones(len(task))
+
+
+def freed_of_habits(result: Result, value: Floats, worker: Codes) -> tuple[Floats, Floats]:
+    """Answers (E, d) without their workers' biases, at a gain of one; and the biases' variances."""
+    doubt = np.zeros_like(value)
+    if result.worker_bias.size:
+        value, doubt = value - result.worker_bias[worker], result.worker_bias_sd[worker] ** 2
+    if result.worker_gain.size:
+        centre = np.array(result.noise.gain_centre)
+        value = centre + (value - centre) / result.worker_gain[worker]
+    return value, doubt
+
+
+def weighs_equally(result: Result) -> bool:
+    """Whether all workers have the same weight, so that the next answer gains the same by any."""
+    weight = result.worker_weight
+    return not result.levels.size and bool((weight == weight[0]).all())
 
 
 def find_id(ids: Ids, wanted: object, role: str) -> int:
