@@ -244,11 +244,8 @@ def test_the_part_to_compare_on_is_that_in_memory(path: Path, tmp_path: Path, li
         np.testing.assert_array_equal(getattr(found, name), getattr(known, name))
 
 
-class Values:
-    """Sizes of the answers."""
-
-    def sizes(self, part: Part) -> Any:
-        return np.abs(part.answers.value)
+def sizes(part: Part) -> Floats:
+    return np.abs(part.answers.value)
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 0.75, 1.0])
@@ -257,7 +254,7 @@ def test_quantiles_over_parts_are_those_of_all(
 ) -> None:
     steps, _ = crowd_in_parts(path, tmp_path, 4)
     wanted = np.quantile(np.abs(vp.read_answers(path).value), probability, axis=0)
-    assert quantiles(steps, Values(), probability).tolist() == wanted.tolist()
+    assert quantiles(steps, sizes, probability).tolist() == wanted.tolist()
 
 
 @pytest.mark.slow

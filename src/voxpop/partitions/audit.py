@@ -20,14 +20,19 @@ _WIDTH, _N_BINS = 1.0 / 4096, 30_000
 _LEAST = 1e-12
 
 
+def distances(audit: Audit) -> Floats:
+    """Return how far answers are from their predictions, in sds; of those that are predicted."""
+    pit = audit.pit[np.isfinite(audit.pit).all(axis=1)]
+    return np.asarray(np.abs(ndtri(np.clip(pit, _LEAST, 1.0 - _LEAST))))
+
+
 def audit_counts(answers: Answers, audit: Audit, scale: Scale = LINEAR) -> dict[str, NDArray[Any]]:
     """Count how far the answers of a part are from their predictions, by halves of the tasks.
 
     Of a fit on a ``scale``, answers and audit are in the users' units.
     """
     usable = np.isfinite(audit.pit).all(axis=1)
-    pit = np.clip(audit.pit[usable], _LEAST, 1.0 - _LEAST)
-    place = np.minimum(np.abs(ndtri(pit)) / _WIDTH, _N_BINS - 1).astype(np.int64)
+    place = np.minimum(distances(audit) / _WIDTH, _N_BINS - 1).astype(np.int64)
     half = answers.task[usable] % 2 == 1
     sides = [place[half == side].ravel() for side in (False, True)]
     residual = scale.difference(answers.value, audit.predicted)[usable]

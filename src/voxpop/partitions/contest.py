@@ -10,7 +10,6 @@ from voxpop.data.answers import Answers
 from voxpop.errors import ConfigError
 from voxpop.estimators.auto.auto import Auto, contest_settings
 from voxpop.estimators.auto.average import average
-from voxpop.estimators.auto.compare import ModelComparison
 from voxpop.estimators.auto.subset import usable_answers
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.bi import Support
@@ -56,8 +55,8 @@ def _compare(auto: Auto, part: Answers, on_sweep: OnSweep | None) -> Contest:
     notes: tuple[str, ...] = ()
     if found.candidates and _needs_all(found.candidates[0].noise):
         left = found.name
-        kept = [c for c in comparison.candidates if not _needs_all(c.noise)]
-        found = average(_only(comparison, kept))
+        comparison.candidates = [c for c in comparison.candidates if not _needs_all(c.noise)]
+        found = average(comparison)
         notes = (
             f"{left} predicts best, but needs all answers in memory, so it was left out; "
             "--engine local fits it",
@@ -93,8 +92,3 @@ def _needs_all(noise: Noise) -> bool:
     the states of careless workers.
     """
     return noise.gain or noise.growth or noise.careless
-
-
-def _only(comparison: ModelComparison, kept: list[Any]) -> ModelComparison:
-    comparison.candidates = kept
-    return comparison

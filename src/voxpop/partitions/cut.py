@@ -21,7 +21,7 @@ from voxpop.data.tables import FrameTable, open_table
 from voxpop.data.truths import truth_columns
 from voxpop.errors import DataError, shorten
 from voxpop.inference.schedule import Whole
-from voxpop.partitions.parts import PLAIN_IDS, WORKERS, Parts, array_bytes, part_name
+from voxpop.partitions.parts import PLAIN_IDS, WORKERS, Parts, part_name
 from voxpop.partitions.store import Store
 from voxpop.words import counted
 
@@ -270,11 +270,11 @@ class _Cutting:
         if self._has_gold:
             truths = self._truths(np.stack(columns[2 + d :], axis=1), first, task)
             known = ~np.isnan(truths[:, 0])
-            self._store.write(part_name(part, "gold.npy"), array_bytes(truths))
+            self._store.write_array(part_name(part, "gold.npy"), truths)
         value = np.stack(columns[2 : 2 + d], axis=1)
         arrays = {"worker": worker, "value": value, "first": np.append(first, len(task))}
         for name, array in arrays.items():
-            self._store.write(part_name(part, f"{name}.npy"), array_bytes(array))
+            self._store.write_array(part_name(part, f"{name}.npy"), array)
         self._write_ids(part)
         degree = np.diff(arrays["first"])
         return len(first), set(np.unique(degree[~known]).tolist()), int(known.sum())

@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from io import BytesIO
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
-from scipy.special import ndtri
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
@@ -41,10 +40,10 @@ from voxpop.inference.groups import SweepParameters, WorkerBias
 from voxpop.models.noise import Noise
 from voxpop.models.noise.difficulty import Difficulty
 from voxpop.models.scale import LINEAR, Scale
-from voxpop.partitions.audit import audit_counts, audit_of_counts
+from voxpop.partitions.audit import audit_counts, audit_of_counts, distances
 from voxpop.partitions.contest import Contest, hold_contest
 from voxpop.partitions.finish import finish, found_result, keep_found, no_answers
-from voxpop.partitions.hidden import CountGold, hide_gold_in_parts
+from voxpop.partitions.hidden import count_gold, hide_gold_in_parts
 from voxpop.partitions.nearby import CrowdInParts
 from voxpop.partitions.noise import (
     PartitionedFit,
@@ -52,11 +51,9 @@ from voxpop.partitions.noise import (
     anchored_parts,
     parts_of_crowd,
 )
-from voxpop.partitions.parts import array_bytes
 from voxpop.partitions.passing import Incoming
 from voxpop.partitions.select import quantiles
 from voxpop.partitions.steps import Part, Steps, Totals, joined
-from voxpop.partitions.store import Store
 from voxpop.partitions.units import Units, Values, put_on_scale
 from voxpop.results.audit import Audit, stretch_of, stretch_rank
 from voxpop.results.calibration import PROBABILITIES, Calibration
@@ -70,7 +67,6 @@ _NO_JUDGES = (
     "a few workers answered most tasks: --engine local also tries to regress the known truths on "
     "their answers"
 )
-_LEAST = 1e-12
 
 
 def fit_default(
@@ -89,7 +85,7 @@ def fit_default(
         put_on_scale(steps, scale)
         crowd = CrowdInParts(steps, scratch)
     near = crowd.near(auto.contest_answers // parts.dimension)
-    contest = hold_contest(there, near, Store(parts.where), on_sweep)
+    contest = hold_contest(there, near, parts.store, on_sweep)
     fit = WholeFit(there, steps, contest, Units(scale, bounds, plain_settings(auto)), on_sweep)
     known = fit.run(crowd.typical_degree)
     known = _checked_by_gold(known, fit, crowd)
@@ -133,7 +129,7 @@ class WholeFit:
     def run(self, typical_degree: float) -> KnownNoise:
         """Fit it, as :meth:`LargeFit.fit_from_subset` does."""
         steps, parameters, noise = self.steps, self.contest.parameters, self.contest.noise
-        counts = steps.total(CountGold())
+        counts = steps.total(count_gold)
         engine = self.auto.engine(self.auto.accuracy)
         connected = parts_of_crowd(steps, parameters, noise)
         anchored = anchored_parts(connected, counts.get("anchored"))
@@ -158,7 +154,7 @@ class WholeFit:
 def _checked_by_gold(known: KnownNoise, fit: WholeFit, crowd: CrowdInParts) -> KnownNoise:
     """Do as :func:`voxpop.estimators.auto.panel.checked_by_gold`, but for its judges."""
     parts, steps = fit.steps.job.parts, fit.steps
-    n_gold = int(steps.total(CountGold())["gold"][0]) if parts.whole.has_gold else 0
+    n_gold = int(steps.total(count_gold)["gold"][0]) if parts.whole.has_gold else 0
     if n_gold in (0, parts.n_tasks):
         return known
     notes = known.notes
@@ -173,67 +169,51 @@ def _checked_by_gold(known: KnownNoise, fit: WholeFit, crowd: CrowdInParts) -> K
     return replace(known, calibration=calibration, notes=(*notes, note))
 
 
-@dataclass(frozen=True, eq=False)
-class FindNoiseTasks:
-    """Compute the posterior of the tasks of a part under a noise model, and store it."""
+def find_noise_tasks(
+    part: Part,
+    incoming: Incoming,
+    noise: Noise,
+    given: SweepParameters,
+    bias: WorkerBias | None,
+    shift_variance: Floats | None,
+    difficulty: Difficulty,
+) -> Totals:
+    """Store the posterior of the tasks of a part under a noise model.
 
-    incoming: Incoming
-    noise: Noise
-    given: SweepParameters
-    bias: WorkerBias | None
-    shift_variance: Floats | None
-    difficulty: Difficulty
-    kind: ClassVar[str] = "reads"
-
-    def run(self, part: Part) -> Totals:
-        """Return sums of the tasks' difficulties, and estimates of gold tasks beside the truths."""
-        self.incoming.put(part)
-        answers, messages = part.answers, part.messages
-        found, classes = find_posterior(
-            messages, answers, self.noise, self.given, self.bias, self.shift_variance
-        )
-        keep_found(part, (found, classes))
-        totals: Totals = {"multiple": exact_sum(self.difficulty.log_multiple(classes))}
-        if answers.gold is not None:
-            known = self.given, self.bias
-            hidden = messages.posterior_and_classes(PROBABILITIES, *known, hidden=True)[0]
-            totals[f"hidden-{part.number}"] = hidden.estimate[answers.is_gold]
-            totals[f"truth-{part.number}"] = answers.gold[answers.is_gold]
-        return totals
+    Return sums of the tasks' difficulties, and estimates of gold tasks beside the truths.
+    """
+    incoming.put(part)
+    answers, messages = part.answers, part.messages
+    found, classes = find_posterior(messages, answers, noise, given, bias, shift_variance)
+    keep_found(part, (found, classes))
+    totals: Totals = {"multiple": exact_sum(difficulty.log_multiple(classes))}
+    if answers.gold is not None:
+        gold = answers.is_gold
+        hidden = messages.posterior_and_classes(PROBABILITIES, given, bias, hidden=True)[0]
+        totals |= part.own(hidden=hidden.estimate[gold], truth=answers.gold[gold])
+    return totals
 
 
-@dataclass(frozen=True, eq=False)
-class AuditNoise:
-    """Compare every answer with its prediction from the others."""
+def audit_noise(
+    part: Part, incoming: Incoming, given: SweepParameters, bias: WorkerBias | None, scale: Scale
+) -> Totals:
+    """Compare every answer of a part with its prediction from the others, and store how far it is.
 
-    incoming: Incoming
-    given: SweepParameters
-    bias: WorkerBias | None
-    scale: Scale
-    kind: ClassVar[str] = "reads"
-
-    def run(self, part: Part) -> Totals:
-        """Return counts for the audit; the errors of the answers are stored."""
-        self.incoming.put(part)
-        answers = part.answers
-        audit = audit_of(answers, part.messages.predict(self.given, self.bias, True))
-        pit = np.clip(audit.pit[np.isfinite(audit.pit).all(axis=1)], _LEAST, 1.0 - _LEAST)
-        distance = array_bytes(np.abs(ndtri(pit)).reshape(-1, 1))
-        Store(part.job.parts.where).write(part.kept(_DISTANCE), distance)
-        if self.scale != LINEAR:
-            answers = part.given
-            audit = audit_in_units(answers, self.scale, audit)
-        return audit_counts(answers, audit, self.scale)
+    Return counts for the audit.
+    """
+    incoming.put(part)
+    answers = part.answers
+    audit = audit_of(answers, part.messages.predict(given, bias, True))
+    part.store.write_array(part.kept(_DISTANCE), distances(audit).reshape(-1, 1))
+    if scale != LINEAR:
+        answers = part.given
+        audit = audit_in_units(answers, scale, audit)
+    return audit_counts(answers, audit, scale)
 
 
-@dataclass(frozen=True, eq=False)
-class Distances:
-    """How far answers are from their predictions, in sds."""
-
-    def sizes(self, part: Part) -> Floats:
-        """Return those of a part."""
-        kept = Store(part.job.parts.where).read(part.kept(_DISTANCE))
-        return np.asarray(np.load(BytesIO(kept or b"")))
+def stored_distances(part: Part) -> Floats:
+    """Return how far the answers of a part are from their predictions, in sds."""
+    return part.store.read_array(part.kept(_DISTANCE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,15 +265,18 @@ def _find_tasks(
     parameters = fit._parameters
     difficulty = parameters[Difficulty]
     zero = None if bias is None else bias.shift_variance * scale**2
-    known = given, beliefs.bias(0.0), zero, difficulty
-    totals = steps.total(FindNoiseTasks(messages.incoming, fit._noise, *known))
+    call = partial(
+        find_noise_tasks, incoming=messages.incoming, noise=fit._noise, given=given,
+        bias=beliefs.bias(0.0), shift_variance=zero, difficulty=difficulty,
+    )  # fmt: skip
+    totals = steps.total(call, "reads")
     if parts.n_answers * parts.dimension <= MOST_KEPT:
         audit = _audit(fit, messages, steps, about.units.scale)
     else:
         audit = about.units.summary_of(steps, contest.audit)
     usual = difficulty.usual_of(totals["multiple"], parts.n_tasks)
     variance = parameters.answer_variance * float((scale**2).mean())
-    none, nothing = no_answers(parts, np.empty(0, dtype=object))
+    none, nothing = no_answers(parts)
     fitted = NoiseFitted(
         answers=none,
         posterior=nothing,
@@ -314,7 +297,7 @@ def _find_tasks(
     facts = contest.settings, audit, contest.alike_share, contest.notes
     gold_map = None
     if parts.whole.has_gold:
-        hidden, truth = (joined(totals, name, parts.n_parts) for name in ("hidden", "truth"))
+        hidden, truth = joined(totals, parts.n_parts, "hidden", "truth")
         gold_map = learn_map(hidden, truth, about.auto.bounds)
     return KnownNoise(fitted, usual, *facts), gold_map
 
@@ -324,46 +307,39 @@ def _audit(fit: PartitionedFit, messages: PartitionedNoise, steps: Steps, scale:
     given = sweep_parameters(fit._parameters, FINAL_ACCURACY)
     bias = fit._beliefs()[0].bias(0.0)
     messages.settle_shift()
-    totals = steps.total(AuditNoise(messages.incoming, given, bias, scale))
+    call = partial(audit_noise, incoming=messages.incoming, given=given, bias=bias, scale=scale)
+    totals = steps.total(call, "reads")
     audit = audit_of_counts(totals, exact=True)
     if not audit.n_answers:
         return audit
     rank = stretch_rank(int(totals["audit"].sum()))
-    return replace(audit, stretch=stretch_of(quantiles(steps, Distances(), rank)[0]))
+    return replace(audit, stretch=stretch_of(quantiles(steps, stored_distances, rank)[0]))
 
 
-@dataclass(frozen=True, eq=False)
-class Residuals:
-    """Answers to tasks that have several, minus their estimates; those to gold ``with_gold``."""
+def residual_terms(
+    part: Part, known: KnownNoise, with_gold: bool, weight: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return answers to tasks that have several, minus their estimates, with variances and weights.
 
-    known: KnownNoise
-    with_gold: bool
-
-    def terms(self, part: Part, weight: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return them with their variances and weights."""
-        answers = part.answers
-        result = found_result(part, answers, self.known)
-        counted = (answers.task_degree > 1) & (self.with_gold | ~answers.is_gold)
-        edges = np.flatnonzero(counted[answers.task])
-        return residuals(answers, result, edges, weight)
-
-    def sizes(self, part: Part) -> Floats:
-        """Return the sizes of those of a part."""
-        return np.abs(self.terms(part, np.ones(part.answers.n_workers))[0])
+    Those to gold tasks count ``with_gold``.
+    """
+    answers = part.answers
+    counted = (answers.task_degree > 1) & (with_gold | ~answers.is_gold)
+    edges = np.flatnonzero(counted[answers.task])
+    return residuals(answers, found_result(part, answers, known), edges, weight)
 
 
-@dataclass(frozen=True, eq=False)
-class SumSquares:
+def residual_sizes(part: Part, known: KnownNoise, with_gold: bool) -> Floats:
+    """Return the sizes of the residuals of a part."""
+    return np.abs(residual_terms(part, known, with_gold, np.ones(part.answers.n_workers))[0])
+
+
+def sum_squares(
+    part: Part, known: KnownNoise, with_gold: bool, weight: Floats, quartile: Floats
+) -> Totals:
     """Sum the squares of residuals, each cut at a multiple of their upper quartile."""
-
-    of: Residuals
-    weight: Floats
-    quartile: Floats
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return the sums of a part."""
-        return {"squares": square_sums(*self.of.terms(part, self.weight), self.quartile)}
+    terms = residual_terms(part, known, with_gold, weight)
+    return {"squares": square_sums(*terms, quartile)}
 
 
 def _shared_error(
@@ -375,11 +351,12 @@ def _shared_error(
         return None
     parts = steps.job.parts
     # The share of models with equal workers is known only after this, as in memory.
-    of = Residuals(replace(known, alike_share=0.0), with_gold=not counts["open"][0])
-    none, found = no_answers(parts, np.empty(0, dtype=object))
+    known, with_gold = replace(known, alike_share=0.0), not counts["open"][0]
+    none, found = no_answers(parts)
     n_classes = len(known.fitted.parameters[Difficulty].steps)
-    result = of.known.result(none, (found, np.empty((0, n_classes))))
+    result = known.result(none, (found, np.empty((0, n_classes))))
     weight = worker_weights(result, parts.worker_degree)
-    quartile = quantiles(steps, of, 0.75)
-    one = mean_square(steps.total(SumSquares(of, weight, quartile))["squares"])
+    quartile = quantiles(steps, partial(residual_sizes, known=known, with_gold=with_gold), 0.75)
+    call = partial(sum_squares, known=known, with_gold=with_gold, weight=weight, quartile=quartile)
+    one = mean_square(steps.total(call)["squares"])
     return replace(shared, answer_variance=tuple(one.tolist()), bounds=auto.bounds)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from io import BytesIO
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Ids
 from voxpop.data.answers import Answers
 from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.estimators.bi.bi import Settled
@@ -19,9 +19,9 @@ from voxpop.estimators.make_result import make_result
 from voxpop.estimators.plug_in import plug_in_audit
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.partitions.audit import audit_counts
-from voxpop.partitions.parts import Parts, array_bytes
+from voxpop.partitions.parts import Parts
+from voxpop.partitions.passing import Incoming
 from voxpop.partitions.steps import Part, Steps, Totals
-from voxpop.partitions.store import Store
 from voxpop.partitions.units import Units
 from voxpop.results.audit import Audit
 from voxpop.results.own_noise import from_own_sums, own_terms
@@ -38,6 +38,7 @@ _OF_WORKERS = (
     "worker_answers", "worker_variance", "worker_interval", "worker_weight", "worker_posterior",
     "worker_bias", "worker_bias_sd", "worker_gain", "worker_gain_sd", "worker_slips",
 )  # fmt: skip
+_NOBODY = np.empty(0, dtype=object)
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
@@ -81,106 +82,68 @@ class KnownLevels:
         return replace(self, settled=self.settled._replace(workers=workers))
 
 
-@dataclass(frozen=True, eq=False)
-class FindTasks:
-    """Compute the posterior of the tasks of a part, and store it in the folder of the run."""
-
-    incoming: Any
-    settled: Settled
-    kind: ClassVar[str] = "reads"
-
-    def run(self, part: Part) -> Totals:
-        """Return the kernels that were used, and counts for the audit."""
-        self.incoming.put(part)
-        answers, workers = part.answers, self.settled.workers
-        found = part.messages.posterior(PROBABILITIES)
-        about = workers.variance, workers.levels, workers.posterior
-        audit = plug_in_audit(answers, found.estimate, *about, most_kept=_NO_LIMIT)
-        keep_found(part, found)
-        used = [part.messages.used.get(name, 0) for name in _KERNELS]
-        totals: Totals = {"used": np.array(used)}
-        return totals | (audit_counts(answers, audit) if audit.has_pit else {})
+def find_tasks(part: Part, incoming: Incoming, settled: Settled) -> Totals:
+    """Store the posterior of the tasks of a part; return the kernels used, and counts to audit."""
+    incoming.put(part)
+    answers, workers = part.answers, settled.workers
+    found = part.messages.posterior(PROBABILITIES)
+    about = workers.variance, workers.levels, workers.posterior
+    audit = plug_in_audit(answers, found.estimate, *about, most_kept=_NO_LIMIT)
+    keep_found(part, found)
+    used = [part.messages.used.get(name, 0) for name in _KERNELS]
+    totals: Totals = {"used": np.array(used)}
+    return totals | (audit_counts(answers, audit) if audit.has_pit else {})
 
 
-@dataclass(frozen=True, eq=False)
-class MeasureOwnNoise:
-    """Find the largest terms of the workers' own noise, and the sds of the tasks."""
-
-    known: Known
-    units: Units
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return the terms (3, m) of a part."""
-        answers, m = part.answers, part.answers.n_workers
-        result = found_result(part, answers, self.known)
-        shown = sd_on_scale(self.units.result(part.given, result))
-        sd = np.where(answers.is_gold, np.nan, shown)
-        usual = array_bytes(np.stack([answers.task_degree, sd]))
-        Store(part.job.parts.where).write(_usual_name(part.number), usual)
-        terms = own_terms(answers, result)
-        return {"own": np.stack([largest_by_owner(answers.worker, term, m) for term in terms])}
+def measure_own_noise(part: Part, known: Known, units: Units) -> Totals:
+    """Return the largest terms (3, m) of the workers' own noise; store the sds of the tasks."""
+    answers, m = part.answers, part.answers.n_workers
+    result = found_result(part, answers, known)
+    sd = np.where(answers.is_gold, np.nan, sd_on_scale(units.result(part.given, result)))
+    part.store.write_array(_usual_name(part.number), np.stack([answers.task_degree, sd]))
+    terms = own_terms(answers, result)
+    return {"own": np.stack([largest_by_owner(answers.worker, term, m) for term in terms])}
 
 
-@dataclass(frozen=True, eq=False)
-class SumOwnNoise:
+def sum_own_noise(part: Part, known: Known, largest: Floats) -> Totals:
     """Sum the terms of the workers' own noise, given the ``largest`` (3, m)."""
-
-    known: Known
-    largest: Floats
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return the sums of a part."""
-        answers = part.answers
-        terms = own_terms(answers, found_result(part, answers, self.known))
-        pairs = zip(terms, self.largest, strict=True)
-        return {"own": np.stack([owner_sums(answers.worker, *pair) for pair in pairs])}
+    answers = part.answers
+    terms = own_terms(answers, found_result(part, answers, known))
+    pairs = zip(terms, largest, strict=True)
+    return {"own": np.stack([owner_sums(answers.worker, *pair) for pair in pairs])}
 
 
-@dataclass(frozen=True, eq=False)
-class WriteTasks:
+def write_part(part: Part, known: Known, units: Units, run_id: str, usual: Usual) -> Totals:
     """Write the table of a part's tasks into the folder of the run, and a sample of the first."""
-
-    known: Known
-    units: Units
-    run_id: str
-    usual: Usual
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return how many tasks need a look."""
-        parts = part.job.parts
-        ids = parts.task_ids(part.number, part.scratch)
-        answers = replace(part.given, task_ids=ids)
-        found = found_result(part, replace(part.answers, task_ids=ids), self.known)
-        result = self.units.result(answers, found)
-        review = review_part(answers, result, self.usual)
-        local = part.scratch / f"{part.number:05d}.parquet"
-        write_tasks(replace(result, _review=review), local, self.run_id)
-        Store(parts.where).put(local, table_name(part.number))
-        local.unlink()
-        if part.number == 0:
-            shown = sample(answers, result, parts, part.scratch)
-            Store(parts.where).keep(SAMPLE, shown)
-        return {"looks": np.array([len(review.tasks)])}
+    parts, store = part.job.parts, part.store
+    ids = parts.task_ids(part.number, part.scratch)
+    answers = replace(part.given, task_ids=ids)
+    found = found_result(part, replace(part.answers, task_ids=ids), known)
+    result = units.result(answers, found)
+    review = review_part(answers, result, usual)
+    local = part.scratch / f"{part.number:05d}.parquet"
+    write_tasks(replace(result, _review=review), local, run_id)
+    store.put(local, table_name(part.number))
+    local.unlink()
+    if part.number == 0:
+        store.keep(SAMPLE, sample(answers, result, parts, part.scratch))
+    return {"looks": np.array([len(review.tasks)])}
 
 
 def keep_found(part: Part, found: object) -> None:
     """Store the posterior of the tasks of a part in the folder of the run."""
-    Store(part.job.parts.where).keep(part.kept("found"), found)
+    part.store.keep(part.kept("found"), found)
 
 
 def found_result(part: Part, answers: Answers, known: Known) -> Result:
     """Make the result of a part from its stored posterior."""
-    return known.result(answers, Store(part.job.parts.where).kept(part.kept("found")))
+    return known.result(answers, part.store.kept(part.kept("found")))
 
 
 def usual_task(parts: Parts) -> Usual:
     """Find the median task of all parts; 16 bytes for each task are in memory meanwhile."""
-    store = Store(parts.where)
-    kept = (store.read(_usual_name(part)) or b"" for part in range(parts.n_parts))
-    answers, sd = np.concatenate([np.load(BytesIO(content)) for content in kept], axis=1)
+    kept = [parts.store.read_array(_usual_name(part)) for part in range(parts.n_parts)]
+    answers, sd = np.concatenate(kept, axis=1)
     return Usual.of(answers, sd)
 
 
@@ -213,16 +176,24 @@ def finish(
     ``result`` is that of all workers without any task; ``notes`` come after its own.
     """
     parts, units = steps.job.parts, units or Units()
-    largest = steps.total(MeasureOwnNoise(known, units))["own"]
+    largest = steps.total(partial(measure_own_noise, known=known, units=units))["own"]
     if has_levels:
-        found = steps.total(SumOwnNoise(known, largest))["own"]
+        found = steps.total(partial(sum_own_noise, known=known, largest=largest))["own"]
         sums = [owner_values(*pair) for pair in zip(found, largest, strict=True)]
         result = from_own_sums(result, np.stack(sums))
         known = known.with_noise(result)
     result = units.result(no_answers(parts, result.worker_ids)[0], result)
-    result = whole_result(parts, replace(result, notes=(*result.notes, *notes)))
-    run = run_id(result)
-    steps.total(WriteTasks(known, units, run, usual_task(parts)))
+    # Its tasks are in their tables, and reviewed where they are.
+    review = Review(tasks=np.empty(0, np.int64), reasons=(), n_ready=0, workers=None)
+    result = replace(
+        result,
+        worker_answers=parts.worker_degree,
+        notes=(*result.notes, *notes),
+        _answers=None,
+        _review=review,
+    )
+    run, usual = run_id(result), usual_task(parts)
+    steps.total(partial(write_part, known=known, units=units, run_id=run, usual=usual))
     return result, run
 
 
@@ -232,11 +203,11 @@ def kernels_used(totals: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     return {name: n for name, n in used if n}
 
 
-def no_answers(parts: Parts, ids: Any) -> tuple[Answers, Posterior]:
+def no_answers(parts: Parts, ids: Ids = _NOBODY) -> tuple[Answers, Posterior]:
     """All workers without any task."""
     none = np.empty((0, parts.dimension))
     answers = Answers(
-        task_ids=np.empty(0, dtype=object),
+        task_ids=_NOBODY,
         worker_ids=ids,
         task=np.empty(0, dtype=np.int32),
         worker=np.empty(0, dtype=np.int32),
@@ -245,11 +216,3 @@ def no_answers(parts: Parts, ids: Any) -> tuple[Answers, Posterior]:
         columns=parts.columns,
     )
     return answers, Posterior(none, none, np.empty((*none.shape, len(PROBABILITIES))))
-
-
-def whole_result(parts: Parts, result: Result) -> Result:
-    """Turn a result of all workers, without any task, into that of all parts."""
-    # Its tasks are in their tables, and reviewed where they are.
-    review = Review(tasks=np.empty(0, np.int64), reasons=(), n_ready=0, workers=None)
-    degree = parts.worker_degree
-    return replace(result, worker_answers=degree, _answers=None, _review=review)

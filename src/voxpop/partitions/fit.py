@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from voxpop.arrays import Floats
-from voxpop.data.exact import (
-    exact_sum,
-    exact_value,
-    largest_by_owner,
-    owner_sums,
-    owner_values,
-)
+from voxpop.data.exact import exact_sum, exact_value, largest_by_owner, owner_sums, owner_values
 from voxpop.data.sums import residuals
 from voxpop.errors import ConfigError
 from voxpop.estimators.auto.auto import Auto
@@ -32,13 +26,7 @@ from voxpop.estimators.bi.noise_levels import (
 from voxpop.models.model import Model
 from voxpop.partitions.audit import audit_of_counts
 from voxpop.partitions.default import fit_default
-from voxpop.partitions.finish import (
-    FindTasks,
-    KnownLevels,
-    finish,
-    kernels_used,
-    no_answers,
-)
+from voxpop.partitions.finish import KnownLevels, find_tasks, finish, kernels_used, no_answers
 from voxpop.partitions.passing import PartitionedMessages
 from voxpop.partitions.steps import Part, Steps, Totals
 from voxpop.results.result import Result
@@ -74,32 +62,28 @@ def fit_for_parts(estimator: Estimator) -> BI | Auto:
     return estimator
 
 
-class FittedParts(NamedTuple):
-    """The result of all parts except their tasks, and the id of the run."""
-
-    result: Result
-    run: str
-
-
 def fit_parts(
     estimator: BI | Auto, steps: Steps, scratch: Path, on_sweep: OnSweep | None
-) -> FittedParts:
-    """Fit BI or the default; the tables of the tasks are in the folder of the run then."""
+) -> tuple[Result, str]:
+    """Fit BI or the default, and write the tables of the tasks into the folder of the run.
+
+    Return the result of all parts except their tasks, and the id of the run.
+    """
     if isinstance(estimator, Auto):
-        return FittedParts(*fit_default(estimator, steps, scratch, on_sweep))
+        return fit_default(estimator, steps, scratch, on_sweep)
     parts = steps.job.parts
     chosen = _choose_model(estimator, steps, on_sweep)
     messages = PartitionedMessages(steps, estimator.engine().on_host(), chosen.model)
     settled = estimator.settle(messages, chosen, on_sweep)
     if on_sweep is not None:
         on_sweep("estimates", 1, np.inf, estimator.tol)
-    totals = steps.total(FindTasks(messages.incoming, settled))
+    totals = steps.total(partial(find_tasks, incoming=messages.incoming, settled=settled), "reads")
     settled.settings["inference_used"] = kernels_used(totals)
     audit = audit_of_counts(totals, exact=False)
     known = KnownLevels(settled, chosen.notes)
     shown = replace(known, audit=audit, settings=settled.settings)
     result = shown.result(*no_answers(parts, parts.worker_ids(scratch)))
-    return FittedParts(*finish(steps, known, result, estimator.support == "auto"))
+    return finish(steps, known, result, estimator.support == "auto")
 
 
 def _choose_model(estimator: BI, steps: Steps, on_sweep: OnSweep | None) -> ChosenModel:
@@ -115,48 +99,34 @@ def _choose_model(estimator: BI, steps: Steps, on_sweep: OnSweep | None) -> Chos
     return learn_levels(_spread(steps), open_messages, base, estimator.max_iter, on_sweep)
 
 
-@dataclass(frozen=True, eq=False)
-class MeasureSpread:
-    """Measure how far answers are from those to the same task."""
-
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Largest distances by worker, and sums of squares by coordinate."""
-        answers = part.answers
-        squared = median_distance(answers)
-        within = [exact_sum(column**2) for column in residuals(answers).T]
-        return {
-            "largest": largest_by_owner(answers.worker, squared, answers.n_workers),
-            "largest_value": np.array([np.abs(answers.value).max()]),
-            "within": np.stack(within),
-            "sums": np.stack([exact_sum(column) for column in answers.value.T]),
-        }
+def measure_spread(part: Part) -> Totals:
+    """Return largest distances from answers to the same task, by worker; sums by coordinate."""
+    answers = part.answers
+    squared = median_distance(answers)
+    within = [exact_sum(column**2) for column in residuals(answers).T]
+    return {
+        "largest": largest_by_owner(answers.worker, squared, answers.n_workers),
+        "largest_value": np.array([np.abs(answers.value).max()]),
+        "within": np.stack(within),
+        "sums": np.stack([exact_sum(column) for column in answers.value.T]),
+    }
 
 
-@dataclass(frozen=True, eq=False)
-class SumDistances:
-    """Sum the squared distances of each worker from the tasks' medians, given their largest."""
-
-    largest: Floats
-    mean: Floats
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Those of a part, and squared distances from the ``mean`` of all answers."""
-        answers = part.answers
-        about = [exact_sum(column**2) for column in (answers.value - self.mean).T]
-        sums = owner_sums(answers.worker, median_distance(answers), self.largest)
-        return {"distance": sums, "about": np.stack(about)}
+def sum_distances(part: Part, largest: Floats, mean: Floats) -> Totals:
+    """Sum squared distances from the tasks' medians by worker, and from the ``mean`` of all."""
+    answers = part.answers
+    about = [exact_sum(column**2) for column in (answers.value - mean).T]
+    sums = owner_sums(answers.worker, median_distance(answers), largest)
+    return {"distance": sums, "about": np.stack(about)}
 
 
 def _spread(steps: Steps) -> Spread:
     """Do as :meth:`Spread.of` does."""
     parts = steps.job.parts
-    first = steps.total(MeasureSpread())
+    first = steps.total(measure_spread)
     largest = first["largest"]
     mean = np.array([exact_value(limbs) / parts.n_answers for limbs in first["sums"]])
-    second = steps.total(SumDistances(largest, mean))
+    second = steps.total(partial(sum_distances, largest=largest, mean=mean))
     distance = owner_values(second["distance"], largest)
     freedom, biggest = parts.n_answers - parts.n_tasks, float(first["largest_value"][0])
     within = np.array([exact_value(limbs) for limbs in first["within"]])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Index, WorkerSums
-from voxpop.data.answers import Answers
 from voxpop.data.exact import largest_by_owner, owner_sums, owner_values
 from voxpop.estimators.bi.large_fit import LargeFit
 from voxpop.estimators.bi.noise_fit import integral_messages, match_messages
@@ -17,7 +17,7 @@ from voxpop.inference.engine import Engine
 from voxpop.inference.groups import SweepParameters, WorkerBias, fixed_point
 from voxpop.inference.message_passing import MessagePassing
 from voxpop.inference.moment_matching import MomentMatching, rms_moved
-from voxpop.inference.schedule import Asked, Whole
+from voxpop.inference.schedule import Asked
 from voxpop.models.noise import Noise, NoiseParameters
 from voxpop.models.noise.bias import Bias
 from voxpop.models.noise.levels import Levels
@@ -28,112 +28,51 @@ from voxpop.partitions.steps import Part, Steps, Totals
 _STEP = 2.0**-30
 
 
-@dataclass(frozen=True, eq=False)
-class OpenMatching:
-    """Lay out flat messages with moments matched."""
-
-    engine: Engine
-    scale: Floats
-    parameters: NoiseParameters
-    whole: Whole
-    kind: ClassVar[str] = "opens"
-
-    def open(self, answers: Answers) -> MomentMatching:
-        """Lay out the messages of a part."""
-        return match_messages(answers, self.scale, self.engine, self.parameters, self.whole)
+def reopen(part: Part, lay_out: Callable[..., MessagePassing], shift: Floats | None) -> Totals:
+    """Replace the messages of a part, with moments matched, by integrals."""
+    if shift is not None:
+        part.messages.recentre(shift)
+    part.keep(lay_out(part.answers, before=part.messages))
+    return {"sums": part.messages.sent()}
 
 
-@dataclass(frozen=True, eq=False)
-class OpenIntegrals:
-    """Continue with integrals from matched moments, with some of the levels."""
-
-    engine: Engine
-    scale: Floats
-    noise: Noise
-    parameters: NoiseParameters
-    levels: Index
-    whole: Whole
-    shift: Floats | None
-    kind: ClassVar[str] = "reopens"
-
-    def open(self, answers: Answers, before: MomentMatching | None = None) -> MessagePassing:
-        """Lay out the messages of a part."""
-        return integral_messages(
-            answers, self.scale, self.noise, self.engine, self.parameters, before, self.levels,
-            self.whole,
-        )  # fmt: skip
-
-    def run(self, part: Part) -> Totals:
-        """Replace the messages."""
-        if self.shift is not None:
-            part.messages.recentre(self.shift)
-        part.keep(self.open(part.answers, part.messages))
-        return {"sums": part.messages.sent()}
+def send_noise(part: Part, incoming: Incoming, asked: Asked, shift: Floats | None) -> Totals:
+    """Let all tasks of a part send their messages, biases recentred before."""
+    incoming.put(part)
+    messages = part.messages
+    if shift is not None:
+        messages.recentre(shift)
+    if isinstance(messages, MomentMatching):
+        assert asked.parameters is not None
+        sums, moved, _ = messages.send(asked.damping, asked.parameters, asked.bias, None, False)
+        return {"sums": sums, "moved": np.rint(moved / _STEP).astype(np.int64)}
+    sums, change, _ = messages.send(asked)
+    return {"sums": sums, "change": np.array([change])}
 
 
-@dataclass(frozen=True, eq=False)
-class SendNoise:
-    """Let all tasks send their messages, biases recentred before."""
-
-    incoming: Incoming
-    damping: float
-    parameters: SweepParameters
-    bias: WorkerBias | None
-    shift: Floats | None
-    kind: ClassVar[str] = "changes"
-
-    def run(self, part: Part) -> Totals:
-        """Let the tasks of a part send."""
-        self.incoming.put(part)
-        messages = part.messages
-        if self.shift is not None:
-            messages.recentre(self.shift)
-        if isinstance(messages, MomentMatching):
-            sums, moved, _ = messages.send(self.damping, self.parameters, self.bias, None, False)
-            return {"sums": sums, "moved": np.rint(moved / _STEP).astype(np.int64)}
-        given = Asked(self.damping, None, self.parameters, self.bias)
-        sums, change, _ = messages.send(given)
-        return {"sums": sums, "change": np.array([change])}
+def recentre(part: Part, shift: Floats) -> Totals:
+    """Subtract a shift from every worker's bias in the messages of a part."""
+    part.messages.recentre(shift)
+    return {"sums": part.messages.sent()}
 
 
-@dataclass(frozen=True, eq=False)
-class Recentre:
-    """Subtract a shift from every worker's bias."""
-
-    shift: Floats
-    kind: ClassVar[str] = "changes"
-
-    def run(self, part: Part) -> Totals:
-        """Subtract it in the messages of a part."""
-        part.messages.recentre(self.shift)
-        return {"sums": part.messages.sent()}
-
-
-@dataclass(frozen=True, eq=False)
-class SumBias:
+def sum_bias(part: Part, shift: Floats | None, largest: Floats | None) -> Totals:
     """Sum up the messages about biases, less a shift: first the ``largest`` (2, m, d), then all."""
-
-    shift: Floats | None
-    largest: Floats | None = None
-    kind: ClassVar[str] = "reads"
-
-    def run(self, part: Part) -> Totals:
-        """Return those of a part."""
-        m, found = part.answers.n_workers, list[list[NDArray[Any]]]()
-        for j, groups in enumerate(part.messages.about_biases()):
-            flat = ([array.ravel() for array in each] for each in zip(*groups, strict=True))
-            worker, precision, pull = (np.concatenate(each) for each in flat)
-            if self.shift is not None:
-                pull -= precision * self.shift[worker, j]
-            both = precision, pull
-            if self.largest is None:
-                found.append([largest_by_owner(worker, terms, m) for terms in both])
-            else:
-                pairs = zip(both, self.largest[:, :, j], strict=True)
-                found.append([owner_sums(worker, *pair) for pair in pairs])
-        if self.largest is None:
-            return {"largest": np.array(found).transpose(1, 2, 0)}
-        return {"bias": np.array(found).swapaxes(0, 1)}
+    m, found = part.answers.n_workers, list[list[NDArray[Any]]]()
+    for j, groups in enumerate(part.messages.about_biases()):
+        flat = ([array.ravel() for array in each] for each in zip(*groups, strict=True))
+        worker, precision, pull = (np.concatenate(each) for each in flat)
+        if shift is not None:
+            pull -= precision * shift[worker, j]
+        both = precision, pull
+        if largest is None:
+            found.append([largest_by_owner(worker, terms, m) for terms in both])
+        else:
+            pairs = zip(both, largest[:, :, j], strict=True)
+            found.append([owner_sums(worker, *pair) for pair in pairs])
+    if largest is None:
+        return {"largest": np.array(found).transpose(1, 2, 0)}
+    return {"bias": np.array(found).swapaxes(0, 1)}
 
 
 class PartitionedNoise:
@@ -155,7 +94,10 @@ class PartitionedNoise:
         self.log_weights = levels.log_weights
         self._sums_of, self._shift = -1, cast(Floats | None, None)
         self._bias: tuple[Floats, Floats] | None = None
-        steps.open(OpenMatching(engine, scale, parameters, whole))
+        lay_out = partial(
+            match_messages, scale=scale, engine=engine, parameters=parameters, whole=whole
+        )
+        steps.open(lay_out)
 
     @property
     def incoming(self) -> Incoming:
@@ -164,8 +106,12 @@ class PartitionedNoise:
 
     def reopen(self, noise: Noise, parameters: NoiseParameters, levels: Index) -> None:
         """Continue with integrals."""
-        about = self._engine, self._scale, noise, parameters, levels, self._whole
-        self._take(self._steps.total(OpenIntegrals(*about, self._shift)))
+        lay_out = partial(
+            integral_messages, scale=self._scale, noise=noise, engine=self._engine,
+            parameters=parameters, levels=levels, whole=self._whole,
+        )  # fmt: skip
+        again = partial(reopen, lay_out=lay_out, shift=self._shift)
+        self._take(self._steps.total(again, "reopens", lay_out))
 
     def sweep(
         self,
@@ -177,7 +123,9 @@ class PartitionedNoise:
     ) -> tuple[float, None]:
         """Let all tasks send; return how far truths moved, or the largest change of a message."""
         assert tasks is None
-        found = self._steps.total(SendNoise(self.incoming, damping, parameters, bias, self._shift))
+        asked = Asked(damping, None, parameters, bias)
+        call = partial(send_noise, incoming=self.incoming, asked=asked, shift=self._shift)
+        found = self._steps.total(call, "changes")
         self._take(found)
         if "change" in found:
             return float(found["change"][0]), None
@@ -193,8 +141,9 @@ class PartitionedNoise:
             zero = np.zeros((self._whole.n_workers, self._whole.dimension))
             return zero, zero
         if self._bias is None:
-            largest = self._steps.total(SumBias(self._shift))["largest"]
-            limbs = self._steps.total(SumBias(self._shift, largest))["bias"]
+            call = partial(sum_bias, shift=self._shift)
+            largest = self._steps.total(partial(call, largest=None), "reads")["largest"]
+            limbs = self._steps.total(partial(call, largest=largest), "reads")["bias"]
             both = [
                 np.stack([owner_values(*pair) for pair in zip(each, of.T, strict=True)], axis=1)
                 for each, of in zip(limbs, largest, strict=True)
@@ -211,7 +160,8 @@ class PartitionedNoise:
     def settle_shift(self) -> None:
         """Let the parts subtract the pending shift."""
         if self._shift is not None:
-            self._take(self._steps.total(Recentre(self._shift)))
+            call = partial(recentre, shift=self._shift)
+            self._take(self._steps.total(call, "changes"))
 
 
 class PartitionedFit(LargeFit):
@@ -238,19 +188,12 @@ class PartitionedFit(LargeFit):
         messages.reopen(self._noise, self._parameters, levels)
 
 
-@dataclass(frozen=True, eq=False)
-class JoinWorkers:
+def join_workers(part: Part, label: Floats) -> Totals:
     """Give all workers who are connected within a part the largest ``label`` (m,) of them."""
-
-    label: Floats
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return the labels by a part."""
-        group = part.answers.worker_part
-        largest = np.zeros(int(group.max()) + 1)
-        np.maximum.at(largest, group, self.label)
-        return {"label": largest[group]}
+    group = part.answers.worker_part
+    largest = np.zeros(int(group.max()) + 1)
+    np.maximum.at(largest, group, label)
+    return {"label": largest[group]}
 
 
 def parts_of_crowd(steps: Steps, parameters: NoiseParameters, noise: Noise) -> Codes:
@@ -260,7 +203,7 @@ def parts_of_crowd(steps: Steps, parameters: NoiseParameters, noise: Noise) -> C
         # Truths of one distribution tie all parts of the crowd together.
         return np.zeros(len(label), dtype=np.int32)
     while True:
-        before, label = label, np.asarray(steps.total(JoinWorkers(label))["label"])
+        before, label = label, np.asarray(steps.total(partial(join_workers, label=label))["label"])
         if (label == before).all():
             return np.unique(label, return_inverse=True)[1].astype(np.int32)
 

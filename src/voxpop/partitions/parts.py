@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class Parts:
 
     def save(self) -> None:
         """Write the facts: with them, the parts are complete."""
-        Store(self.where).write(FACTS, (json.dumps(asdict(self), indent=2) + "\n").encode())
+        self.store.write(FACTS, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
     @classmethod
     def load(cls, where: str) -> Parts | None:
@@ -65,6 +64,11 @@ class Parts:
         return cls(**facts | {"whole": Whole(**whole), "where": where})
 
     @property
+    def store(self) -> Store:
+        """The folder of the run."""
+        return Store(self.where)
+
+    @property
     def dimension(self) -> int:
         """Number of coordinates of an answer."""
         return len(self.value_names)
@@ -77,23 +81,23 @@ class Parts:
     @cached_property
     def worker_degree(self) -> Index:
         """Number of answers of each worker."""
-        return np.asarray(np.load(BytesIO(Store(self.where).read(_DEGREES) or b"")))
+        return self.store.read_array(_DEGREES)
 
     def save_degrees(self, degree: Index) -> None:
         """Write the number of answers of each worker."""
-        Store(self.where).write(_DEGREES, array_bytes(degree))
+        self.store.write_array(_DEGREES, degree)
 
     def worker_ids(self, scratch: Path) -> Ids:
         """Ids of the workers."""
-        table = open_table(Store(self.where).fetch(WORKERS, scratch))
+        table = open_table(self.store.fetch(WORKERS, scratch))
         return table.ids("id")[1]
 
     def task_ids(self, part: int, scratch: Path) -> Ids:
         """Ids of the tasks of a part."""
         if self.id_kinds.get("task") in PLAIN_IDS:
-            found: Ids = Store(self.where).kept(part_name(part, "ids"))
+            found: Ids = self.store.kept(part_name(part, "ids"))
             return found
-        table = open_table(Store(self.where).fetch(part_name(part, "tasks.parquet"), scratch))
+        table = open_table(self.store.fetch(part_name(part, "tasks.parquet"), scratch))
         return table.ids("id")[1]
 
     def answers(
@@ -106,8 +110,7 @@ class Parts:
         """
 
         def array(what: str, mapped: bool = True) -> NDArray[Any]:
-            name = part_name(part, f"{what}.npy")
-            path = Store(self.where).fetch(name, scratch)
+            path = self.store.fetch(part_name(part, f"{what}.npy"), scratch)
             return np.asarray(np.load(path, mmap_mode="r" if mapped else None))
 
         first = array("first", mapped=False)
@@ -126,10 +129,3 @@ class Parts:
             gold=gold,
             columns=self.columns,
         )
-
-
-def array_bytes(array: NDArray[Any]) -> bytes:
-    """Return an array as a ``.npy`` file holds it."""
-    out = BytesIO()
-    np.save(out, array, allow_pickle=False)
-    return out.getvalue()

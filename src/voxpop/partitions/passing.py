@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
 
 import numpy as np
 
-from voxpop.arrays import Floats, Mask, WorkerSums
-from voxpop.data.answers import Answers
+from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.engine import Engine
-from voxpop.inference.groups import (
-    fixed_point,
-    model_in_units,
-    noise_unit,
-)
-from voxpop.inference.message_passing import MessagePassing
-from voxpop.inference.schedule import Asked, Schedule, Sent, Whole
+from voxpop.inference.groups import fixed_point, model_in_units, noise_unit
+from voxpop.inference.schedule import Asked, Schedule, Sent
 from voxpop.models.model import Model
 from voxpop.partitions.steps import Part, Steps, Totals
-
-
-@dataclass(frozen=True, eq=False)
-class OpenMessages:
-    """Lay out flat messages of the paper's noise."""
-
-    engine: Engine
-    model: Model
-    whole: Whole
-    kind: ClassVar[str] = "opens"
-
-    def open(self, answers: Answers) -> MessagePassing:
-        """Lay out the messages of a part."""
-        return self.engine.open(answers, self.model, whole=self.whole)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,33 +35,17 @@ class Incoming:
             messages.sums = part.job.log.totals(self.sums)["sums"]
 
 
-@dataclass(frozen=True, eq=False)
-class Guess:
-    """Guess messages (M27)."""
-
-    incoming: Incoming
-    kind: ClassVar[str] = "changes"
-
-    def run(self, part: Part) -> Totals:
-        """Guess those of a part."""
-        self.incoming.put(part)
-        return {"sums": part.messages.guess()}
+def guess(part: Part, incoming: Incoming) -> Totals:
+    """Guess the messages of a part (M27)."""
+    incoming.put(part)
+    return {"sums": part.messages.guess()}
 
 
-@dataclass(frozen=True, eq=False)
-class Send:
-    """Let all tasks send their messages."""
-
-    incoming: Incoming
-    damping: float
-    moved: Mask | None
-    kind: ClassVar[str] = "changes"
-
-    def run(self, part: Part) -> Totals:
-        """Let the tasks of a part send."""
-        self.incoming.put(part)
-        sums, change, _ = part.messages.send(Asked(self.damping, self.moved))
-        return {"sums": sums, "change": np.array([change])}
+def send(part: Part, incoming: Incoming, asked: Asked) -> Totals:
+    """Let all tasks of a part send their messages."""
+    incoming.put(part)
+    sums, change, _ = part.messages.send(asked)
+    return {"sums": sums, "change": np.array([change])}
 
 
 class PartitionedMessages(Schedule):
@@ -97,7 +61,7 @@ class PartitionedMessages(Schedule):
         self.sums = np.zeros((whole.n_workers, len(model.support)), dtype=np.int64)
         self.log_weights = scaled.log_weights
         self._begin("active" in names, engine.accuracy)
-        steps.open(OpenMessages(engine, model, whole))
+        steps.open(partial(engine.open, model=model, whole=whole))
 
     @property
     def incoming(self) -> Incoming:
@@ -106,7 +70,7 @@ class PartitionedMessages(Schedule):
 
     def guess(self) -> WorkerSums:
         """Guess where messages would be slow to send from flat ones; return the sums of all."""
-        found = self._steps.total(Guess(self.incoming))
+        found = self._steps.total(partial(guess, incoming=self.incoming), "changes")
         self._sums_of = self._steps.last
         return np.asarray(found["sums"])
 
@@ -114,6 +78,6 @@ class PartitionedMessages(Schedule):
         """Let all tasks send; the paper's noise has no parameters to be given, and no bias."""
         assert not any((asked.parameters, asked.bias, asked.is_counted))
         assert asked.tasks is None
-        found = self._steps.total(Send(self.incoming, asked.damping, asked.moved))
+        found = self._steps.total(partial(send, incoming=self.incoming, asked=asked), "changes")
         self._sums_of = self._steps.last
         return np.asarray(found["sums"]), float(found["change"][0]), None

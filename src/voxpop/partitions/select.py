@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,42 +16,24 @@ from voxpop.partitions.steps import Part, Steps, Totals, joined
 _BITS = 16
 
 
-class Sizes(Protocol):
-    """Numbers of a part that are not negative, by column."""
-
-    def sizes(self, part: Part) -> Floats:
-        """Return them, (n, columns)."""
+Sizes = Callable[[Part], Floats]
+"""Numbers of a part that are not negative, (n, columns)."""
 
 
-@dataclass(frozen=True, eq=False)
-class CountBins:
-    """Count numbers by their leading bits."""
-
-    of: Sizes
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return the counts (columns, bins) of a part."""
-        columns = _bins(self.of.sizes(part)).T
-        return {"counts": np.stack([np.bincount(c, minlength=1 << _BITS) for c in columns])}
+def count_bins(part: Part, sizes: Sizes) -> Totals:
+    """Count the numbers of a part by their leading bits, (columns, bins)."""
+    columns = _bins(sizes(part)).T
+    return {"counts": np.stack([np.bincount(c, minlength=1 << _BITS) for c in columns])}
 
 
-@dataclass(frozen=True, eq=False)
-class GatherBins:
+def gather_bins(part: Part, sizes: Sizes, bins: Index) -> Totals:
     """Gather the numbers of some bins (columns, 2): each once, and how often it is there."""
-
-    of: Sizes
-    bins: Index
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return those of a part."""
-        found: Totals = {}
-        sizes = self.of.sizes(part)
-        for j, (column, bins) in enumerate(zip(sizes.T, _bins(sizes).T, strict=True)):
-            some, times = np.unique(column[np.isin(bins, self.bins[j])], return_counts=True)
-            found |= {f"size-{j}-{part.number}": some, f"times-{j}-{part.number}": times}
-        return found
+    found: Totals = {}
+    numbers = sizes(part)
+    for j, (column, places) in enumerate(zip(numbers.T, _bins(numbers).T, strict=True)):
+        some, times = np.unique(column[np.isin(places, bins[j])], return_counts=True)
+        found |= part.own(**{f"size-{j}": some, f"times-{j}": times})
+    return found
 
 
 def _bins(sizes: Floats) -> Index:
@@ -60,15 +42,15 @@ def _bins(sizes: Floats) -> Index:
     return np.asarray(bits.astype(np.int64))
 
 
-def quantiles(steps: Steps, of: Sizes, probability: float) -> Floats:
+def quantiles(steps: Steps, sizes: Sizes, probability: float) -> Floats:
     """Return what :func:`numpy.quantile` does, for each column of all parts together."""
-    counts = steps.total(CountBins(of))["counts"]
+    counts = steps.total(partial(count_bins, sizes=sizes))["counts"]
     below = np.cumsum(counts, axis=1)
     place = (int(below[0, -1]) - 1) * probability
     ranks = np.floor(place) + np.array([0, 1])
     ranks = np.minimum(ranks, below[0, -1] - 1).astype(np.int64)
     bins = np.stack([np.searchsorted(column, ranks, side="right") for column in below])
-    found = steps.total(GatherBins(of, bins))
+    found = steps.total(partial(gather_bins, sizes=sizes, bins=bins))
     n_parts = steps.job.parts.n_parts
     ends = [_at(found, j, n_parts, below[j], bins[j], ranks) for j in range(len(bins))]
     return np.array([np.quantile(pair, place - np.floor(place)) for pair in ends])
@@ -78,7 +60,7 @@ def _at(
     found: Mapping[str, NDArray[Any]], j: int, n_parts: int, below: Index, bins: Index, ranks: Index
 ) -> Floats:
     """Return the numbers of some ranks in a column."""
-    size, times = (joined(found, f"{name}-{j}", n_parts) for name in ("size", "times"))
+    size, times = joined(found, n_parts, f"size-{j}", f"times-{j}")
     order = np.argsort(size, kind="stable")
     size, times = size[order], times[order]
     there = _bins(size[:, None])[:, 0]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -28,28 +28,22 @@ from voxpop.partitions.store import Store
 
 Totals = dict[str, NDArray[Any]]
 """What parts answer: whole numbers are summed over the parts, of others the largest is taken."""
-
-
 Laid = MessagePassing | MomentMatching
 """Messages of a part."""
+Kind = Literal["opens", "reopens", "changes", "reads", "answers"]
+"""What a call does: it opens new messages, reopens them in another layout, changes them, reads
+them, or needs answers alone."""
 
 
-class Call(Protocol):
-    """A call to every part."""
+class Call(NamedTuple):
+    """A call to every part: a function of the part, and one that lays out its flat messages.
 
-    kind: ClassVar[str]
-    """What it does: ``opens`` new messages, ``reopens`` them in another layout, ``changes`` them,
-    ``reads`` them, or needs ``answers`` alone."""
+    The first is absent if the call only opens messages, the second if it leaves the layout.
+    """
 
-    def run(self, part: Part) -> Totals:
-        """Answer the call."""
-
-
-class Opens(Protocol):
-    """A call that lays out flat messages of a part."""
-
-    def open(self, answers: Answers) -> Laid:
-        """Lay them out."""
+    kind: Kind
+    run: Any = None
+    open: Any = None
 
 
 @dataclass(frozen=True)
@@ -146,9 +140,12 @@ def merge_into(merged: Totals, totals: Totals) -> None:
             np.maximum(merged[name], array, out=merged[name])
 
 
-def joined(found: Mapping[str, NDArray[Any]], name: str, n_parts: int) -> NDArray[Any]:
-    """Join the arrays that the parts returned, each under its own name, in the order of parts."""
-    return np.concatenate([found[f"{name}-{part}"] for part in range(n_parts)])
+def joined(
+    found: Mapping[str, NDArray[Any]], n_parts: int, *names: str
+) -> tuple[NDArray[Any], ...]:
+    """Join the arrays that the parts returned by :meth:`Part.own`, in the order of parts."""
+    parts = range(n_parts)
+    return tuple(np.concatenate([found[f"{name}-{part}"] for part in parts]) for name in names)
 
 
 class Part:
@@ -176,6 +173,15 @@ class Part:
         """Answers of the part in the users' units, with all known truths."""
         return self.job.parts.answers(self.number, self.scratch)
 
+    @property
+    def store(self) -> Store:
+        """The folder of the run."""
+        return self.job.parts.store
+
+    def own(self, **arrays: NDArray[Any]) -> Totals:
+        """Name arrays by the part, so that they are not summed over the parts: see `joined`."""
+        return {f"{name}-{self.number}": array for name, array in arrays.items()}
+
     def kept(self, what: str) -> str:
         """Name a file of the run for what the fit finds of the part."""
         hidden = self.job.hidden
@@ -189,7 +195,7 @@ class Part:
         log = self.job.log
         call = log.call(at) if given is None else given
         if call.kind == "answers":
-            return call.run(self)
+            return self._run(call)
         history = log.history(at)
         done, totals = self._read_mark()
         known = done in history
@@ -204,9 +210,13 @@ class Part:
             self._mark.unlink(missing_ok=True)
             if step == at:
                 self._add_to_sums()
-            totals = (call if step == at else log.call(step)).run(self)
+            totals = self._run(call if step == at else log.call(step))
             self._write_mark(step, totals)
-        return call.run(self) if call.kind == "reads" else totals
+        return self._run(call) if call.kind == "reads" else totals
+
+    def _run(self, call: Call) -> Totals:
+        found: Totals = call.run(self)
+        return found
 
     def _add_to_sums(self) -> None:
         if self._sums is not None and self._sums.shape == self.messages.sums.shape:
@@ -214,8 +224,7 @@ class Part:
 
     def _open(self, step: int, fresh: bool) -> None:
         """Lay out messages, and keep them in the file of the state, flat if that is ``fresh``."""
-        opening: Any = self.job.log.call(step)
-        self.messages = opening.open(self.answers)
+        self.messages = self.job.log.call(step).open(self.answers)
         if fresh:
             self._mark.unlink(missing_ok=True)
             self._make_room(self.messages)
@@ -319,12 +328,18 @@ class Steps:
     def __init__(self, job: Job, pool: Pool) -> None:
         self.job, self._pool, self._next = job, pool, 0
 
-    def open(self, opening: Opens) -> None:
+    def open(self, lay_out: Callable[[Answers], Laid]) -> None:
         """Start new messages."""
-        self._log(opening)
+        self._log(Call("opens", open=lay_out))
 
-    def total(self, call: Call) -> Mapping[str, NDArray[Any]]:
+    def total(
+        self,
+        run: Callable[[Part], Totals],
+        kind: Kind = "answers",
+        lay_out: Callable[[Answers], Laid] | None = None,
+    ) -> Mapping[str, NDArray[Any]]:
         """Ask all parts, or the log where they have been asked before."""
+        call = Call(kind, run, lay_out)
         at, log = self._log(call), self.job.log
         if log.has(at, "totals"):
             return log.totals(at)
@@ -332,7 +347,7 @@ class Steps:
         log.write(at, "totals", found)
         return found
 
-    def _log(self, call: object) -> int:
+    def _log(self, call: Call) -> int:
         at, self._next = self._next, self._next + 1
         if not self.job.log.has(at, "call"):
             self.job.log.write(at, "call", call)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from voxpop.data.output import replacing
 from voxpop.errors import ConfigError, DataError
@@ -34,12 +38,8 @@ class Store:
 
     def exists(self, name: str) -> bool:
         """Return whether a file is there."""
-        return bool(self._files.exists(self._path(name)) if self._remote else self.path(name))
-
-    def path(self, name: str) -> Path | None:
-        """Return the path of a local file that is there."""
-        found = Path(self._path(name))
-        return found if found.exists() else None
+        path = self._path(name)
+        return bool(self._files.exists(path)) if self._remote else Path(path).exists()
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if it does not exist."""
@@ -77,6 +77,16 @@ class Store:
             )
         return pickle.loads(body)
 
+    def write_array(self, name: str, array: NDArray[Any]) -> None:
+        """Write an array as a ``.npy`` file."""
+        out = BytesIO()
+        np.save(out, array, allow_pickle=False)
+        self.write(name, out.getvalue())
+
+    def read_array(self, name: str) -> NDArray[Any]:
+        """Return an array that was written."""
+        return np.asarray(np.load(BytesIO(self.read(name) or b"")))
+
     def fetch(self, name: str, scratch: Path) -> Path:
         """Return a local path of a file: itself, or a copy in ``scratch``, made once."""
         if not self._remote:
@@ -89,10 +99,10 @@ class Store:
         return copy
 
     def put(self, local: Path, name: str) -> None:
-        """Copy a local file here, unless it is here already."""
+        """Copy a local file here."""
         if self._remote:
             self._files.put_file(os.fspath(local), self._path(name))
-        elif local != Path(self._path(name)):
+        else:
             self.write(name, local.read_bytes())
 
     def remove(self) -> None:

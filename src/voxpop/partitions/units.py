@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,8 @@ from voxpop.estimators.within_bounds import (
 )
 from voxpop.models.scale import LINEAR, SCALES, Range, Scale
 from voxpop.models.scale.base import all_values
-from voxpop.partitions.parts import array_bytes, part_name
+from voxpop.partitions.parts import part_name
 from voxpop.partitions.steps import Part, Steps, Totals, joined
-from voxpop.partitions.store import Store
 from voxpop.results.audit import Audit
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_in_units
@@ -53,81 +52,50 @@ class Units:
         """Return an audit without predictions in the users' units."""
         if self.scale == LINEAR:
             return audit
-        found = steps.total(SumSlopes(self.scale))
+        found = steps.total(partial(sum_slopes, scale=self.scale))
         moved = exact_value(found["slope"]) / max(int(found["answers"][0]), 1)
         return replace(audit, rmse=np.nan, log_score=audit.log_score + moved)
 
 
-@dataclass(frozen=True, eq=False)
-class MeasureValues:
-    """Measure what a scale needs about all values."""
-
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return the ends of the answers, and the two outermost values at either end."""
-        answers, known = part.given, all_values(part.given)
-        low, high = known.min(), known.max()
-        inner = known[(known > low) & (known < high)]
-        ends = [low, *([inner.min(), inner.max()] if inner.size else []), high]
-        return {
-            "lowest": -answers.value.min(axis=0),
-            "highest": answers.value.max(axis=0),
-            f"outermost-{part.number}": np.array(ends),
-        }
+def measure_values(part: Part) -> Totals:
+    """Return the ends of the answers of a part, and the two outermost values at either end."""
+    answers, known = part.given, all_values(part.given)
+    low, high = known.min(), known.max()
+    inner = known[(known > low) & (known < high)]
+    ends = [low, *([inner.min(), inner.max()] if inner.size else []), high]
+    return {
+        "lowest": -answers.value.min(axis=0),
+        "highest": answers.value.max(axis=0),
+        **part.own(outermost=np.array(ends)),
+    }
 
 
-@dataclass(frozen=True, eq=False)
-class CheckValues:
-    """Count the values of a part that are not on a scale, or outside bounds."""
-
-    scale: Scale
-    bounds: Range | None
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return the counts, and what the origin of the scale is made of."""
-        answers, found = part.given, dict[str, Any]()
-        bad = self.scale.n_outside(answers)
-        if self.bounds is not None:
-            found["outside"] = n_outside(answers.value, self.bounds)
-            if answers.gold is not None:
-                bad += int(n_outside(answers.gold[answers.is_gold], self.bounds)[-1])
-        return found | {
-            "centres": self.scale.sums(answers),
-            "bad": np.array([bad]),
-            f"bad-{part.number}": np.array([bad]),
-        }
+def check_values(part: Part, scale: Scale, bounds: Range | None) -> Totals:
+    """Count values that are not on a scale, or outside bounds; return parts of the origin."""
+    answers, found = part.given, dict[str, Any]()
+    n_bad = scale.n_outside(answers)
+    if bounds is not None:
+        found["outside"] = n_outside(answers.value, bounds)
+        if answers.gold is not None:
+            n_bad += int(n_outside(answers.gold[answers.is_gold], bounds)[-1])
+    found |= {"centres": scale.sums(answers), "bad": np.array([n_bad])}
+    return found | part.own(bad=np.array([n_bad]))
 
 
-@dataclass(frozen=True, eq=False)
-class PutOnScale:
+def write_on_scale(part: Part, scale: Scale) -> Totals:
     """Write the answers of a part, and its known truths, as they are on a scale."""
-
-    scale: Scale
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return nothing."""
-        there, store = self.scale.answers(part.given), Store(part.job.parts.where)
-        store.write(part_name(part.number, "on-scale.value.npy"), array_bytes(there.value))
-        if there.gold is not None:
-            store.write(part_name(part.number, "on-scale.gold.npy"), array_bytes(there.gold))
-        return {}
+    there = scale.answers(part.given)
+    part.store.write_array(part_name(part.number, "on-scale.value.npy"), there.value)
+    if there.gold is not None:
+        part.store.write_array(part_name(part.number, "on-scale.gold.npy"), there.gold)
+    return {}
 
 
-@dataclass(frozen=True, eq=False)
-class SumSlopes:
-    """Sum up the slopes of a scale at answers to tasks that have several."""
-
-    scale: Scale
-    kind: ClassVar[str] = "answers"
-
-    def run(self, part: Part) -> Totals:
-        """Return the sum of a part, and the number of these answers."""
-        answers = part.given
-        slope = self.scale.log_slope(answers.value[(answers.task_degree > 1)[answers.task]])
-        return {"slope": exact_sum(slope), "answers": np.array([len(slope)])}
+def sum_slopes(part: Part, scale: Scale) -> Totals:
+    """Sum up the slopes of a scale at answers to tasks that have several, and count these."""
+    answers = part.given
+    slope = scale.log_slope(answers.value[(answers.task_degree > 1)[answers.task]])
+    return {"slope": exact_sum(slope), "answers": np.array([len(slope)])}
 
 
 class Values:
@@ -138,7 +106,7 @@ class Values:
 
     @cached_property
     def _measured(self) -> Mapping[str, Any]:
-        return self._steps.total(MeasureValues())
+        return self._steps.total(measure_values)
 
     @property
     def ends(self) -> Floats:
@@ -149,9 +117,9 @@ class Values:
         """Make a scale, as :meth:`Scale.of` does; refuse values that are not on it."""
         if name == LINEAR.name:
             return LINEAR
-        outermost = joined(self._measured, "outermost", self._steps.job.parts.n_parts)
+        (outermost,) = joined(self._measured, self._steps.job.parts.n_parts, "outermost")
         scale = SCALES[name].fitting(outermost, bounds)
-        found = self._steps.total(CheckValues(scale, None))
+        found = self._steps.total(partial(check_values, scale=scale, bounds=None))
         if (part := self._first_bad(found)) is not None:
             self._refuse(part, int(found["bad"][0]), scale.refuse_outside)
         return scale.centred(found["centres"])
@@ -161,7 +129,7 @@ class Values:
         if bounds is None:
             return ()
         parts = self._steps.job.parts
-        found = self._steps.total(CheckValues(LINEAR, bounds))
+        found = self._steps.total(partial(check_values, scale=LINEAR, bounds=bounds))
         all_outside = found["outside"][:-1] == parts.n_answers
         lowest, highest = self.ends
         refuse_if_all_outside(all_outside, parts.value_names, lowest, highest, bounds)
@@ -192,5 +160,5 @@ class Values:
 def put_on_scale(steps: Steps, scale: Scale) -> None:
     """Show the answers to fits on a scale."""
     if scale != LINEAR:
-        steps.total(PutOnScale(scale))
+        steps.total(partial(write_on_scale, scale=scale))
         steps.job = replace(steps.job, on_scale=True)
