@@ -19,7 +19,7 @@ from voxpop.results.answer_weights import answer_weights, require_match
 from voxpop.results.prediction import Scatter, find_id, predicted, scatter, weighs_equally
 from voxpop.results.result import Result
 from voxpop.results.scaled import result_on_scale
-from voxpop.results.tables import records, suffixes
+from voxpop.results.tables import html_table, records, suffixes, text_table
 from voxpop.results.value_of_answer import value_of_answer
 from voxpop.words import counted, number_text, percent
 
@@ -184,15 +184,12 @@ class Explanation:
 
     def __str__(self) -> str:
         first, *rest = self.sentences()
-        table = frame(self.columns(), "pandas").to_string(
-            index=False, float_format=lambda x: f"{x:.4g}", na_rep=""
-        )
-        return "\n".join([first, str(table), *rest])
+        return "\n".join([first, text_table(self.columns()), *rest])
 
     def _repr_html_(self) -> str:
         first, *rest = self.sentences()
         items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in rest)
-        table = frame(self.columns(), "pandas").to_html(index=False, na_rep="")
+        table = html_table(self.columns())
         return f"<p><b>{html.escape(first)}</b></p>{table}<ul>{items}</ul>"
 
 

@@ -52,14 +52,13 @@ def worker_columns(result: Result) -> dict[str, Any]:
         "noise_sd_upper_95": bounds[:, 1],
         "weight": result.worker_weight,
     }
-    if result.worker_bias.size:
-        for j, of in enumerate(suffixes(result.value_names)):
-            columns[f"bias{of}"] = result.worker_bias[:, j]
-            columns[f"bias_sd{of}"] = result.worker_bias_sd[:, j]
-    if result.worker_gain.size:
-        for j, of in enumerate(suffixes(result.value_names)):
-            columns[f"gain{of}"] = result.worker_gain[:, j]
-            columns[f"gain_sd{of}"] = result.worker_gain_sd[:, j]
+    habits = {
+        "bias": (result.worker_bias, result.worker_bias_sd),
+        "gain": (result.worker_gain, result.worker_gain_sd),
+    }
+    for name, (value, sd) in habits.items():
+        for j, of in enumerate(suffixes(result.value_names) if value.size else ()):
+            columns |= {name + of: value[:, j], f"{name}_sd{of}": sd[:, j]}
     if result.worker_slips.size:
         columns["slip_share"] = result.worker_slips
     if result.review.workers is not None:
@@ -172,16 +171,29 @@ def talk_columns(result: Result, most: int = _SHOWN) -> dict[str, Any]:
     }
 
 
+def text_table(columns: Mapping[str, Any]) -> str:
+    """Show columns as text."""
+    table = frame(columns, "pandas")
+    return str(table.to_string(index=False, float_format=_number, na_rep="-"))
+
+
+def html_table(columns: Mapping[str, Any]) -> str:
+    """Show columns in a notebook."""
+    table = frame(columns, "pandas")
+    return str(table.to_html(index=False, float_format=_number, na_rep="", border=0))
+
+
+def _number(x: float) -> str:
+    return f"{x:.4g}"
+
+
 def as_text(result: Result) -> str:
     """Show a result as text: what is ready, what was done, what needs a look."""
     lines = [result.review.summary(), f"Result of {summary(result)}"]
     lines += [f"note: {note}" for note in result.all_notes()]
     for title, columns, of in _shown(result, _FEW):
-        table = frame(columns, "pandas").to_string(
-            index=False, float_format=lambda x: f"{x:.4g}", na_rep="-"
-        )
         more = of - len(next(iter(columns.values())))
-        lines += [f"{title}:", str(table)] + [f"... and {more} more"] * (more > 0)
+        lines += [f"{title}:", text_table(columns)] + [f"... and {more:,} more"] * (more > 0)
     return "\n".join(lines)
 
 
@@ -193,10 +205,7 @@ def as_html(result: Result) -> str:
     for title, columns, of in _shown(result, _SHOWN):
         n = len(next(iter(columns.values())))
         head = title.capitalize() + (f", the first {n} of {of:,}" if n < of else "")
-        table = frame(columns, "pandas").to_html(
-            index=False, float_format=lambda x: f"{x:.4g}", na_rep="", border=0
-        )
-        parts.append(f"<p>{html.escape(head)}</p>{table}")
+        parts.append(f"<p>{html.escape(head)}</p>{html_table(columns)}")
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in result.all_notes())
     return f"{''.join(parts)}<details><summary>How it was made</summary><ul>{notes}</ul></details>"
 

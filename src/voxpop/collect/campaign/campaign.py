@@ -241,11 +241,6 @@ class Campaign(ChangingAnswers):
         campaign._journal = journal
         return campaign
 
-    def _take_over(self, crowd: LearnedCrowd, noise: LearnedNoise | None) -> None:
-        """Continue with what was learned before."""
-        if noise is not None:
-            self._posterior = CampaignPosterior(self._ledger, crowd, self._posterior.tol, noise)
-
     def _records(self) -> Iterator[Record]:
         return campaign_records(self._ledger, self.model, self.trust, self._posterior.noise)
 
@@ -284,7 +279,9 @@ def _replay(records: list[Record], path: Path) -> Campaign:
             if "retracted" in record:
                 for pair in zip(*record["retracted"].values(), strict=True):
                     campaign.retract(*pair)
-        campaign._take_over(crowd, noise)
+        if noise is not None:
+            tol = campaign._posterior.tol
+            campaign._posterior = CampaignPosterior(campaign._ledger, crowd, tol, noise)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: is not a campaign of this version of voxpop: {error}") from None
     return campaign

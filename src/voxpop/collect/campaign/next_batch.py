@@ -137,7 +137,7 @@ class Batch:
         """Describe the progress and the effect of the batch in one line."""
         state = f"{self.n_done:,} of {counted(self.n_tasks, 'task')} done"
         if self.n_unanswered:
-            state += f", {self.n_unanswered} without an answer"
+            state += f", {self.n_unanswered:,} without an answer"
         if np.isfinite(self.rmse):
             state += f"; expected RMSE{' of the others' * bool(self.n_unanswered)} {self.rmse:.4g}"
         if not len(self):
@@ -203,8 +203,10 @@ def next_batch(
     for i, u in asked:
         variance[i] = expected.after(row.get(u, len(row)), variance[i])
     unknown = ~ledger.is_gold
-    half_width = None if rules.half_width is None else posterior.half_widths()
-    unfinished = unknown & _is_wide(half_width, rules)
+    half_width, unfinished = None, unknown
+    if rules.half_width is not None:
+        half_width = posterior.half_widths()
+        unfinished = unknown & (half_width > rules.half_width)
     eligible = unfinished.copy()
     eligible[[i for i, _ in _numbered(ledger, ((i, None) for i in skip), "skip")]] = False
     if workers is None:
@@ -251,7 +253,7 @@ def advice(batch: Batch, answers: Answers, shared: SharedError | None) -> str:
     if not often:
         return ""
     n = shared.enough_answers
-    return f"{often} of these are for tasks with {n} answers or more: {shared.advice()}"
+    return f"{often} of these are for tasks with {n} answers or more; {shared.advice()}"
 
 
 def _numbered(ledger: Ledger, pairs: Pairs, what: str) -> list[tuple[int, Any]]:
@@ -289,13 +291,6 @@ def _candidates(
         excluded = taken[worker] | barred[worker]
         candidates.append(Candidate(place, float(price[place]), room, excluded))
     return candidates
-
-
-def _is_wide(half_width: Floats | None, rules: Rules) -> NDArray[np.bool_] | bool:
-    """Tell which tasks miss the target; all of them if there is none."""
-    if half_width is None or rules.half_width is None:
-        return True
-    return half_width > rules.half_width
 
 
 def _rmse(variance: Floats) -> float:
