@@ -81,7 +81,7 @@ def test_only_intervals_of_open_tasks_change_and_all_by_the_same() -> None:
     assert not wide.variance[answers.is_gold].any()
     said = wide.notes[-1]
     assert said.startswith("on 40 gold tasks hidden in turn, ")
-    assert said.endswith(f"95 %: intervals stretched by {factor:.2g}")
+    assert said.endswith(f"of the truths: stretched by {factor:.2g}")
 
 
 def test_too_few_gold_tasks_are_a_note_only() -> None:

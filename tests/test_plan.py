@@ -275,7 +275,7 @@ def test_what_cannot_be_planned(asked: dict[str, Any], message: str) -> None:
 def test_prices_are_checked() -> None:
     with pytest.raises(ConfigError, match="price of an answer must be positive"):
         Prices(answer=0)
-    with pytest.raises(ConfigError, match="price worker must be 0 or more"):
+    with pytest.raises(ConfigError, match="price of a worker must be 0 or more"):
         Prices(worker=-1)
 
 

@@ -229,7 +229,9 @@ def plot_budget(plan: Plan, ax: Axes | None = None) -> Axes:
         ax.plot(money, average, color=GREY, linestyle="--", label="plain average")
         ax.plot(money, oracle, color=GREY, linestyle=":", label="oracle: all noise known")
     ax.fill_between(cost, accuracy - 2 * error, accuracy + 2 * error, color=BLUE, alpha=0.15)
-    ax.plot(cost, accuracy, color=BLUE, marker="o", markersize=4, label="voxpop (± 2 errors)")
+    ax.plot(
+        cost, accuracy, color=BLUE, marker="o", markersize=4, label="voxpop (± 2 standard errors)"
+    )
     for option in _labelled(rows):
         gold = f" + {option.gold} gold" if option.gold else ""
         text, at = f"{option.per_task:.3g}{gold}", (option.cost, option.accuracy(name))

@@ -18,7 +18,7 @@ PROBABILITIES = np.array([0.025, 0.05, 0.95, 0.975])
 
 @dataclass(frozen=True)
 class GoldCheck:
-    """How gold tasks came out when hidden: their number, the share inside 95 %, the stretch.
+    """What hiding gold tasks showed: their number, the share of truths inside 95 %, the stretch.
 
     ``stretch`` is what intervals have to be stretched by for 95 % of hidden truths to be inside:
     below one where they are wider than needed, None where they have no width to stretch.
@@ -30,14 +30,15 @@ class GoldCheck:
 
     def summary(self) -> str:
         """Return what was found, and what follows from it."""
-        found = (
-            f"on {self.n_tasks} gold tasks hidden in turn, {percent(self.coverage_95)} fell inside "
-        )
+        done = "kept"
         if self.stretch is None:
-            return found + "95 %: the intervals have no width, so stretching does not help"
-        if self.stretch > 1:
-            return found + f"95 %: intervals stretched by {self.stretch:.2g}"
-        return found + "95 %: intervals kept"
+            done = "they have no width, so stretching does not help"
+        elif self.stretch > 1:
+            done = f"stretched by {self.stretch:.2g}"
+        return (
+            f"on {self.n_tasks} gold tasks hidden in turn, 95 % intervals covered "
+            f"{percent(self.coverage_95)} of the truths: {done}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from voxpop.arrays import Floats
 from voxpop.data.exact import Limbs, exact_sum, exact_value
 from voxpop.errors import require
 from voxpop.inference.kernels.posterior import Posterior
+from voxpop.words import counted
 
 SharedErrorOption = float | Literal["auto"]
 
@@ -173,9 +174,9 @@ class SharedError:
 
     def advice(self) -> str:
         """Return where more answers do not help, and what does."""
-        n = self.enough_answers
+        enough = counted(self.enough_answers, "answer")
         return (
-            f"beyond about {n} answer{'s' * (n > 1)} per task, more answers from the same crowd "
+            f"beyond about {enough} per task, more answers from the same crowd "
             f"help little: an error shared by all workers, {self._text()}, leaves an RMSE of "
             f"about {self.lasting_rmse:.3g}; gold tasks or other workers help more"
         )
@@ -188,7 +189,7 @@ class SharedError:
         if self.is_told:
             where = "as you set it"
         elif self.n_gold:
-            where = f"learned from {self.n_gold} hidden gold task{'s' * (self.n_gold > 1)}"
+            where = f"learned from {counted(self.n_gold, 'hidden gold task')}"
         return f"whose variance is {self.median:.2g} times that of one answer{known}, {where}"
 
 

@@ -67,7 +67,9 @@ def assign_balanced(
     require(n_tasks >= 1, f"n_tasks must be at least 1, got {n_tasks}")
     require(n_workers >= 1, f"n_workers must be at least 1, got {n_workers}")
     require(per_task > 0, f"per_task must be positive, got {per_task}")
-    require(mixing in ("different", "same"), f"mixing must be 'different' or 'same': {mixing!r}")
+    require(
+        mixing in ("different", "same"), f"mixing must be 'different' or 'same', got {mixing!r}"
+    )
     done = _codes(given, n_tasks, n_workers)
     names = np.arange(n_tasks) if task_names is None else np.array([*task_names], dtype=object)
     done_by_task = np.bincount(done // n_workers, minlength=n_tasks)

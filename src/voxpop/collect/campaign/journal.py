@@ -51,7 +51,9 @@ class Journal:
     @contextmanager
     def recording(self, record: Record) -> Iterator[None]:
         """Write a record, then apply it to memory; if that fails, the two may differ."""
-        require(not self._interrupted, "a change was interrupted; open or load it again")
+        require(
+            not self._interrupted, "a change of the campaign was interrupted; open or load it again"
+        )
         if self._file is not None:
             _append(self._file, record)
         try:

@@ -25,9 +25,8 @@ class Prices:
         require(
             0 < self.answer < np.inf, f"the price of an answer must be positive, got {self.answer}"
         )
-        for name in ("worker", "gold"):
-            price = getattr(self, name)
-            require(0 <= price < np.inf, f"price {name} must be 0 or more, got {price}")
+        for what, price in (("worker", self.worker), ("gold question", self.gold)):
+            require(0 <= price < np.inf, f"the price of a {what} must be 0 or more, got {price}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,7 +145,7 @@ function taskDetails(data, i, show) {
   ])];
   const why = data.look.get(i);
   if (why) parts.push(element("p", { class: "why" }, "Needs a look: ", ...why.map((reason) => element("span", { class: "tag" }, reason))));
-  parts.push(...capped(tasks.shown[i], tasks.n[i], `${count(tasks.shown[i])} of ${count(tasks.n[i])} answers are in this file: those of the workers with most weight.`));
+  parts.push(...capped(tasks.shown[i], tasks.n[i], `${count(tasks.shown[i])} of ${count(tasks.n[i])} answers are in this file: those of the workers with the most weight.`));
   const byWeight = data.edgesOf(i).sort((a, b) => answers.weight[b] - answers.weight[a]);
   const dot = (e, j) => ({
     x: answers.value[j][e],
@@ -164,7 +164,7 @@ function taskDetails(data, i, show) {
   if (shape) {
     const list = byWeight.map((e) => dot(e, 0)).reverse();
     const estimate = tasks.estimate.map((column) => column[i]);
-    parts.push(picture(`${names.length === 4 ? "Boxes" : "Points"} in the image`, `Bolder with more weight. Blue: estimate${truth ? "; orange: truth" : ""}.`,
+    parts.push(picture(`${names.length === 4 ? "Boxes" : "Points"} in the image`, `Answers are bolder with more weight. Blue: estimate${truth ? "; orange: truth" : ""}.`,
       plane(list, estimate, truth, `estimate: ${data.vectorText(tasks.estimate, i)}`, content && content[0] === "picture" ? data.images[content[1]] : null)));
   }
   names.forEach((name, j) => {

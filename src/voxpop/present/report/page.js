@@ -74,7 +74,7 @@ function pictures(data, show) {
     room.append(picture("Coverage of the intervals", `Share of left-out answers inside their prediction intervals. Dotted: nominal.${note}`,
       curves(list, ["nominal coverage", "observed"], "Coverage of prediction intervals", { xs: [0, 1], ys: [0, 1], diagonal: true, format: percent })));
     const bounds = Array.from({ length: pit.length + 1 }, (_, k) => k / pit.length);
-    const tip = (k) => `${percent(bounds[k])} to ${percent(bounds[k + 1])} of the prediction:\n${brief(pit[k])} × as many answers as expected`;
+    const tip = (k) => `${percent(bounds[k])} to ${percent(bounds[k + 1])} of the prediction below the answer:\n${brief(pit[k])} times as many answers as expected`;
     room.append(picture("Calibration of the predictions (PIT)", "Flat where predictions are calibrated; high at the ends where they are too narrow, in the middle where too wide.",
       bars(bounds, pit, ["share of the prediction below the answer", "answers / expected"], tip, "Histogram of the probability integral transform", 1)));
   }
@@ -177,7 +177,7 @@ function talkList(data) {
     const { workers } = data;
     const evidence = data.flagsOf(u).map(([, kind, words]) => element("p", {}, element("span", { class: "tag" }, kind), `${words}.`));
     const name = element("a", { class: "id", href: data.workerAddress(u) }, workers.id[u]);
-    const facts = element("p", { class: "soft" }, `${plural(workers.n[u], "answer")}, each counts ${brief(workers.weight[u])} × the average worker's`);
+    const facts = element("p", { class: "soft" }, `${plural(workers.n[u], "answer")}; each counts ${brief(workers.weight[u])} times as much as the average worker's`);
     return element("li", {}, element("h3", {}, name), ...evidence, facts);
   });
   return element("ul", { class: "people" }, ...entries);
@@ -222,7 +222,7 @@ async function start() {
   else section("talk").remove();
   for (const link of document.querySelectorAll("nav a")) if (!document.querySelector(link.hash)) link.remove();
   section("tasks").append(
-    ...capped(tasks.id.length, totals.tasks, `${count(tasks.id.length)} of ${count(totals.tasks)} tasks are in this file: those that need a look and the most uncertain ones. What is said above and the pictures cover all tasks, and so does tasks.csv.`),
+    ...capped(tasks.id.length, totals.tasks, `${count(tasks.id.length)} of ${count(totals.tasks)} tasks are in this file: those that need a look and the most uncertain ones. The figures above, the pictures and tasks.csv cover all tasks.`),
     taskListing(data, false).node,
   );
   section("workers").append(

@@ -1,4 +1,4 @@
-"""The cards on top of the report: the model and why, its error, its intervals, the flags."""
+"""The words of the report: the decision as tiles; cards on model, error, intervals and workers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from voxpop.words import number_text, percent
 
 # Estimates nearer to the mean than this share of their sd count as equal to it.
 _SAME = 1e-3
+_UNTESTED = "There are too many answers to test the workers here: run voxpop diagnose."
 
 
 class Card(NamedTuple):
@@ -53,8 +54,7 @@ def tiles(answers: Answers, result: Result) -> list[Tile]:
              f"{why}." if why else "No label stands out.", "#look" if n else ""),
     ]  # fmt: skip
     if found.workers is None:
-        text = "There are too many answers to test workers here: run voxpop diagnose."
-        listed.append(Tile("talk", "?", "workers not tested", text))
+        listed.append(Tile("talk", "?", "workers not tested", _UNTESTED))
     else:
         m, names = len(found.workers), ", ".join(str(worker) for worker in found.workers[:3])
         more = f" and {m - 3:,} more" if m > 3 else ""
@@ -188,9 +188,7 @@ def _error(gain: Gain) -> Card:
     unit += f"; the mean's is {number_text(gain.mean)}"
     change = 1.0 - gain.ours / gain.mean if gain.mean > 0 else 0.0
     text = f"{percent(abs(change))} {'less' if change >= 0 else 'more'} than the mean's, "
-    text += (
-        against if gain.measured else "if the learned noise is right: no truth is known to check it"
-    )
+    text += against if gain.measured else "if the learned noise is right"
     if np.isfinite(gain.distance):
         text += (
             f". Half of the left-out answers lie within {number_text(gain.distance)} of what the "
@@ -215,7 +213,7 @@ def _audited(result: Result) -> Card:
     audit = result.audit
     if audit is None or not audit.n_answers:
         return Card("?", "not audited", _sentence("" if audit is None else audit.summary()))
-    how = "No interval had to be stretched."
+    how = "The intervals were not stretched."
     if not audit.exact:
         how = "The predictions are weighted means of the other answers."
     elif audit.is_stretched:
@@ -229,9 +227,8 @@ def _audited(result: Result) -> Card:
 
 def _workers(found: Diagnosis | None) -> Card:
     if found is None:
-        text = "There are too many answers to test here: run voxpop diagnose."
-        return Card("?", "not tested", text)
-    text = f"About 1 batch in {1 / found.error_rate:.0f} flags an honest worker by mistake."
+        return Card("?", "not tested", _UNTESTED)
+    text = f"About 1 crowd in {1 / found.error_rate:.0f} has a worker flagged by mistake."
     if len(found.unjudged):
         text += (
             f" {len(found.unjudged):,} have too few answers to judge (fewer than "

@@ -173,8 +173,8 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     crowd. Every worker is tested against that, coordinate by coordinate, on the tasks with at least
     two other answers, and every pair of workers for equal answers and for errors that go together.
     The tests are corrected for the number of workers, coordinates and tests: in a crowd of honest
-    workers the expected number of flagged ones is at most ``error_rate``. By default about 1 batch
-    in 20 flags an honest worker by mistake.
+    workers the expected number of flagged ones is at most ``error_rate``. By default about 1 crowd
+    in 20 has a worker flagged by mistake.
 
     Workers with fewer than ``log2(5 n_workers / error_rate)`` answers are not judged: even if all
     their answers lay to one side, coin tosses would do that somewhere in such a crowd.
