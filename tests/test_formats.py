@@ -212,7 +212,7 @@ def test_zooniverse(tmp_path: Path) -> None:
     assert table_of(numbers)[5001, "ip-carol"] == [13]
     assert not any("left out" in note for note in numbers.notes)  # words were not asked for
     with pytest.raises(
-        DataError, match=r"'T3' \(left out: 6 answers to 'T3'that are not numbers\); it"
+        DataError, match=r"'T3' \(left out: 6 answers to 'T3' that are not numbers\); it"
     ):
         read_answers(path, question="T3")
     points = read_answers(path, question="T2")

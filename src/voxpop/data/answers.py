@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from voxpop.data.objects import Objects
 
 Duplicates = Literal["error", "mean", "last"]
+_T = TypeVar("_T", bound=np.generic)
 
 # Squared differences of larger values would overflow float64.
 _LARGEST_VALUE = 1e100
@@ -215,11 +216,8 @@ class Answers:
     def worker_part(self) -> Codes:
         """Number of the connected part of the crowd that each worker is in."""
         n = self.n_tasks
-        part: Codes = components(n + self.n_workers, self.task, self.worker + n)[n:].astype(
-            np.int32
-        )
-        part.flags.writeable = False
-        return part
+        part = components(n + self.n_workers, self.task, self.worker + n)[n:]
+        return _read_only(part.astype(np.int32))
 
     @cached_property
     def is_gold(self) -> NDArray[np.bool_]:
@@ -291,7 +289,7 @@ def _as_columns(array: Floats) -> Floats:
     return array[:, None] if array.ndim == 1 else array
 
 
-def _read_only(array: Index) -> Index:
+def _read_only(array: NDArray[_T]) -> NDArray[_T]:
     array.flags.writeable = False
     return array
 

@@ -39,6 +39,11 @@ def literal(path: Path) -> str:
     return re.sub(r"([\[*?])", r"[\1]", str(path))
 
 
+def in_quotes(path: object) -> str:
+    """Spell a path as text of SQL."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
 def quoted(column: str) -> str:
     """Spell the name of a column in SQL."""
     return '"' + column.replace('"', '""') + '"'

@@ -29,7 +29,7 @@ from voxpop.errors import DataError, shorten
 _PLAIN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 # Columns that one query reads.
 _AT_ONCE = 100
-_PARQUET, _JSON_LINES, _TABS = {".parquet", ".pq"}, {".jsonl", ".ndjson"}, {".tsv", ".tab"}
+PARQUET, JSON_LINES, TABS = {".parquet", ".pq"}, {".jsonl", ".ndjson"}, {".tsv", ".tab"}
 
 
 class FileTable:
@@ -56,14 +56,13 @@ class FileTable:
         beginning = beginning or peek(path)
         kind = file_kind(path, beginning)
         with naming(path):
-            if kind in _PARQUET:
+            if kind in PARQUET:
                 names = self._load_parquet(path)
             else:
                 names = self._load_text(path, kind, beginning)
             shut(self._connection)
-        self._is_csv = self._is_text and kind != ".json" and kind not in _JSON_LINES
-        plain = [without_apostrophe(name) for name in names] if self._is_csv else names
-        self.columns = plain if len(set(plain)) == len(names) else names
+        self._is_csv = self._is_text and kind != ".json" and kind not in JSON_LINES
+        self.columns = plain_names(names, self._is_csv)
         written = names if not self._is_text else [f"c{k}" for k in range(len(names))]
         self._written = dict(zip(self.columns, written, strict=True))
         if not self._value("SELECT count(*) FROM raw"):
@@ -95,11 +94,11 @@ class FileTable:
                 raise DataError(f"{path}: is not a workbook, so it has no sheet to choose")
             refuse_no_text(path, beginning)
             with plain_text(path) as (readable, encoding):
-                if kind == ".json" or kind in _JSON_LINES:
+                if kind == ".json" or kind in JSON_LINES:
                     rows = read_json(readable, path, lines=kind != ".json")
                     self._insert(rows)
                 else:
-                    delimiter = "\t" if kind in _TABS else find_delimiter(decode(peek(readable)))
+                    delimiter = delimiter_of(kind, decode(peek(readable)))
                     rows = read_csv(readable, path, delimiter)
                     if not (rows.is_plain and self._load_plain(readable, rows, delimiter)):
                         self._insert(rows)
@@ -287,6 +286,11 @@ def file_kind(path: Path, beginning: bytes) -> str:
     return kind
 
 
+def delimiter_of(kind: str, beginning: str) -> str:
+    """Find the separator of a text table by the kind of the file, or else in its first text."""
+    return "\t" if kind in TABS else find_delimiter(beginning)
+
+
 def _is_plain(path: Path) -> bool:
     """Return whether a CSV has no quotes, and line ends of one kind: then readers cannot differ."""
     n_feeds = n_returns = n_both = 0
@@ -304,7 +308,7 @@ def _is_plain(path: Path) -> bool:
 def is_text(path: Path) -> bool:
     """Return whether a path is a file of text other than JSON."""
     kind = file_kind(path, peek(path))
-    return path.is_file() and kind not in {"sheet", ".json", *_JSON_LINES, *_PARQUET}
+    return path.is_file() and kind not in {"sheet", ".json", *JSON_LINES, *PARQUET}
 
 
 # What a spreadsheet takes for the beginning of a formula, or skips in search of one.
@@ -328,6 +332,12 @@ def without_apostrophe(text: str) -> str:
     bare = text.lstrip("'")
     marked = text.startswith("'") and (not bare or bare.startswith(_FORMULA))
     return text[1:] if marked else text
+
+
+def plain_names(names: list[str], is_csv: bool) -> list[str]:
+    """Undo :func:`with_apostrophe` in the header of a CSV, unless two columns would become one."""
+    plain = [without_apostrophe(name) for name in names] if is_csv else names
+    return plain if len(set(plain)) == len(names) else names
 
 
 def refuse_missing(

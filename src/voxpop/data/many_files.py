@@ -13,17 +13,16 @@ from glob import glob
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from voxpop.data.duck import literal, open_memory, quoted, shut
-from voxpop.data.files import file_kind, without_apostrophe
+from voxpop.data.duck import in_quotes, literal, open_memory, quoted, shut
+from voxpop.data.files import JSON_LINES, PARQUET, delimiter_of, file_kind, plain_names
 from voxpop.data.library_errors import naming
-from voxpop.data.text_tables import count_rows, find_delimiter
+from voxpop.data.text_tables import count_rows
 from voxpop.data.unpack import UTF16, decode, peek, reading, refuse_no_text
 from voxpop.errors import DataError
 
 if TYPE_CHECKING:
     import duckdb
 
-_PARQUET, _JSON = {".parquet", ".pq"}, {".json", ".jsonl", ".ndjson"}
 # White space that is trimmed from ids.
 _SPACE = "' ' || " + " || ".join(f"chr({code})" for code in (9, 10, 11, 12, 13, 160))
 
@@ -50,7 +49,7 @@ def several_files(source: Path | str) -> str | None:
 
 def _suffix_in(folder: Path) -> str | None:
     """Return how the names of the Parquet files in a folder end; refuse several endings."""
-    found = {path.suffix for path in folder.rglob("*") if path.suffix.lower() in _PARQUET}
+    found = {path.suffix for path in folder.rglob("*") if path.suffix.lower() in PARQUET}
     if len(found) > 1:
         raise DataError(
             f"{folder}: holds files of Parquet that end in {' and '.join(sorted(found))}; give all "
@@ -101,19 +100,18 @@ class FileStream:
             path = Path(pattern)
             _register_store(connection, pattern)
         self._pattern, kind = pattern, file_kind(path, beginning.encode())
-        self.is_parquet, self._is_json = kind in _PARQUET, kind in _JSON
+        self.is_parquet, self._is_json = kind in PARQUET, kind in {".json", *JSON_LINES}
         self._is_csv = not (self.is_parquet or self._is_json)
-        rows = _reader(kind, beginning).replace("?", "'" + pattern.replace("'", "''") + "'", 1)
+        rows = _reader(kind, beginning).replace("?", in_quotes(pattern), 1)
         with _naming_what_differs(source, self._is_csv):
             connection.execute(f"CREATE TEMP VIEW raw AS SELECT * FROM {rows}")
             described = connection.execute("DESCRIBE raw").fetchall()
             if self.is_parquet:
                 self._refuse_mixed(pattern)
             else:
-                self._check(pattern, None if kind == ".json" else _delimiter(kind, beginning))
+                self._check(pattern, None if kind == ".json" else delimiter_of(kind, beginning))
         names = [str(row[0]) for row in described]
-        plain = [without_apostrophe(name) for name in names] if self._is_csv else names
-        self.columns = plain if len(set(plain)) == len(names) else names
+        self.columns = plain_names(names, self._is_csv)
         self._written = dict(zip(self.columns, names, strict=True))
         self.types = {name: str(row[1]) for name, row in zip(self.columns, described, strict=True)}
         is_text = {name: self._is_json or kind == "VARCHAR" for name, kind in self.types.items()}
@@ -140,14 +138,11 @@ class FileStream:
 
     def refuse_types(self, ids: Sequence[str], numbers: Sequence[str]) -> None:
         """Refuse columns that a cast would take, and that are refused in memory."""
-        for name in (*ids, *numbers):
-            is_id = name in ids
-            if self.types[name] == ("BLOB" if is_id else "BOOLEAN"):
-                raise DataError(
-                    f"{self.name}: column {name!r} holds "
-                    f"{'bytes, which are no ids' if is_id else 'true and false, not numbers'}; "
-                    f"save it as {'text or numbers' if is_id else 'numbers'}"
-                )
+        refused = [(name, "BLOB", "bytes, which are no ids", "text or numbers") for name in ids]
+        refused += [(name, "BOOLEAN", "true and false, not numbers", "numbers") for name in numbers]
+        for name, kind, what, instead in refused:
+            if self.types[name] == kind:
+                raise DataError(f"{self.name}: column {name!r} holds {what}; save it as {instead}")
 
     def without(self, column: str) -> str:
         """Name a file that lacks a column, for the end of a message; nothing if none does."""
@@ -238,10 +233,6 @@ def _opened(pattern: str) -> Iterator[AbstractContextManager[IO[bytes]]]:
         yield store.open(name, "rb", compression=packed)
 
 
-def _delimiter(kind: str, beginning: str) -> str:
-    return "\t" if kind in {".tsv", ".tab"} else find_delimiter(beginning)
-
-
 def _beginning(path: Path) -> str:
     """Return the first text of a single file; refuse what DuckDB does not read."""
     if not path.exists():
@@ -263,14 +254,14 @@ def _beginning(path: Path) -> str:
 
 def _reader(kind: str, beginning: str) -> str:
     """Call a reader of DuckDB, with ? for the files."""
-    if kind in _PARQUET:
+    if kind in PARQUET:
         # By the first file alone, numbers with decimals in others would be rounded.
         return "read_parquet(?, union_by_name = true)"
-    if kind in _JSON:
+    if kind == ".json" or kind in JSON_LINES:
         layout = "auto" if kind == ".json" else "newline_delimited"
         # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
         return f"read_json(?, format = '{layout}', maximum_depth = 1)"
-    delimiter = _delimiter(kind, beginning)
+    delimiter = delimiter_of(kind, beginning)
     stated = f", delim = '{delimiter}'" if beginning or delimiter == "\t" else ""
     # Quotes are stated, or the first one past the sample would be taken for a character; and no
     # line is skipped, or a row with a cell too many would be taken for the header.

@@ -234,18 +234,16 @@ class _XlsxSheet(_Reader):
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if name == "row":
-            self._row = self._place(attributes.get("r", str(self._row + 1)), _MOST_ROWS)
-            self._column = -1
+            text = attributes.get("r", str(self._row + 1))
+            row = _whole(text, 1, _MOST_ROWS)
+            if row is None:
+                raise DataError(f"{self.book.path}: has a row {text[:20]!r}")
+            self._row, self._column = row, -1
         elif name == "c":
             letters = re.match(r"[A-Z]{1,3}(?=\d)", attributes.get("r", ""))
             self._column = self._column + 1 if letters is None else _column(letters[0])
             self._cell, self._parts = attributes, []
         self._inside = name in ("v", "t")
-
-    def _place(self, text: str, most: int) -> int:
-        if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= most):
-            raise DataError(f"{self.book.path}: has a row {text[:20]!r}")
-        return int(text)
 
     def end(self, name: str) -> None:
         self._inside = False
@@ -260,9 +258,10 @@ class _XlsxSheet(_Reader):
     def _spell(self, text: str) -> str:
         kind = self._cell.get("t", "n")
         if kind == "s":
-            if not (text.isascii() and text.isdigit() and int(text[:9]) < len(self.texts)):
+            place = _whole(text, 0, len(self.texts) - 1)
+            if place is None:
                 raise DataError(f"{self.book.path}: row {self._row} names a text that is not there")
-            return self.texts[int(text)]
+            return self.texts[place]
         if kind == "b":
             return "TRUE" if text == "1" else "FALSE"
         if kind != "n":
@@ -270,6 +269,12 @@ class _XlsxSheet(_Reader):
         number = spell_number(text)
         is_date = self._cell.get("s", "0") in self.dates
         return _date(number, self.base_year) if is_date else number
+
+
+def _whole(text: str, least: int, most: int) -> int | None:
+    """Read a whole number within limits; None for anything else."""
+    fits = text.isascii() and text.isdigit() and least <= int(text[:9]) <= most
+    return int(text) if fits else None
 
 
 def _column(letters: str) -> int:
@@ -351,9 +356,10 @@ class _OdsSheet(_Reader):
 
     def _repeated(self, attributes: dict[str, str], name: str) -> int:
         text = _of(attributes, name, "1")
-        if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= _MOST_ROWS):
+        times = _whole(text, 1, _MOST_ROWS)
+        if times is None:
             raise DataError(f"{self.book.path}: repeats a row or a cell {text[:20]!r} times")
-        return int(text)
+        return times
 
     def end(self, name: str) -> None:
         self._above.pop()

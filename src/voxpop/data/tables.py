@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Codes, Floats, Ids
-from voxpop.data.duck import quoted
-from voxpop.data.files import SUSPECT, FileTable, refuse_missing, with_apostrophe
+from voxpop.data.duck import in_quotes, quoted
+from voxpop.data.files import (
+    JSON_LINES,
+    PARQUET,
+    SUSPECT,
+    TABS,
+    FileTable,
+    refuse_missing,
+    with_apostrophe,
+)
 from voxpop.data.ids import number_ids
 from voxpop.data.many_files import read_files, several_files
 from voxpop.data.numerals import Numbers, Spelling
@@ -156,10 +164,6 @@ class FrameTable:
             refuse_missing(found.absent, column, word=found.word)
         return found.value
 
-    def matrix(self, columns: Sequence[str], missing_ok: bool = False) -> Floats:
-        """Convert columns as :meth:`numbers` does, side by side."""
-        return np.stack([self.numbers(column, missing_ok) for column in columns], axis=1)
-
     def all_texts(self, columns: Sequence[str]) -> Iterator[list[str | None]]:
         """Give one column after the other as :meth:`texts` does."""
         return map(self.texts, columns)
@@ -253,7 +257,7 @@ def _rows(table: Mapping[str, NDArray[Any]], absent: object) -> Iterator[tuple[A
     return zip(*listed, strict=True)
 
 
-_KINDS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "json", ".ndjson": "json"}
+_KINDS = dict.fromkeys(PARQUET, "parquet") | dict.fromkeys(JSON_LINES, "json")
 # Endings of files that are not tables as text or Parquet.
 _NOT_WRITTEN = {".xlsx", ".xls", ".ods", ".json", ".xml", ".html", ".zip", ".bz2", ".zst"}
 
@@ -279,15 +283,15 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
             )
             temporary.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
             return
-        mark = "\t" if suffix in (".tsv", ".tab") else ","
+        mark = "\t" if suffix in TABS else ","
         packing = "gzip" if packed else "none"
         options = f", HEADER, DELIMITER '{mark}', COMPRESSION {packing}" if kind == "csv" else ""
-        place = str(temporary).replace("'", "''")
         try:
             # DuckDB reads the columns where they are, by the name of the variable. It writes to the
             # existing file, which has the right mode, and not to a new one beside it.
             duckdb.connect().execute(
-                f"COPY ({_select(texts)}) TO '{place}' (FORMAT {kind}, USE_TMP_FILE false{options})"
+                f"COPY ({_select(texts)}) TO {in_quotes(temporary)} "
+                f"(FORMAT {kind}, USE_TMP_FILE false{options})"
             )
         except duckdb.Error as error:
             why = " ".join(str(error).replace(str(temporary), str(path)).split())

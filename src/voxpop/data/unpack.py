@@ -171,8 +171,11 @@ def refuse_no_text(path: Path, beginning: bytes) -> None:
 
 def decode(content: bytes, final: bool = False) -> str:
     """Decode the beginning of a text, or all of it, where a wrong character is no error."""
-    encoding = "utf-16" if content[:2] in UTF16 else "utf-8-sig"
-    return codecs.getincrementaldecoder(encoding)("replace").decode(content, final)
+    return codecs.getincrementaldecoder(_codec(content))("replace").decode(content, final)
+
+
+def _codec(content: bytes | bytearray) -> str:
+    return "utf-16" if content[:2] in UTF16 else "utf-8-sig"
 
 
 def read_text(path: Path, largest: int = 2**31) -> str:
@@ -186,7 +189,7 @@ def read_text(path: Path, largest: int = 2**31) -> str:
     if len(content) > largest:
         raise DataError(f"{path}: is larger than {largest >> 20} MB, the limit")
     try:
-        return content.decode("utf-16" if content[:2] in UTF16 else "utf-8-sig")
+        return content.decode(_codec(content))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: expected UTF-8 text; byte {error.start} is not") from None
 

@@ -61,6 +61,4 @@ def parse_xml(
         raise DataError(f"{where}: is not well-formed XML: {error}") from None
     except (ValueError, LookupError):
         # Raised by Python's decoders for an encoding that expat asks them for.
-        raise DataError(
-            f"{where}: is in an encoding that is not supported; save it as UTF-8"
-        ) from (None)
+        raise DataError(f"{where}: is in an unknown encoding; save it as UTF-8") from None

@@ -14,7 +14,7 @@ import numpy as np
 
 from voxpop.arrays import Floats, Index
 from voxpop.data.columns import resolve_column, resolve_roles, tidy_ids
-from voxpop.data.duck import open_memory
+from voxpop.data.duck import in_quotes, open_memory
 from voxpop.data.library_errors import reason
 from voxpop.data.many_files import FileStream
 from voxpop.data.tables import FrameTable, open_table
@@ -168,11 +168,11 @@ class _Cutting:
         rows = self._scratch / "rows"
         self._run(
             f"COPY (SELECT {task} AS task, {worker} AS worker, {', '.join(numbers)}, "
-            f"hash({task}) % {n_parts} AS part FROM raw) TO '{_text(rows)}' "
+            f"hash({task}) % {n_parts} AS part FROM raw) TO {in_quotes(rows)} "
             "(FORMAT parquet, PARTITION_BY (part), OVERWRITE_OR_IGNORE)"
         )
         self._run(
-            f"CREATE VIEW spread AS SELECT * FROM read_parquet('{_text(rows)}/*/*.parquet', "
+            f"CREATE VIEW spread AS SELECT * FROM read_parquet({in_quotes(rows / '*/*.parquet')}, "
             "hive_partitioning = true)"
         )
 
@@ -253,7 +253,7 @@ class _Cutting:
         joined = f"LEFT JOIN truths ON task::{of['task']}::VARCHAR = gold_id"
         self._run(
             f"CREATE OR REPLACE TEMP TABLE part AS SELECT task::{of['task']} AS id, code, "
-            f"{values}{gold} FROM read_parquet('{_text(rows)}/*.parquet') JOIN workers ON "
+            f"{values}{gold} FROM read_parquet({in_quotes(rows / '*.parquet')}) JOIN workers ON "
             f"worker::{of['worker']} = workers.id {joined if self._gold_file else ''}"
         )
         columns = self._fetch(
@@ -334,7 +334,7 @@ class _Cutting:
 
     def _copy(self, query: str, name: str) -> None:
         local = self._scratch / "table.parquet"
-        self._run(f"COPY ({query}) TO '{_text(local)}' (FORMAT parquet)")
+        self._run(f"COPY ({query}) TO {in_quotes(local)} (FORMAT parquet)")
         self._store.put(local, name)
 
     def _number(self, query: str) -> int:
@@ -348,8 +348,3 @@ class _Cutting:
 def _filled(column: Any) -> Any:
     """Replace missing values by NaN."""
     return column.filled(np.nan) if isinstance(column, np.ma.MaskedArray) else column
-
-
-def _text(path: Path) -> str:
-    """Spell a path within quotes of SQL."""
-    return str(path).replace("'", "''")

@@ -18,8 +18,6 @@ from voxpop.errors import DataError, shorten
 Kind = Literal["number", "box", "point"]
 # Every kind of answer by the number of its coordinates.
 _KINDS: dict[int, Kind] = {1: "number", 2: "point", 4: "box"}
-
-
 # Endings of pictures that browsers show.
 PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".svg", ".bmp", ".avif")
 
@@ -151,7 +149,7 @@ class Export:
         try:
             value = number(item, name)
         except DataError:
-            self.skip(f"answers to {name!r}that are not numbers", name)
+            self.skip(f"answers to {name!r} that are not numbers", name)
         else:
             self.add(name, (value,), mark, gold=gold)
 

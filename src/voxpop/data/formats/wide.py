@@ -14,7 +14,7 @@ from voxpop.data.files import refuse_missing
 from voxpop.data.formats.base import Export, Mark
 from voxpop.data.formats.parsing import column_ids, need_columns, number
 from voxpop.data.numerals import Spelling
-from voxpop.data.tables import Table
+from voxpop.data.tables import Table, matrix
 from voxpop.data.unpack import read_text
 from voxpop.errors import DataError
 
@@ -94,7 +94,7 @@ def collect(table: Table, task: str | None) -> Export:
     people = [n for n in table.columns if n != column and simple(n) not in _STATISTICS]
     if not people:
         raise DataError(f"{table.name}: has no column of a worker beside {column!r}")
-    value = table.matrix(people, missing_ok=True)
+    value = matrix(table, people, missing_ok=True)
     for item, row in zip(tasks, value.tolist(), strict=True):
         given = [
             (name, answer) for name, answer in zip(people, row, strict=True) if answer == answer
