@@ -272,6 +272,7 @@ def test_estimates_and_workers_as_published(house: House) -> None:
     np.savez(
         content, task=ids, estimate=middle, sd=half / 2, lower_95=middle - half,
         upper_95=middle + half, n=np.array([1, 0, 0]), needs_a_look=np.array([True, False, False]),
+        reason=np.array(["few answers", "", ""]),
     )  # fmt: skip
     house.service.published.write(number, "estimates", 3, content.getvalue())
     (worker,) = house.ask("GET", f"/campaigns/{slug}/workers").json()["rows"]

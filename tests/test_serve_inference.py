@@ -379,7 +379,7 @@ def test_boards_estimates_and_summary_are_published_and_learning_goes_on_beside(
         np.testing.assert_allclose(arrays["sd"], expected.sd, rtol=1e-3)
         away = np.abs(arrays["estimate"] - expected.estimate) / expected.sd
         assert away.max() < 1e-3
-        workers = json.loads(read(published, site.campaign, "workers"))["workers"]
+        workers = json.loads(read(published, site.campaign, "workers"))
         assert len(workers) == 20
         assert all(w["noise"][0] < w["noise_sd"] < w["noise"][1] for w in workers.values())
 

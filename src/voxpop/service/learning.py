@@ -23,6 +23,7 @@ from voxpop.collect.campaign.learned import LearnedNoise
 from voxpop.estimators.auto.auto import Auto
 from voxpop.models.model import Model
 from voxpop.results.result import Result
+from voxpop.service.published import finite
 
 # Niceness of a fit, so that answering requests comes first.
 _NICE = 10
@@ -98,17 +99,13 @@ def _workers(result: Result) -> dict[str, dict[str, Any]]:
     flags = result.review.flags_of(result.worker_ids)
     return {
         str(worker): {
-            "noise_sd": _finite(sd[row]),
-            "noise": [_finite(end) for end in interval[row]],
+            "noise_sd": finite(sd[row]),
+            "noise": [finite(end) for end in interval[row]],
             "n_answers": int(result.worker_answers[row]),
             "flags": [] if flags[row] is None else str(flags[row]).split(", "),
         }
         for row, worker in enumerate(result.worker_ids.tolist())
     }
-
-
-def _finite(number: float) -> float | None:
-    return float(number) if np.isfinite(number) else None
 
 
 class Learner:

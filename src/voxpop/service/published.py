@@ -6,6 +6,7 @@ it can be computed again from the answers: losing it costs time, nothing else.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -18,6 +19,11 @@ from voxpop.service.database import Database
 from voxpop.service.schema import published
 
 _KIND = re.compile(r"[a-z][a-z_]*")
+
+
+def finite(number: float | None) -> float | None:
+    """JSON has no infinity: unknown numbers are null."""
+    return float(number) if number is not None and math.isfinite(number) else None
 
 
 class Block(NamedTuple):

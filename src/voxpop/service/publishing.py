@@ -77,7 +77,7 @@ def estimates_bytes(followed: Followed, found: Estimates | None) -> bytes:
 
 def workers_bytes(followed: Followed) -> bytes:
     """Noise and flags by worker, as of the last fit."""
-    return json.dumps({"workers": followed.learned.workers if followed.learned else {}}).encode()
+    return json.dumps(followed.learned.workers if followed.learned else {}).encode()
 
 
 def summary_bytes(followed: Followed, board: Board, found: Estimates | None, now: float) -> bytes:

@@ -10,6 +10,7 @@ import numpy as np
 from voxpop.arrays import Floats, Index
 from voxpop.collect.campaign import Board
 from voxpop.collect.campaign.board import Estimates
+from voxpop.service.published import finite
 
 if TYPE_CHECKING:
     from voxpop.service.followed import Followed
@@ -56,7 +57,9 @@ def summarise(
     learned = followed.learned
     n_answers, met = followed.campaign.n_answers, int(board.done.sum())
     n_done = followed.n_done + met
-    expected, even = (None, None) if learned is None or found is None else _errors(found)
+    # Expected RMSE of the tasks with answers, and that of as many answers bought evenly.
+    errors = (None, None) if learned is None or found is None else found.rmse()
+    expected, even = map(finite, errors)
     followed.history.add([n_answers, n_done, expected, even, _even_done(followed, board)])
     workers = learned.workers.values() if learned else ()
     return {
@@ -122,12 +125,6 @@ def _stop(followed: Followed, n_done: int) -> str:
             "per task on average"
         )
     return f"a task is done when what the crowd would agree on is known to ± {rules.half_width:g}"
-
-
-def _errors(found: Estimates) -> tuple[float | None, float | None]:
-    """Expected RMSE of the tasks with answers, and that of as many answers bought evenly."""
-    now, even = (float(x) if np.isfinite(x) else None for x in found.rmse())
-    return now, even
 
 
 def _next(

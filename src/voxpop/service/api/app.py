@@ -143,7 +143,7 @@ def _add_probes(app: FastAPI) -> None:
             reads = False
         if not reads or not service.writer.alive or service.closing:
             what = "the writer has stopped" if reads else "the database does not answer"
-            raise problems.Problem(503, "not_ready", what, {"Retry-After": "1"})
+            raise problems.Problem(503, "not_ready", what)
         return JSONResponse({"status": "ready", "queue": service.writer.waiting})
 
     @app.get(

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voxpop.service.api.metrics import Metrics
-from voxpop.service.api.problems import Problem
+from voxpop.service.api.problems import Problem, problem_response
 from voxpop.service.api.settings import Settings
 from voxpop.service.database import is_outage, outage_of
 from voxpop.service.logs import is_logged, log
@@ -111,7 +111,7 @@ class Guard:
             problem = _too_large(body.most) if body.is_over else _problem_of(error, body.most)
             body.is_over = False
             if not status:  # a response that has begun cannot be taken back
-                await problem.response()(scope, receive, sending)
+                await problem_response(problem)(scope, receive, sending)
 
     def _is_bulk(self, scope: Scope) -> bool:
         ends = ("/tasks", "/answers", "/gold", "/webhook", "/predict")
@@ -156,7 +156,7 @@ def _problem_of(error: Exception, most: int) -> Problem:
     if is_outage(error):
         log("the database does not answer", logging.ERROR, reason=outage_of(error))
         detail = "the database does not answer; try again in a moment"
-        return Problem(503, "storage", detail, {"Retry-After": "1"})
+        return Problem(503, "storage", detail)
     log("request failed", logging.ERROR, error)
     detail = "the server failed on this request and stored nothing; see its log"
     return Problem(500, "server_error", detail)

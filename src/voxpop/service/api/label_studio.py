@@ -33,7 +33,7 @@ from voxpop.service.annotations import (
 )
 from voxpop.service.api import bodies
 from voxpop.service.api.access import digest_of
-from voxpop.service.api.owner import CHANGES
+from voxpop.service.api.owner import CHANGES, PROBLEMS
 from voxpop.service.api.problems import Problem
 from voxpop.service.api.pulls import Reached, export_of
 from voxpop.service.api.state import Service
@@ -51,15 +51,16 @@ from voxpop.service.logs import log
 from voxpop.service.schema import answer, campaign, task
 
 router = APIRouter(prefix="/ls/{token}", include_in_schema=False)
-owner_router = APIRouter(prefix="/api/v1/campaigns/{slug}", tags=["owner"])
+owner_router = APIRouter(
+    prefix="/api/v1/campaigns/{slug}", tags=["owner"], responses=PROBLEMS
+)  # fmt: skip
 _PULL_EVERY = 60.0
 _AT_ONCE = 1000
 
 
 async def campaign_of_token(token: str, asked: Asked, service: TheService) -> RowMapping:
     """Return the campaign that the secret in the path opens."""
-    digest = digest_of(token)
-    access = await service.find(digest) if digest else None
+    access = await service.find(digest_of(token))
     if access is None or access.scope != SOURCE:
         service.limiter.take("address", address_of(asked))
         raise Problem(401, "bad_token", "this address of an ML backend is unknown or has expired")
@@ -177,7 +178,7 @@ class ReconcileBody(bodies.Body):
     project: int | None = Field(None, ge=1, le=2**31)
 
 
-@owner_router.post("/label-studio/reconcile", responses=CHANGES, summary="Pull from Label Studio")
+@owner_router.post("/label-studio/reconcile", **CHANGES, summary="Pull from Label Studio")
 async def reconcile(body: ReconcileBody, row: TheCampaign, service: TheService) -> JSONResponse:
     """Compare with the project's export: add what webhooks missed, drop what was deleted there."""
     if body.url and body.api_token and body.project:
@@ -254,7 +255,7 @@ async def _add_tasks(service: Service, number: int, tasks: Sequence[LabelTask]) 
                 break
             except Refused as refused:
                 if refused.status != 409:
-                    raise Problem(refused.status, refused.reason, refused.detail) from None
+                    raise
 
 
 async def _take(service: Service, number: int, found: Sequence[Annotation]) -> int:
@@ -282,7 +283,7 @@ async def _take(service: Service, number: int, found: Sequence[Annotation]) -> i
         for reply in await asyncio.gather(*sent, return_exceptions=True):
             if isinstance(reply, Refused):
                 if reply.status >= 500:
-                    raise Problem(reply.status, reply.reason, reply.detail)
+                    raise reply
                 log("annotation refused", logging.WARNING, reason=reply.reason)
             elif isinstance(reply, BaseException):
                 raise reply
@@ -294,7 +295,7 @@ async def _take(service: Service, number: int, found: Sequence[Annotation]) -> i
 async def _drop(service: Service, number: int, ids: Sequence[str]) -> int:
     if not ids:
         return 0
-    done = await service.submit(DropAnswers(campaign=number, source=SOURCE, source_ids=list(ids)))
+    done = await service.send(DropAnswers(campaign=number, source=SOURCE, source_ids=list(ids)))
     return int(done.n)
 
 

@@ -7,6 +7,7 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query
@@ -15,12 +16,13 @@ from fastapi.responses import JSONResponse
 from voxpop.service.api import bodies, reads
 from voxpop.service.api.problems import Problem, describe
 from voxpop.service.api.providers import link_query
-from voxpop.service.api.state import Service, add_token, as_problem, revoke_tokens
+from voxpop.service.api.state import Service, add_token, revoke_tokens
 from voxpop.service.api.who import TheCampaign, TheOwner, TheOwnerOfAll, TheService, find_campaign
 from voxpop.service.commands import (
     Added,
     AddTasks,
     ChangeCampaign,
+    Command,
     CreateCampaign,
     Done,
     NewTask,
@@ -32,7 +34,13 @@ from voxpop.service.commands import (
 )
 from voxpop.service.tokens import hash_token
 
-router = APIRouter(prefix="/api/v1/campaigns", tags=["owner"])
+PROBLEMS = describe(401, 403, 404, 422, 429, 503)
+# What the routes of owners share: those that list rows, change something, or also say how much.
+LISTED: dict[str, Any] = {"response_model": bodies.Page}
+CHANGES: dict[str, Any] = {"responses": describe(409, 413)}
+CHANGED: dict[str, Any] = {"response_model": bodies.ChangedReply, **CHANGES}
+
+router = APIRouter(prefix="/api/v1/campaigns", tags=["owner"], responses=PROBLEMS)
 Cursor = Annotated[
     str | None, Query(max_length=500, description="The `next` of the previous page.")
 ]
@@ -49,8 +57,6 @@ IdempotencyKey = Annotated[
         examples=["upload-2024-05-01-part-3"],
     ),
 ]
-PROBLEMS = describe(401, 403, 404, 422, 429, 503)
-CHANGES = describe(401, 403, 404, 409, 413, 422, 429, 503)
 
 
 async def page(service: Service, read: Callable[..., Any], *arguments: Any) -> JSONResponse:
@@ -59,7 +65,13 @@ async def page(service: Service, read: Callable[..., Any], *arguments: Any) -> J
     return JSONResponse({"rows": rows, "next": after})
 
 
-@router.get("", response_model=bodies.Page, responses=PROBLEMS, summary="List campaigns")
+async def change(service: Service, command: Command) -> JSONResponse:
+    """Carry out a command, and reply how many rows it changed."""
+    done: Done = await service.send(command)
+    return JSONResponse({"n": done.n, "seq": done.seq})
+
+
+@router.get("", **LISTED, summary="List campaigns")
 async def list_campaigns(
     service: TheService, owner: TheOwner, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
@@ -67,30 +79,20 @@ async def list_campaigns(
     return await page(service, reads.list_campaigns, owner.campaign, cursor, limit)
 
 
-@router.post("", status_code=201, responses=CHANGES, summary="Make a campaign")
+@router.post("", status_code=201, **CHANGES, summary="Make a campaign")
 async def create_campaign(
     body: bodies.CampaignBody, service: TheService, _: TheOwnerOfAll
 ) -> JSONResponse:
     """Make a campaign: one question, asked about many tasks."""
-    wished = body.slug or slug_of(body.title)
-    for slug in (wished, *([] if body.slug else [f"{wished[:50]}-{secrets.token_hex(3)}"])):
-        command = CreateCampaign(
-            slug=slug,
-            title=body.title,
-            question=body.question,
-            instructions=body.instructions,
-            rules=body.rules,
-            budget=body.budget,
-            state=body.state,
-        )
-        try:
-            await service.send(command)
-        except Refused as refused:
-            if refused.status == 409 and slug == wished and not body.slug:
-                continue
-            raise as_problem(refused) from None
-        return JSONResponse(await _whole(service, slug), 201)
-    raise AssertionError  # the last try was returned or refused
+    command = CreateCampaign(**{**dict(body), "slug": body.slug or slug_of(body.title)})
+    try:
+        await service.send(command)
+    except Refused as refused:
+        if refused.status != 409 or body.slug:
+            raise
+        command = replace(command, slug=f"{command.slug[:50]}-{secrets.token_hex(3)}")
+        await service.send(command)
+    return JSONResponse(await _whole(service, command.slug), 201)
 
 
 async def _whole(service: Service, slug: str) -> reads.Row:
@@ -109,13 +111,13 @@ def slug_of(title: str) -> str:
     return slug or f"campaign-{secrets.token_hex(3)}"
 
 
-@router.get("/{slug}", responses=PROBLEMS, summary="Show a campaign")
+@router.get("/{slug}", summary="Show a campaign")
 async def show_campaign(service: TheService, row: TheCampaign) -> JSONResponse:
     """Show a campaign with its question, rules, counts and money."""
     return JSONResponse(await _whole(service, row["slug"]))
 
 
-@router.patch("/{slug}", responses=CHANGES, summary="Change a campaign")
+@router.patch("/{slug}", **CHANGES, summary="Change a campaign")
 async def change_campaign(
     body: bodies.CampaignChanges, service: TheService, row: TheCampaign
 ) -> JSONResponse:
@@ -129,16 +131,11 @@ async def change_campaign(
             raise Problem(422, "bad_request", f"{name} must not be null; leave it out to keep it")
     if not changes:
         raise Problem(422, "bad_request", "there is nothing to change in the request")
-    await service.submit(ChangeCampaign(campaign=row["id"], changes=changes))
+    await service.send(ChangeCampaign(campaign=row["id"], changes=changes))
     return JSONResponse(await _whole(service, row["slug"]))
 
 
-@router.post(
-    "/{slug}/tasks",
-    response_model=bodies.AddedReply,
-    responses=CHANGES,
-    summary="Add tasks",
-)
+@router.post("/{slug}/tasks", response_model=bodies.AddedReply, **CHANGES, summary="Add tasks")
 async def add_tasks(
     service: TheService,
     row: TheCampaign,
@@ -150,15 +147,13 @@ async def add_tasks(
     With an `Idempotency-Key`, a request that is repeated, as after a lost connection, adds nothing
     twice.
     """
-    new = [
-        NewTask(name=one.name, content=one.content, kind=one.kind, truth=one.truth) for one in tasks
-    ]
+    new = [NewTask(**dict(one)) for one in tasks]
     command = AddTasks(campaign=row["id"], tasks=new, idempotency_key=idempotency_key)
-    added: Added = await service.submit(command)
+    added: Added = await service.send(command)
     return JSONResponse({"n": added.n, "again": added.again, "seq": added.seq})
 
 
-@router.get("/{slug}/tasks", response_model=bodies.Page, responses=PROBLEMS, summary="List tasks")
+@router.get("/{slug}/tasks", **LISTED, summary="List tasks")
 async def list_tasks(
     service: TheService,
     row: TheCampaign,
@@ -170,32 +165,21 @@ async def list_tasks(
     return await page(service, reads.list_tasks, row["id"], cursor, limit, state)
 
 
-@router.post(
-    "/{slug}/tasks/withdraw",
-    response_model=bodies.ChangedReply,
-    responses=CHANGES,
-    summary="Withdraw tasks",
-)
+@router.post("/{slug}/tasks/withdraw", **CHANGED, summary="Withdraw tasks")
 async def withdraw_tasks(
     body: bodies.WithdrawBody, service: TheService, row: TheCampaign
 ) -> JSONResponse:
     """Stop offering tasks. Their answers stay."""
-    done: Done = await service.submit(WithdrawTasks(campaign=row["id"], names=body.names))
-    return JSONResponse({"n": done.n, "seq": done.seq})
+    return await change(service, WithdrawTasks(campaign=row["id"], names=body.names))
 
 
-@router.post(
-    "/{slug}/gold", response_model=bodies.ChangedReply, responses=CHANGES, summary="Set truths"
-)
+@router.post("/{slug}/gold", **CHANGED, summary="Set truths")
 async def set_gold(body: bodies.GoldBody, service: TheService, row: TheCampaign) -> JSONResponse:
     """Set the truth of tasks: they become gold, and only inform about the workers."""
-    done: Done = await service.submit(SetGold(campaign=row["id"], truths=body.gold))
-    return JSONResponse({"n": done.n, "seq": done.seq})
+    return await change(service, SetGold(campaign=row["id"], truths=body.gold))
 
 
-@router.get(
-    "/{slug}/answers", response_model=bodies.Page, responses=PROBLEMS, summary="List answers"
-)
+@router.get("/{slug}/answers", **LISTED, summary="List answers")
 async def list_answers(
     service: TheService, row: TheCampaign, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
@@ -206,7 +190,7 @@ async def list_answers(
 @router.post(
     "/{slug}/answers",
     response_model=bodies.TakenReply,
-    responses=CHANGES,
+    **CHANGES,
     summary="Take answers given elsewhere",
 )
 async def take_answers(
@@ -249,7 +233,7 @@ async def take_answers(
     "/{slug}/links",
     status_code=201,
     response_model=bodies.LinkReply,
-    responses=CHANGES,
+    **CHANGES,
     summary="Make a link",
 )
 async def make_link(body: bodies.LinkBody, service: TheService, row: TheCampaign) -> JSONResponse:
@@ -275,7 +259,7 @@ async def make_link(body: bodies.LinkBody, service: TheService, row: TheCampaign
     return JSONResponse(made, 201)
 
 
-@router.get("/{slug}/links", response_model=bodies.Page, responses=PROBLEMS, summary="List links")
+@router.get("/{slug}/links", **LISTED, summary="List links")
 async def list_links(
     service: TheService, row: TheCampaign, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
@@ -284,10 +268,7 @@ async def list_links(
 
 
 @router.delete(
-    "/{slug}/links/{link}",
-    response_model=bodies.RevokedReply,
-    responses=CHANGES,
-    summary="Revoke a link",
+    "/{slug}/links/{link}", response_model=bodies.RevokedReply, **CHANGES, summary="Revoke a link"
 )
 async def revoke_link(link: LinkInPath, service: TheService, row: TheCampaign) -> JSONResponse:
     """End a link, as when it has leaked: it opens nothing any more, nor do logins by it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request
@@ -15,7 +15,7 @@ from voxpop.service.api.access import digest_of
 from voxpop.service.api.guard import FRAMES
 from voxpop.service.api.problems import Problem
 from voxpop.service.api.providers import MTURK_FRAMES
-from voxpop.service.api.sessions import HEADER, Session
+from voxpop.service.api.sessions import HEADER
 from voxpop.service.api.state import service_of
 from voxpop.service.api.who import TheService, address_of, find_campaign
 from voxpop.service.pages.render import asset, page
@@ -23,21 +23,18 @@ from voxpop.service.pages.render import asset, page
 router = APIRouter(include_in_schema=False)
 
 
-async def _logged_in(request: Request) -> Session | None:
+async def _owner_page(request: Request, name: str, slug: str | None = None) -> HTMLResponse:
+    """Render a page for a logged-in owner; others are told how to log in."""
     service = service_of(request)
     session = service.sessions.read(request.cookies.get(service.sessions.cookie))
-    if session is None:
-        return None
-    access = await service.find(session.token_hash)
-    return session if access is not None and access.scope == "owner" else None
-
-
-async def _owner_page(request: Request, name: str, **context: Any) -> HTMLResponse:
-    """Render a page for a logged-in owner; others are told how to log in."""
-    session = await _logged_in(request)
-    if session is None:
+    access = await service.find(session.token_hash if session else None)
+    if session is None or access is None or access.scope != "owner":
         return HTMLResponse(page("welcome"), 401)
-    return HTMLResponse(page(name, csrf=session.csrf, **context))
+    if slug is not None:
+        row = await service.read(find_campaign, slug)
+        if row is None or access.campaign not in (None, row["id"]):
+            return _not_here(f"There is no campaign {slug[:80]}.")
+    return HTMLResponse(page(name, csrf=session.csrf, slug=slug))
 
 
 @router.get("/")
@@ -53,16 +50,9 @@ async def new(request: Request) -> HTMLResponse:
 
 
 @router.get("/owner/{slug}")
-async def dashboard(request: Request, slug: str, service: TheService) -> HTMLResponse:
+async def dashboard(request: Request, slug: str) -> HTMLResponse:
     """Show a campaign's dashboard."""
-    session = await _logged_in(request)
-    row = await service.read(find_campaign, slug) if session else None
-    if session is not None:
-        access = await service.find(session.token_hash)
-        allowed = access is not None and row is not None and access.campaign in (None, row["id"])
-        if not allowed:
-            return _not_here(f"There is no campaign {slug[:80]}.")
-    return await _owner_page(request, "dashboard", slug=slug)
+    return await _owner_page(request, "dashboard", slug)
 
 
 def _not_here(detail: str) -> HTMLResponse:
@@ -79,8 +69,7 @@ async def login(
     redirect that began on another site, as in a web mail.
     """
     service.limiter.check("address", address_of(request))
-    digest = digest_of(token)
-    access = await service.find(digest) if digest else None
+    access = await service.find(digest_of(token))
     if access is None or access.scope != "owner":
         service.limiter.take("address", address_of(request))
         detail = (

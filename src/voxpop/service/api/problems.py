@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from voxpop.errors import VoxpopError
+from voxpop.service.commands import Refused
 
 MEDIA_TYPE = "application/problem+json"
 _LONGEST = 500
@@ -30,33 +31,29 @@ class ProblemBody(BaseModel):
     reason: str = Field(examples=["bad_value"])
 
 
-class Problem(Exception):
-    """A request that is refused; the handler answers it as problem+json."""
+class Problem(Refused):
+    """A request that is refused, with headers for the response."""
 
     def __init__(
         self, status: int, reason: str, detail: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(detail)
-        self.status, self.reason, self.detail = status, reason, detail
+        super().__init__(status, reason, detail)
         self.headers = dict(headers or {})
 
-    def response(self) -> Response:
-        """Make the response."""
-        return problem_response(self.status, self.reason, self.detail, self.headers)
 
-
-def problem_response(
-    status: int, reason: str, detail: str, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Answer with a problem."""
+def problem_response(refused: Refused) -> Response:
+    """Say why a request is refused, and when to try again if it was too early."""
     body = {
-        "type": f"urn:voxpop:{reason}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": one_line(detail),
-        "reason": reason,
+        "type": f"urn:voxpop:{refused.reason}",
+        "title": HTTPStatus(refused.status).phrase,
+        "status": refused.status,
+        "detail": one_line(refused.detail),
+        "reason": refused.reason,
     }
-    return Response(json.dumps(body), status, dict(headers or {}), MEDIA_TYPE)
+    headers = {"Retry-After": "1"} if refused.status == 503 else {}
+    if isinstance(refused, Problem):
+        headers |= refused.headers
+    return Response(json.dumps(body), refused.status, headers, MEDIA_TYPE)
 
 
 def one_line(text: str) -> str:
@@ -87,20 +84,20 @@ def install(app: FastAPI) -> None:
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
-    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(Refused, _on_refused)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(VoxpopError, _on_refusal)
+    app.add_exception_handler(VoxpopError, _on_bad_value)
 
 
-async def _on_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return error.response()
+async def _on_refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return problem_response(error)
 
 
 async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return problem_response(422, "bad_request", _first(error.errors()))
+    return problem_response(Refused(422, "bad_request", _first(error.errors())))
 
 
 def _first(errors: Sequence[Any]) -> str:
@@ -118,8 +115,8 @@ async def _on_http(request: Request, error: Exception) -> Response:
         405: f"{request.method} is not possible here; see /api/v1/openapi.json",
     }.get(error.status_code, str(error.detail))
     reason = _WORDS.get(error.status_code, "bad_request")
-    return problem_response(error.status_code, reason, detail, error.headers)
+    return problem_response(Problem(error.status_code, reason, detail, error.headers))
 
 
-async def _on_refusal(_: Request, error: Exception) -> Response:
-    return problem_response(422, "bad_request", str(error))
+async def _on_bad_value(_: Request, error: Exception) -> Response:
+    return problem_response(Refused(422, "bad_request", str(error)))

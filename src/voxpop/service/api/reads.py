@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, case, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, case, func, select, tuple_
 
 from voxpop.service.api.problems import Problem
 from voxpop.service.schema import (
@@ -45,18 +45,39 @@ def decode_cursor(text: str | None, *kinds: type) -> list[Any] | None:
         parts = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, RecursionError):
         parts = None
-    if not isinstance(parts, list) or [type(part) for part in parts] != list(kinds):
-        raise Problem(422, "bad_cursor", "the cursor must be the `next` of the previous page")
-    if any(isinstance(part, int) and abs(part) >= 2**63 for part in parts):
+    if (
+        not isinstance(parts, list)
+        or [type(part) for part in parts] != list(kinds)
+        or any(isinstance(part, int) and not 0 <= part < 2**63 for part in parts)
+    ):
         raise Problem(422, "bad_cursor", "the cursor must be the `next` of the previous page")
     return parts
 
 
-def page_of(rows: Sequence[Any], limit: int, *keys: str) -> tuple[Sequence[Any], str | None]:
-    """Cut the rows to a page, with the cursor of the next; one row more than a page was read."""
+def _page(
+    connection: Connection,
+    query: Select[Any],
+    order: Mapping[str, ColumnElement[Any]],
+    after: str | None,
+    limit: int,
+    newest: bool = False,
+) -> tuple[Sequence[RowMapping], str | None]:
+    """Read a page of rows after a cursor, and the cursor of the next page.
+
+    ``order`` names the columns that the query is ordered by; ``newest`` where from the last one on.
+    """
+    start = decode_cursor(after, *(column.type.python_type for column in order.values()))
+    if start is not None:
+        here, end = tuple_(*order.values()), tuple_(*start)
+        query = query.where(here < end if newest else here > end)
+    rows = connection.execute(query.limit(limit + 1)).mappings().all()
     if len(rows) <= limit:
         return rows, None
-    return rows[:limit], encode_cursor(*(rows[limit - 1][key] for key in keys))
+    return rows[:limit], encode_cursor(*(rows[limit - 1][name] for name in order))
+
+
+def _only(row: RowMapping, *names: str) -> Row:
+    return {name: row[name] for name in names}
 
 
 def campaign_facts(connection: Connection, number: int) -> Row:
@@ -85,21 +106,18 @@ def list_campaigns(
     connection: Connection, only: int | None, after: str | None, limit: int
 ) -> tuple[list[Row], str | None]:
     """List campaigns, the newest first."""
-    start = decode_cursor(after, int)
-    query = select(campaign).order_by(campaign.c.id.desc()).limit(limit + 1)
+    query = select(campaign).order_by(campaign.c.id.desc())
     if only is not None:
         query = query.where(campaign.c.id == only)
-    if start is not None:
-        query = query.where(campaign.c.id < start[0])
-    rows, cursor = page_of(connection.execute(query).mappings().all(), limit, "id")
+    rows, cursor = _page(connection, query, {"id": campaign.c.id}, after, limit, newest=True)
     return [campaign_row(connection, row) for row in rows], cursor
 
 
 def campaign_row(connection: Connection, row: RowMapping, *, whole: bool = False) -> Row:
     """Return a campaign with its counts; the whole of it also with its question and rules."""
-    found = {name: row[name] for name in _LISTED}
+    found = _only(row, *_LISTED)
     if whole:
-        found |= {name: row[name] for name in ("instructions", "question", "rules")}
+        found |= _only(row, "instructions", "question", "rules")
     currency = row["rules"].get("currency", "EUR")
     return found | {"currency": currency} | campaign_facts(connection, row["id"])
 
@@ -108,15 +126,12 @@ def list_tasks(
     connection: Connection, number: int, after: str | None, limit: int, state: str | None = None
 ) -> tuple[list[Row], str | None]:
     """List tasks in the order in which they came."""
-    start = decode_cursor(after, int)
-    query = select(task).where(task.c.campaign == number).order_by(task.c.id).limit(limit + 1)
+    query = select(task).where(task.c.campaign == number).order_by(task.c.id)
     if state is not None:
         query = query.where(task.c.state == state)
-    if start is not None:
-        query = query.where(task.c.id > start[0])
-    rows, cursor = page_of(connection.execute(query).mappings().all(), limit, "id")
+    rows, cursor = _page(connection, query, {"id": task.c.id}, after, limit)
     names = ("name", "content", "kind", "truth", "state", "n_open", "n_answers")
-    return [{name: row[name] for name in names} for row in rows], cursor
+    return [_only(row, *names) for row in rows], cursor
 
 
 def answers_query(number: int) -> Select[Any]:
@@ -139,13 +154,8 @@ def list_answers(
     connection: Connection, number: int, after: str | None, limit: int
 ) -> tuple[list[Row], str | None]:
     """List answers by task and worker."""
-    start = decode_cursor(after, int, int)
-    query = answers_query(number).limit(limit + 1)
-    if start is not None:
-        query = query.where(tuple_(answer.c.task, answer.c.worker) > tuple_(*start))
-    rows, cursor = page_of(
-        connection.execute(query).mappings().all(), limit, "task_id", "worker_id"
-    )
+    order = {"task_id": answer.c.task, "worker_id": answer.c.worker}
+    rows, cursor = _page(connection, answers_query(number), order, after, limit)
     return [plain_answer(row) for row in rows], cursor
 
 
@@ -175,13 +185,10 @@ def list_credits(
     connection: Connection, number: int, after: str | None, limit: int, state: str | None
 ) -> tuple[list[Row], str | None]:
     """List credits by the ids of their answers."""
-    start = decode_cursor(after, str)
-    query = credits_query(number).limit(limit + 1)
+    query = credits_query(number)
     if state is not None:
         query = query.where(credit.c.state == state)
-    if start is not None:
-        query = query.where(credit.c.answer > start[0])
-    rows, cursor = page_of(connection.execute(query).mappings().all(), limit, "answer")
+    rows, cursor = _page(connection, query, {"answer": credit.c.answer}, after, limit)
     return [plain_credit(row) for row in rows], cursor
 
 
@@ -194,34 +201,22 @@ def list_workers(
     connection: Connection, number: int, after: str | None, limit: int
 ) -> tuple[list[Row], str | None]:
     """List workers in the order in which they came, with what they earned."""
-    start = decode_cursor(after, int)
     query = select(worker).where(worker.c.campaign == number).order_by(worker.c.id)
-    if start is not None:
-        query = query.where(worker.c.id > start[0])
-    found = connection.execute(query.limit(limit + 1)).mappings().all()
-    rows, cursor = page_of(found, limit, "id")
-    earned = earnings(connection, [row["id"] for row in rows])
-    names = ("id", "pseudonym", "provider", "state", "n_answers", "n_practice", "created")
-    return [
-        {name: row[name] for name in names} | {"earned": earned.get(row["id"], 0)} for row in rows
-    ], cursor
-
-
-def earnings(connection: Connection, workers: Iterable[int]) -> dict[int, int]:
-    """Sum what workers earned, except rejected credits."""
-    query = (
+    rows, cursor = _page(connection, query, {"id": worker.c.id}, after, limit)
+    credits = (
         select(credit.c.worker, func.sum(credit.c.amount))
-        .where(credit.c.worker.in_(list(workers)), credit.c.state != "rejected")
+        .where(credit.c.worker.in_([row["id"] for row in rows]), credit.c.state != "rejected")
         .group_by(credit.c.worker)
     )
-    return {number: int(total) for number, total in connection.execute(query)}
+    earned = {person: int(total) for person, total in connection.execute(credits)}
+    names = ("id", "pseudonym", "provider", "state", "n_answers", "n_practice", "created")
+    return [_only(row, *names) | {"earned": earned.get(row["id"], 0)} for row in rows], cursor
 
 
 def list_reports(
     connection: Connection, number: int, after: str | None, limit: int, state: str
 ) -> tuple[list[Row], str | None]:
     """List the workers' notes on tasks that they reported or skipped, the newest first."""
-    start = decode_cursor(after, float, str)
     query = (
         select(
             task.c.name.label("task"), task.c.state.label("task_state"),
@@ -232,11 +227,9 @@ def list_reports(
         .join(worker, worker.c.id == offer.c.worker)
         .where(offer.c.campaign == number, HAS_NOTE, offer.c.state == state)
         .order_by(offer.c.created.desc(), offer.c.id.desc())
-        .limit(limit + 1)
     )  # fmt: skip
-    if start is not None:
-        query = query.where(tuple_(offer.c.created, offer.c.id) < tuple_(*start))
-    rows, cursor = page_of(connection.execute(query).mappings().all(), limit, "at", "id")
+    order = {"at": offer.c.created, "id": offer.c.id}
+    rows, cursor = _page(connection, query, order, after, limit, newest=True)
     return [{name: item for name, item in row.items() if name != "id"} for row in rows], cursor
 
 
@@ -248,16 +241,14 @@ def list_links(
     connection: Connection, number: int, after: str | None, limit: int
 ) -> tuple[list[Row], str | None]:
     """List a campaign's links that were not revoked; only hashes of them are known."""
-    start = decode_cursor(after, str)
-    columns = (token.c.hash.label("id"), token.c.scope, token.c.note, token.c.expires)
-    query = select(*columns).where(token.c.campaign == number, token.c.scope.in_(LINK_KINDS))
-    if start is not None:
-        query = query.where(token.c.hash > start[0])
-    found = connection.execute(query.order_by(token.c.hash).limit(limit + 1)).mappings().all()
-    rows, cursor = page_of(found, limit, "id")
-    names = ("id", "note", "expires")
+    query = (
+        select(token.c.hash.label("id"), token.c.scope, token.c.note, token.c.expires)
+        .where(token.c.campaign == number, token.c.scope.in_(LINK_KINDS))
+        .order_by(token.c.hash)
+    )
+    rows, cursor = _page(connection, query, {"id": token.c.hash}, after, limit)
     return [
-        {"kind": LINK_KINDS[row["scope"]], **{name: row[name] for name in names}} for row in rows
+        {"kind": LINK_KINDS[row["scope"]], **_only(row, "id", "note", "expires")} for row in rows
     ], cursor
 
 

@@ -18,11 +18,10 @@ from voxpop.service.api.access import Access, Doors
 from voxpop.service.api.boards import Boards
 from voxpop.service.api.limiter import Limiter
 from voxpop.service.api.metrics import Metrics
-from voxpop.service.api.problems import Problem
 from voxpop.service.api.pulls import Pulls
 from voxpop.service.api.sessions import Sessions
 from voxpop.service.api.settings import Settings
-from voxpop.service.commands import Command, Refused
+from voxpop.service.commands import Command
 from voxpop.service.database import Database
 from voxpop.service.published import Published
 from voxpop.service.schema import token
@@ -61,15 +60,11 @@ class Service:
             self.watching -= 1
 
     def send(self, command: Command) -> asyncio.Future[Any]:
-        """Give the writer a command; commands that one task sends are carried out in order."""
-        return asyncio.wrap_future(cast("Future[Any]", self.writer.submit(command)))
+        """Give the writer a command; commands that one task sends are carried out in order.
 
-    async def submit(self, command: Command) -> Any:
-        """Give the writer a command and wait for its reply; a refusal becomes a problem."""
-        try:
-            return await self.send(command)
-        except Refused as refused:
-            raise as_problem(refused) from None
+        The reply is there after its commit. A refusal is raised, and becomes the response.
+        """
+        return asyncio.wrap_future(cast("Future[Any]", self.writer.submit(command)))
 
     async def read(self, question: Callable[..., T], *arguments: Any) -> T:
         """Query the database in a thread, so that other requests continue."""
@@ -80,8 +75,10 @@ class Service:
         with self.database.connect() as connection:
             return question(connection, *arguments)
 
-    async def find(self, digest: str) -> Access | None:
-        """Find what a token opens."""
+    async def find(self, digest: str | None) -> Access | None:
+        """Find what a token opens; None where there is no token, or it opens nothing."""
+        if digest is None:
+            return None
         return self.doors.remembered(digest) or await run_in_threadpool(self.doors.look_up, digest)
 
     def close_streams(self) -> None:
@@ -92,12 +89,6 @@ class Service:
 def service_of(request: Request) -> Service:
     """Return the state of the app that a request came to."""
     return cast(Service, request.app.state.service)
-
-
-def as_problem(refused: Refused) -> Problem:
-    """Return over HTTP why a command was refused, and when to try again if it was too early."""
-    headers = {"Retry-After": "1"} if refused.status == 503 else None
-    return Problem(refused.status, refused.reason, refused.detail, headers)
 
 
 def add_token(

@@ -24,6 +24,7 @@ from voxpop.service.api.reads import (
     encode_cursor,
 )
 from voxpop.service.api.state import Service
+from voxpop.service.published import finite
 from voxpop.service.schema import campaign, task
 
 Arrays = Mapping[str, Any]
@@ -115,8 +116,6 @@ def estimates_page(
     """Return a page of estimates in an order; tasks without one come last."""
     start = decode_cursor(after, int)
     at = start[0] if start else 0
-    if at < 0:
-        raise Problem(422, "bad_cursor", "the cursor must be the `next` of the previous page")
     arrays = latest(service, number, "estimates")
     ids = np.zeros(0, np.int64) if arrays is None else np.asarray(arrays["task"])
     ranked = [] if arrays is None else _ranked(arrays, order)[at : at + limit].tolist()
@@ -135,18 +134,12 @@ def _ranked(arrays: Arrays, order: str) -> Any:
     width = np.asarray(arrays["upper_95"]) - np.asarray(arrays["lower_95"])
     widest = np.nan_to_num(width, nan=np.inf, posinf=np.inf).max(axis=1, initial=0.0)
     if order == "look":
-        return np.lexsort((arrays["task"], -widest, -needs_look(arrays).astype(np.int8)))
+        return np.lexsort((arrays["task"], -widest, ~arrays["needs_a_look"]))
     if order == "width":
         return np.lexsort((arrays["task"], -widest))
     if order == "answers":
         return np.lexsort((arrays["task"], arrays["n"]))
     return np.argsort(arrays["task"], kind="stable")
-
-
-def needs_look(arrays: Arrays) -> Any:
-    """Return which tasks need a look."""
-    given = np.asarray(arrays["needs_a_look"])
-    return given if given.dtype == bool else given.astype(str) != ""
 
 
 def _tasks(service: Service, connection: Connection, numbers: list[int]) -> dict[int, Row]:
@@ -162,8 +155,7 @@ def _seen(service: Service, row: RowMapping) -> Row:
 def estimate_row(row: Mapping[Any, Any], arrays: Arrays, k: int) -> Row:
     """Return one task with its estimate."""
     names = ("estimate", "sd", "lower_95", "upper_95")
-    numbers = {name: finite_list(arrays[name][k]) for name in names}
-    reason = str(arrays["reason"][k]) if "reason" in arrays else ""
+    numbers = {name: [finite(x) for x in arrays[name][k]] for name in names}
     return {
         "name": row["name"],
         "content": row["content"],
@@ -171,14 +163,9 @@ def estimate_row(row: Mapping[Any, Any], arrays: Arrays, k: int) -> Row:
         **numbers,
         "n_answers": row["n_answers"],
         "state": row["state"],
-        "needs_a_look": bool(needs_look(arrays)[k]),
-        "reason": reason,
+        "needs_a_look": bool(arrays["needs_a_look"][k]),
+        "reason": str(arrays["reason"][k]),
     }
-
-
-def finite_list(numbers: Any) -> list[float | None]:
-    """JSON has no infinity: unknown numbers are null."""
-    return [float(x) if np.isfinite(x) else None for x in np.atleast_1d(numbers)]
 
 
 # One task
@@ -221,17 +208,10 @@ def explanation(service: Service, number: int, name: str) -> Row:
 
 def workers_of(service: Service, number: int) -> dict[str, Row]:
     """Return what inference published about the workers, by worker number."""
-    told = latest(service, number, "workers") or {}
-    found: dict[str, Row] = told.get("workers", told)
-    return found
+    return latest(service, number, "workers") or {}
 
 
 def _precision(worker: Row) -> float:
     """Weigh a worker by the noise of the worker's own answers; unknown workers all the same."""
     middle = float(worker.get("noise_sd") or 1.0)
     return 1.0 / middle**2 if middle > 0 else 0.0
-
-
-def finite(number: float | None) -> float | None:
-    """JSON has no infinity: unknown numbers are null."""
-    return None if number is None or not np.isfinite(number) else float(number)

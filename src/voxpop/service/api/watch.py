@@ -15,19 +15,20 @@ from starlette.concurrency import run_in_threadpool
 
 from voxpop.service.api import bodies, reads, views
 from voxpop.service.api.export import export_rows
-from voxpop.service.api.owner import CHANGES, PROBLEMS, Cursor, Limit, page
+from voxpop.service.api.owner import CHANGED, LISTED, PROBLEMS, Cursor, Limit, change, page
 from voxpop.service.api.problems import Problem
 from voxpop.service.api.state import Service
 from voxpop.service.api.who import TheCampaign, TheService
-from voxpop.service.commands import Done, Erase, SetCredits, SetWorker
+from voxpop.service.commands import Erase, SetCredits, SetWorker
+from voxpop.service.published import finite
 from voxpop.service.schema import task
 
-router = APIRouter(prefix="/api/v1/campaigns/{slug}", tags=["owner"])
+router = APIRouter(prefix="/api/v1/campaigns/{slug}", tags=["owner"], responses=PROBLEMS)
 WorkerInPath = Annotated[int, Path(ge=1, lt=2**63, description="`id` of a row of `workers`.")]
 _BEAT = 15.0
 
 
-@router.get("/estimates", response_model=bodies.Page, responses=PROBLEMS, summary="List estimates")
+@router.get("/estimates", **LISTED, summary="List estimates")
 async def list_estimates(
     service: TheService,
     row: TheCampaign,
@@ -44,7 +45,7 @@ async def list_estimates(
     return JSONResponse({"rows": rows, "next": after, "total": total})
 
 
-@router.get("/explain", responses=PROBLEMS, summary="Explain an estimate")
+@router.get("/explain", summary="Explain an estimate")
 async def explain(
     service: TheService, row: TheCampaign, task: Annotated[str, Query(max_length=200)]
 ) -> JSONResponse:
@@ -52,7 +53,7 @@ async def explain(
     return JSONResponse(await run_in_threadpool(views.explanation, service, row["id"], task))
 
 
-@router.get("/next", response_model=bodies.Page, responses=PROBLEMS, summary="List what to ask")
+@router.get("/next", **LISTED, summary="List what to ask")
 async def list_next(
     service: TheService, row: TheCampaign, k: Annotated[int, Query(ge=1, le=1000)] = 1
 ) -> JSONResponse:
@@ -79,10 +80,10 @@ def _next_rows(service: Service, number: int, k: int) -> list[reads.Row]:
                 .limit(k)
             )
             listed = [(name, None) for name in connection.execute(fewest).scalars()]
-    return [{"task": name, "gain": views.finite(gain)} for name, gain in listed]
+    return [{"task": name, "gain": finite(gain)} for name, gain in listed]
 
 
-@router.get("/workers", response_model=bodies.Page, responses=PROBLEMS, summary="List workers")
+@router.get("/workers", **LISTED, summary="List workers")
 async def list_workers(
     service: TheService, row: TheCampaign, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
@@ -99,12 +100,7 @@ async def list_workers(
     return JSONResponse({"rows": rows, "next": after})
 
 
-@router.patch(
-    "/workers/{worker}",
-    response_model=bodies.ChangedReply,
-    responses=CHANGES,
-    summary="Change a worker's state",
-)
+@router.patch("/workers/{worker}", **CHANGED, summary="Change a worker's state")
 async def change_worker(
     worker: WorkerInPath, body: bodies.WorkerChange, service: TheService, row: TheCampaign
 ) -> JSONResponse:
@@ -113,16 +109,10 @@ async def change_worker(
     Quarantine stops counting the answers of a worker, who is still paid.
     """
     command = SetWorker(campaign=row["id"], worker=worker, state=body.state)
-    done: Done = await service.submit(command)
-    return JSONResponse({"n": done.n, "seq": done.seq})
+    return await change(service, command)
 
 
-@router.delete(
-    "/workers/{worker}",
-    response_model=bodies.ChangedReply,
-    responses=CHANGES,
-    summary="Erase a worker",
-)
+@router.delete("/workers/{worker}", **CHANGED, summary="Erase a worker")
 async def erase_worker(
     worker: WorkerInPath,
     service: TheService,
@@ -133,11 +123,10 @@ async def erase_worker(
 ) -> JSONResponse:
     """Forget who a worker is: ids and texts are overwritten; answers too, unless they are kept."""
     command = Erase(campaign=row["id"], worker=worker, keep_answers=keep_answers)
-    done: Done = await service.submit(command)
-    return JSONResponse({"n": done.n, "seq": done.seq})
+    return await change(service, command)
 
 
-@router.get("/reports", response_model=bodies.Page, responses=PROBLEMS, summary="List reports")
+@router.get("/reports", **LISTED, summary="List reports")
 async def list_reports(
     service: TheService,
     row: TheCampaign,
@@ -154,7 +143,7 @@ async def list_reports(
     return await page(service, reads.list_reports, row["id"], cursor, limit, state)
 
 
-@router.get("/credits", response_model=bodies.Page, responses=PROBLEMS, summary="List credits")
+@router.get("/credits", **LISTED, summary="List credits")
 async def list_credits(
     service: TheService,
     row: TheCampaign,
@@ -166,9 +155,7 @@ async def list_credits(
     return await page(service, reads.list_credits, row["id"], cursor, limit, state)
 
 
-@router.post(
-    "/credits", response_model=bodies.ChangedReply, responses=CHANGES, summary="Settle credits"
-)
+@router.post("/credits", **CHANGED, summary="Settle credits")
 async def set_credits(
     body: bodies.CreditsBody, service: TheService, row: TheCampaign
 ) -> JSONResponse:
@@ -178,11 +165,10 @@ async def set_credits(
     command = SetCredits(
         campaign=row["id"], answers=body.answers, state=body.state, reason=body.reason
     )
-    done: Done = await service.submit(command)
-    return JSONResponse({"n": done.n, "seq": done.seq})
+    return await change(service, command)
 
 
-@router.get("/events", responses=PROBLEMS, summary="List events")
+@router.get("/events", summary="List events")
 async def list_events(
     service: TheService,
     row: TheCampaign,
@@ -193,7 +179,7 @@ async def list_events(
     return await page(service, reads.list_events, row["id"], after, limit)
 
 
-@router.get("/summary", responses=PROBLEMS, summary="Sum up")
+@router.get("/summary", summary="Sum up")
 async def summary(service: TheService, row: TheCampaign) -> JSONResponse:
     """Sum up: progress, expected error, money, and whether inference keeps up."""
     return JSONResponse(await views.summary_of(service, row["id"]))
@@ -206,7 +192,6 @@ async def summary(service: TheService, row: TheCampaign) -> JSONResponse:
             "description": "Events `summary`; their `id` is the sequence number and the edition.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
-        **PROBLEMS,
     },
     response_class=StreamingResponse,
     summary="Watch live",
@@ -259,7 +244,6 @@ async def _stream(
             "description": "The table.",
             "content": {"text/csv": {"schema": {"type": "string"}}, "application/json": {}},
         },
-        **PROBLEMS,
     },
     response_class=StreamingResponse,
     summary="Export a table",

@@ -46,7 +46,7 @@ async def _let_in(
 ) -> Access:
     """Admit a token of a scope; failures count against its address."""
     address = address_of(request)
-    access = await service.find(digest) if digest else None
+    access = await service.find(digest)
     if access is None or access.scope != scope:
         service.limiter.take("address", address)
         raise _not_let_in(digest, access, scope, missing)
@@ -108,7 +108,7 @@ async def refuse_stranger(service: Service, request: Request) -> Problem | None:
         session = service.sessions.read(request.cookies.get(service.sessions.cookie))
         scope, digest = "owner", digest_of(given.strip() if scheme.lower() == "bearer" else None)
         digest = digest or (session.token_hash if session else None)
-    access = await service.find(digest) if digest else None
+    access = await service.find(digest)
     if access is not None and access.scope == scope:
         return None
     try:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, RowMapping, select
 from voxpop.service.api import bodies, pictures, providers
 from voxpop.service.api.access import Access, digest_of
 from voxpop.service.api.problems import Problem, describe
-from voxpop.service.api.state import Service, as_problem
+from voxpop.service.api.state import Service
 from voxpop.service.api.who import SlugInPath, TheService, TheWorker, address_of, find_campaign
 from voxpop.service.commands import (
     Answer,
@@ -38,19 +38,22 @@ from voxpop.service.rules import Rules
 from voxpop.service.schema import campaign, visit, worker
 from voxpop.service.tokens import hash_token, new_token
 
-router = APIRouter(prefix="/api/v1", tags=["worker"])
+router = APIRouter(
+    prefix="/api/v1", tags=["worker"], responses=describe(401, 403, 404, 429, 503)
+)  # fmt: skip
 OfferInPath = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The offer's id.", examples=["Zk3x"])
 ]
 # After these, a visit is over; after others, asking again may help.
 _ENDS = ("done", "capacity", "budget", "closed", "banned")
 _RETRY_SECONDS = 5.0
+_OF_OFFER = describe(409, 410, 413, 422)
 
 
 @router.post(
     "/c/{slug}/enter",
     response_model=bodies.EnterReply,
-    responses=describe(401, 403, 404, 410, 413, 422, 429, 503),
+    responses=describe(410, 413, 422),
     summary="Come in",
 )
 async def enter(
@@ -85,7 +88,7 @@ async def _register(
     service: Service, number: int, provider: str, who: providers.Arrival
 ) -> dict[str, str]:
     token = new_token("worker")
-    entered: Entered = await service.submit(
+    entered: Entered = await service.send(
         Enter(
             campaign=number,
             provider=provider,
@@ -99,15 +102,13 @@ async def _register(
 
 
 async def _is_invited(service: Service, number: int, invite: str | None) -> bool:
-    digest = digest_of(invite)
-    access = await service.find(digest) if digest else None
+    access = await service.find(digest_of(invite))
     return access is not None and (access.scope, access.campaign) == ("campaign_link", number)
 
 
 async def _comes_back(service: Service, row: RowMapping | None, token: str | None) -> str | None:
     """Return the pseudonym of a worker who was here before; None for anybody else."""
-    digest = digest_of(token)
-    access = await service.find(digest) if digest else None
+    access = await service.find(digest_of(token))
     if row is None or access is None:
         return None
     if (access.scope, access.campaign) != ("worker", row["id"]):
@@ -133,12 +134,7 @@ def for_workers(row: RowMapping) -> dict[str, Any]:
     }
 
 
-@router.post(
-    "/next",
-    response_model=bodies.NextReply,
-    responses=describe(401, 403, 404, 429, 503),
-    summary="Get a task",
-)
+@router.post("/next", response_model=bodies.NextReply, summary="Get a task")
 async def next_offer(service: TheService, access: TheWorker) -> JSONResponse:
     """Offer the task that helps most and that this worker has not had, or say why there is none.
 
@@ -152,15 +148,11 @@ async def _next(
 ) -> dict[str, Any]:
     """Offer a task; ``first`` is the reply to a command that is under way already."""
     number, person = _ids(access)
-    reply: Offered | Nothing
-    try:
-        reply = await (first or service.send(await _asks(service, access)))
-    except Refused as refused:
-        raise as_problem(refused) from None
+    reply: Offered | Nothing = await (first or service.send(await _asks(service, access)))
     if isinstance(reply, Nothing) and reply.reason in ("done", "wait"):
         # The order in memory may be old: try once more, from the database.
         service.boards.forget(number, person)
-        reply = await service.submit(Next(campaign=number, worker=person, visit=access.visit))
+        reply = await service.send(Next(campaign=number, worker=person, visit=access.visit))
     if isinstance(reply, Offered):
         service.boards.offered(number, person, reply.task, again=reply.again)
         return {"offer": _offer(service, reply), "reason": None, "completion": None}
@@ -203,7 +195,7 @@ async def _complete(service: Service, access: Access, nothing: Nothing) -> dict[
     rules, session = await service.read(_visit_facts, number, access.visit)
     provider = access.provider or "link"
     state, code = providers.completion_code(provider, nothing.reason, nothing.answered, rules)
-    ended: Completed = await service.submit(
+    ended: Completed = await service.send(
         Complete(campaign=number, visit=access.visit, state=state, code=code)
     )
     return providers.completion(provider, ended.code, session, rules)
@@ -218,7 +210,7 @@ def _visit_facts(connection: Connection, number: int, of: int) -> tuple[dict[str
 @router.put(
     "/offers/{offer}/answer",
     response_model=bodies.AnswerReply,
-    responses=describe(401, 403, 404, 409, 410, 413, 422, 429, 503),
+    responses=_OF_OFFER,
     summary="Answer",
 )
 async def answer(
@@ -243,10 +235,10 @@ async def answer(
     following = None if asks is None else service.send(asks)
     try:
         reply = _answered(service, await stored)
-    except Refused as refused:
+    except Refused:
         if following is not None:  # nobody waits for it: its errors are ignored
             following.add_done_callback(lambda done: done.cancelled() or done.exception())
-        raise as_problem(refused) from None
+        raise
     if following is not None:
         reply["next"] = await _next(service, access, following)
     return JSONResponse(reply)
@@ -266,7 +258,7 @@ def _answered(service: Service, found: Answered) -> dict[str, Any]:
 @router.put(
     "/offers/{offer}/edit",
     response_model=bodies.AnswerReply,
-    responses=describe(401, 403, 404, 409, 410, 413, 422, 429, 503),
+    responses=_OF_OFFER,
     summary="Change an answer",
 )
 async def edit(
@@ -282,13 +274,13 @@ async def _about(
 ) -> Any:
     """Carry out a worker's command about an offer, and return the reply."""
     number, person = _ids(access)
-    return await service.submit(kind(campaign=number, offer=offer, worker=person, **more))
+    return await service.send(kind(campaign=number, offer=offer, worker=person, **more))
 
 
 @router.post(
     "/offers/{offer}/skip",
     response_model=bodies.Done,
-    responses=describe(401, 403, 404, 409, 410, 413, 422, 429, 503),
+    responses=_OF_OFFER,
     summary="Skip a task",
 )
 async def skip(
@@ -302,7 +294,7 @@ async def skip(
 @router.post(
     "/offers/{offer}/report",
     response_model=bodies.Done,
-    responses=describe(401, 403, 404, 409, 410, 413, 422, 429, 503),
+    responses=_OF_OFFER,
     summary="Report a task",
 )
 async def report(
@@ -316,7 +308,7 @@ async def report(
 @router.post(
     "/offers/{offer}/extend",
     response_model=bodies.ExtendReply,
-    responses=describe(401, 403, 404, 409, 410, 422, 429, 503),
+    responses=describe(409, 410, 422),
     summary="Extend the time for a task",
 )
 async def extend(offer: OfferInPath, service: TheService, access: TheWorker) -> JSONResponse:
