@@ -642,7 +642,7 @@ def test_the_dashboard_begins_with_the_decision(site: Site, owner: Any) -> None:
     page = owner(f"/owner/{slug}").page
     assert (
         page.locator("#headline").inner_text()
-        == "2 labels ready, 1 needs a look, 1 worker to talk to"
+        == "2 tasks ready, 1 needs a look, 1 worker to talk to"
     )
     assert page.locator(".tile .figure").all_inner_texts() == ["2", "1", "1", "25 %"]
     assert "from 4.00 to 3.00" in page.locator(".tile.next").inner_text()
@@ -769,14 +769,14 @@ def test_the_example_makes_a_campaign_that_asks(visit: Any, owner: Any) -> None:
         worker.page.get_by_role("button", name="Continue").click()
     assert (
         page.locator("#task-list").inner_text()
-        == "Labels appear here when the first answers arrive."
+        == "Tasks appear here with their first answers."
     )
     worker.page.locator("input.number:not([readonly])").fill("50")
     worker.send()
     page.locator("#counts", has_text="1 answer").wait_for()
     page.locator("#task-list tbody a").first.wait_for()
     assert "known after about two answers per task" in page.locator("#purse").inner_text()
-    assert page.locator("#headline").inner_text() == "0 labels ready, 0 need a look"
+    assert page.locator("#headline").inner_text() == "0 tasks ready, 0 need a look"
 
 
 def test_campaigns_are_made_of_what_is_pasted(site: Site, owner: Any) -> None:

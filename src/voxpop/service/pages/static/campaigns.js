@@ -1,10 +1,9 @@
 // The list of campaigns.
 
 import { el } from "./dom.js";
-import { attempt, money, owner, pill } from "./owner.js";
+import { attempt, count, money, pill, rowsOf } from "./owner.js";
 
 const list = document.getElementById("list");
-const count = (n) => n.toLocaleString("en");
 
 function card(one) {
   const share = one.n_tasks ? (100 * one.n_done) / one.n_tasks : 0;
@@ -18,19 +17,9 @@ function card(one) {
     el("p", { class: "soft" }, facts.join(" · ")));
 }
 
-async function everything() {
-  const rows = [];
-  for (let cursor = null; ;) {
-    const page = await owner("GET", `/campaigns?limit=100${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`);
-    rows.push(...page.rows);
-    cursor = page.next;
-    if (!cursor || rows.length >= 2000) return rows;
-  }
-}
-
-const rows = await attempt(everything);
-if (rows === null) list.replaceChildren(el("p", { class: "warning" }, "The campaigns cannot be shown. Load the page again."));
-else if (rows.length) list.replaceChildren(el("ul", { class: "campaigns" }, ...rows.map(card)));
+const found = await attempt(() => rowsOf("/campaigns"));
+if (found === null) list.replaceChildren(el("p", { class: "warning" }, "The campaigns cannot be shown. Load the page again."));
+else if (found.rows.length) list.replaceChildren(el("ul", { class: "campaigns" }, ...found.rows.map(card)));
 else {
   list.replaceChildren(el("section", { class: "empty" },
     el("h2", {}, "Ask your first question"),

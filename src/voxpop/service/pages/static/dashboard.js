@@ -1,4 +1,4 @@
-// The owner's dashboard: the decision first, then what was bought, money, labels and workers; live.
+// The owner's dashboard: the decision first, then what was bought, money, tasks and workers; live.
 /* global startTips, Details */
 
 import { el } from "./dom.js";
@@ -6,25 +6,24 @@ import { explainTask } from "./explain.js";
 import { pictures, progressBar, sentences, tested, tiles } from "./figures.js";
 import { Links } from "./links.js";
 import { purse } from "./money.js";
-import { attempt, owner, pill, say } from "./owner.js";
+import { attempt, count, owner, pill, say } from "./owner.js";
 import { Reports } from "./reports.js";
-import { Labels, Workers, talk, workerDetails } from "./tables.js";
+import { Tasks, Workers, talk, workerDetails } from "./tables.js";
 import { Terms } from "./terms.js";
 
 const room = (id) => document.getElementById(id);
 const main = room("main");
 const { slug } = main.dataset;
 const base = `/campaigns/${encodeURIComponent(slug)}`;
-const count = (n) => n.toLocaleString("en");
 
 class Dashboard {
   constructor(campaign) {
     this.campaign = campaign;
     this.summary = null;
-    this.labels = new Labels(base, campaign.question);
+    this.tasks = new Tasks(base, campaign.question);
     this.workers = new Workers(base, () => this.refreshWorkers(), campaign.currency || campaign.rules?.currency || "EUR");
     this.reports = new Reports(base, room("reports"), room("report-list"));
-    room("task-list").append(this.labels.node);
+    room("task-list").append(this.tasks.node);
     room("worker-list").append(this.workers.node);
     room("title").textContent = campaign.title || slug;
     document.title = `${campaign.title || slug} · voxpop`;
@@ -34,7 +33,7 @@ class Dashboard {
     this.terms = new Terms(base, room("terms"), campaign, () => this.money());
     startTips(room("tip"), room("details"));
     new Details(room("details"), {
-      task: (hash) => () => explainTask(base, decodeURIComponent(hash.slice(6)), this.campaign.question, this.labels.named(decodeURIComponent(hash.slice(6)))),
+      task: (hash) => () => explainTask(base, decodeURIComponent(hash.slice(6)), this.campaign.question, this.tasks.named(decodeURIComponent(hash.slice(6)))),
       worker: (hash) => {
         const found = this.workers.row(decodeURIComponent(hash.slice(8)));
         return found ? () => workerDetails(found, this.workers) : null;
@@ -86,7 +85,7 @@ class Dashboard {
     room("degraded").textContent = summary.notice || "";
     room("headline").textContent = headline(summary);
     room("progress-bar").replaceChildren(progressBar(summary));
-    room("tiles").replaceChildren(...tiles(summary, this.labels.reasons()));
+    room("tiles").replaceChildren(...tiles(summary, this.tasks.reasons()));
     room("pictures").replaceChildren(...pictures(summary));
     room("sentences").replaceChildren(...sentences(summary));
     this.money();
@@ -100,21 +99,21 @@ class Dashboard {
   // The tables cost more: at most every five seconds, and only while someone looks.
   refreshTables() {
     if (this.waiting) return;
-    const pause = Math.max(0, 5000 - (Date.now() - (this.tables || 0)));
+    const pause = Math.max(0, 5000 - (Date.now() - (this.filled || 0)));
     this.waiting = setTimeout(async () => {
       this.waiting = null;
       if (document.hidden) {
         document.addEventListener("visibilitychange", () => this.refreshTables(), { once: true });
         return;
       }
-      this.tables = Date.now();
+      this.filled = Date.now();
       await attempt(() => this.fillTables());
     }, pause);
   }
 
   async fillTables() {
-    await Promise.all([this.labels.refresh(), this.refreshWorkers(), this.reports.refresh(this.summary?.n_reports)]);
-    if (this.summary) room("tiles").replaceChildren(...tiles(this.summary, this.labels.reasons()));
+    await Promise.all([this.tasks.refresh(), this.refreshWorkers(), this.reports.refresh(this.summary?.n_reports)]);
+    if (this.summary) room("tiles").replaceChildren(...tiles(this.summary, this.tasks.reasons()));
   }
 
   async refreshWorkers() {
@@ -162,7 +161,7 @@ function headline(summary) {
   if (!summary.n_tasks) return "No tasks yet: add some, then invite workers.";
   if (!summary.n_answers) return "Ready for the first answer: invite workers.";
   const n = (k, one, many) => `${count(k)} ${k === 1 ? one : many}`;
-  const parts = [n(summary.ready ?? summary.n_done ?? 0, "label ready", "labels ready")];
+  const parts = [n(summary.ready ?? summary.n_done ?? 0, "task ready", "tasks ready")];
   parts.push(n(summary.need_a_look ?? 0, "needs a look", "need a look"));
   if (tested(summary)) parts.push(n(summary.workers_to_talk_to, "worker to talk to", "workers to talk to"));
   return parts.join(", ");

@@ -4,9 +4,7 @@
 import { el, pictureAddress } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { owner, attempt } from "./owner.js";
-import { estimateText, workerAddress } from "./texts.js";
-
-const NAMES = { point: ["x", "y"], box: ["x", "y", "width", "height"] };
+import { COORDINATES, estimateText, workerAddress } from "./texts.js";
 
 // A box by its corners, as pictures of boxes are drawn.
 const corners = (kind, value) => (kind === "box" ? [value[0], value[1], value[0] + value[2], value[1] + value[3]] : value);
@@ -32,7 +30,7 @@ async function sized(content) {
 }
 
 async function fill(room, told, question, row) {
-  const names = NAMES[question.kind] || [question.unit || "value"];
+  const names = COORDINATES[question.kind] || [question.unit || "value"];
   const content = told.content || row?.content;
   const onImage = names.length > 1;
   const parts = [];

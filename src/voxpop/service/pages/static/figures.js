@@ -2,12 +2,11 @@
 /* global brief, curves, picture, plural, shape */
 
 import { el } from "./dom.js";
-
-const count = (n) => n.toLocaleString("en");
+import { count } from "./owner.js";
 
 export function progressBar({ n_tasks: n, ready, n_done: done }) {
   const share = n ? (100 * (ready ?? done ?? 0)) / n : 0;
-  const bar = shape("svg", { class: "progress", viewBox: "0 0 100 2", preserveAspectRatio: "none", role: "img", "aria-label": `${share.toFixed(0)} % of the labels are ready` });
+  const bar = shape("svg", { class: "progress", viewBox: "0 0 100 2", preserveAspectRatio: "none", role: "img", "aria-label": `${share.toFixed(0)} % of the tasks are ready` });
   bar.append(shape("rect", { class: "rest", width: 100, height: 2 }), shape("rect", { class: "done", width: share, height: 2 }));
   return bar;
 }
@@ -26,8 +25,8 @@ export function tiles(summary, why = []) {
   const ready = summary.ready ?? summary.n_done ?? 0;
   const done = summary.n_done ? ` ${count(summary.n_done)} meet the stop rule.` : "";
   const made = [
-    tile("ready", count(ready), ready === 1 ? "label ready" : "labels ready", !n ? "There are no tasks yet." : ready ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.${done}` : `None of ${count(n)} is accurate enough yet.${done}`, "#tasks"),
-    tile("look", count(look), look === 1 ? "needs a look" : "need a look", look ? `${why.map(([reason, n]) => `${reason} ${count(n)}`).join(" · ") || "Open them below"}.` : answers ? "No label stands out." : "Nothing to look at yet.", look ? "#tasks" : null),
+    tile("ready", count(ready), ready === 1 ? "task ready" : "tasks ready", !n ? "There are no tasks yet." : ready ? `${((100 * ready) / n).toFixed(0)} % of ${count(n)}: take them as they are.${done}` : `None of ${count(n)} is accurate enough yet.${done}`, "#tasks"),
+    tile("look", count(look), look === 1 ? "needs a look" : "need a look", look ? `${why.map(([reason, n]) => `${reason} ${count(n)}`).join(" · ") || "Open them below"}.` : answers ? "No task stands out." : "Nothing to look at yet.", look ? "#tasks" : null),
   ];
   if (!tested(summary)) made.push(tile("talk", "–", "workers not tested yet", "Workers are tested when there are more answers."));
   else made.push(tile("talk", count(talkTo), talkTo === 1 ? "worker to talk to" : "workers to talk to", talkTo ? "Ask them before you judge." : "No worker stands out.", talkTo ? "#talk" : null));

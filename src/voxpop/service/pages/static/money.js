@@ -1,9 +1,7 @@
 // Money: what is spent, promised and left, and whether it will do.
 
 import { el } from "./dom.js";
-import { money } from "./owner.js";
-
-const count = (n) => Math.round(n).toLocaleString("en");
+import { count, money } from "./owner.js";
 
 function part(kind, share) {
   const made = el("span", { class: kind });
@@ -21,7 +19,7 @@ function forecast({ price, currency, left }, needed, rule) {
   if (!Number.isFinite(needed)) return "The number of answers still needed is known after about two answers per task.";
   if (needed < 0.5) return "Every task meets the stop rule: no more answers are needed.";
   const cost = needed * price;
-  const text = `About ${count(needed)} more answers bring every task to the stop rule${price > 0 ? `: ${money(Math.round(cost), currency)}` : ""}.`;
+  const text = `About ${count(Math.round(needed))} more answers bring every task to the stop rule${price > 0 ? `: ${money(Math.round(cost), currency)}` : ""}.`;
   if (left === null || !(price > 0)) return text;
   return cost <= left ? `${text} The budget is enough.` : `${text} The budget left pays for ${count(Math.floor(left / price))}.`;
 }

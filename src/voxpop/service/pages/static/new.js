@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 import { example } from "./example.js";
-import { attempt, minorDigits, owner } from "./owner.js";
+import { attempt, count, minorDigits, owner } from "./owner.js";
 import { tasksOf } from "./tasklist.js";
 import { taskView } from "./taskview.js";
 import { parseNumber } from "./words.js";
@@ -69,7 +69,7 @@ async function make() {
     const { slug } = await owner("POST", "/campaigns", body);
     const path = `/campaigns/${encodeURIComponent(slug)}`;
     for (let first = 0; first < tasks.length; first += CHUNK) {
-      field("making").textContent = `${first.toLocaleString("en")} of ${tasks.length.toLocaleString("en")} tasks …`;
+      field("making").textContent = `${count(first)} of ${count(tasks.length)} tasks …`;
       await owner("POST", `${path}/tasks`, tasks.slice(first, first + CHUNK), { "Idempotency-Key": `new-${slug}-${first}` });
     }
     await owner("PATCH", path, { state: "open" });
@@ -81,15 +81,15 @@ async function make() {
 
 function refreshTasks() {
   const { tasks, wrong, shown } = tasksOf(field("tasks").value);
-  const count = (name) => tasks.filter((task) => (task.kind || "real") === name).length;
+  const numberOf = (name) => tasks.filter((task) => (task.kind || "real") === name).length;
   const parts = [];
   if (tasks.length) {
-    const more = [["gold", "gold"], ["practice", "practice"]].filter(([name]) => count(name)).map(([name, word]) => `${count(name)} ${word}`);
-    parts.push(el("p", {}, el("b", {}, `${tasks.length.toLocaleString("en")} task${tasks.length === 1 ? "" : "s"}`), more.length ? ` (${more.join(", ")})` : ""));
+    const more = ["gold", "practice"].filter(numberOf).map((name) => `${numberOf(name)} ${name}`);
+    parts.push(el("p", {}, el("b", {}, `${count(tasks.length)} task${tasks.length === 1 ? "" : "s"}`), more.length ? ` (${more.join(", ")})` : ""));
     const cut = (text) => (text.length > 60 ? `${text.slice(0, 57)}…` : text);
     const rows = shown.map((task) => el("tr", {}, el("td", {}, cut(task.name)), el("td", {}, task.content.image ? "picture" : cut(task.content.text || task.content.link)), el("td", {}, task.kind || "real")));
     parts.push(el("div", { class: "wide" }, el("table", { class: "plain" }, el("thead", {}, el("tr", {}, ...["Name", "Shows", "Kind"].map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, ...rows))));
-    if (tasks.length > shown.length) parts.push(el("p", { class: "soft" }, `and ${(tasks.length - shown.length).toLocaleString("en")} more`));
+    if (tasks.length > shown.length) parts.push(el("p", { class: "soft" }, `and ${count(tasks.length - shown.length)} more`));
   }
   if (wrong) parts.push(el("p", { class: "wrong" }, `${wrong[0].toUpperCase()}${wrong.slice(1)}.`));
   field("found").replaceChildren(...parts);

@@ -1,8 +1,9 @@
-// What the owner's pages share: requests with the session's token against forgery, money, and notices.
+// What the owner's pages share: requests with the session's token against forgery, numbers, and notices.
 
 import { Offline, Problem, request } from "./api.js";
 import { el } from "./dom.js";
 
+const [MOST, PAGE] = [2000, 500];
 const csrf = document.querySelector('meta[name="csrf"]').content;
 
 export async function owner(method, path, body, headers = {}) {
@@ -14,6 +15,21 @@ export async function owner(method, path, body, headers = {}) {
     throw error;
   }
 }
+
+// The rows of a list, page after page, and how many there are.
+export async function rowsOf(path) {
+  const rows = [];
+  let [cursor, total] = [null, null];
+  do {
+    const page = await owner("GET", `${path}${path.includes("?") ? "&" : "?"}limit=${PAGE}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`);
+    rows.push(...page.rows);
+    cursor = page.next;
+    total = page.total ?? total;
+  } while (cursor && rows.length < MOST);
+  return { rows, total: total ?? rows.length };
+}
+
+export const count = (n) => n.toLocaleString("en");
 
 export function money(amount, currency) {
   try {
@@ -46,5 +62,4 @@ export async function attempt(action) {
   }
 }
 
-const STATES = { draft: "draft", open: "open", paused: "paused", closed: "closed" };
-export const pill = (state) => el("span", { class: `pill ${STATES[state] || ""}` }, state);
+export const pill = (state) => el("span", { class: `pill ${state}` }, state);

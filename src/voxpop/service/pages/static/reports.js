@@ -1,7 +1,7 @@
 // What workers reported about tasks, the newest first; a task can be withdrawn from here.
 
 import { el } from "./dom.js";
-import { attempt, owner, say } from "./owner.js";
+import { attempt, count, owner, say } from "./owner.js";
 import { taskAddress, workerAddress } from "./texts.js";
 
 const MOST = 50;
@@ -14,7 +14,7 @@ export class Reports {
   async refresh(total = 0) {
     const { rows } = total ? await owner("GET", `${this.base}/reports?limit=${MOST}`) : { rows: [] };
     this.room.hidden = !rows.length;
-    const more = total > rows.length ? [el("li", { class: "soft" }, `and ${(total - rows.length).toLocaleString("en")} older ones`)] : [];
+    const more = total > rows.length ? [el("li", { class: "soft" }, `and ${count(total - rows.length)} older ones`)] : [];
     this.list.replaceChildren(...rows.map((row) => this.item(row)), ...more);
   }
 

@@ -1,24 +1,9 @@
-// Labels and workers as tables that refresh while they are read.
+// Tasks and workers as tables that refresh while they are read.
 /* global Listing, brief, plural, facts, shape */
 
 import { el } from "./dom.js";
-import { estimateText, taskAddress, workerAddress } from "./texts.js";
-import { attempt, money, owner, say } from "./owner.js";
-
-const MOST = 2000;
-const PAGE = 500;
-
-async function rowsOf(path, most = MOST) {
-  const rows = [];
-  let [cursor, total] = [null, null];
-  do {
-    const page = await owner("GET", `${path}${path.includes("?") ? "&" : "?"}limit=${PAGE}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`);
-    rows.push(...page.rows);
-    cursor = page.next;
-    total = page.total ?? total;
-  } while (cursor && rows.length < most);
-  return { rows, total: total ?? rows.length };
-}
+import { attempt, count, money, owner, rowsOf, say } from "./owner.js";
+import { COORDINATES, estimateText, taskAddress, workerAddress } from "./texts.js";
 
 // A table over rows that come anew; what the reader sorted, searched and turned to stays.
 class Live {
@@ -33,7 +18,7 @@ class Live {
   put({ rows, total }) {
     this.rows = rows;
     this.note.hidden = rows.length >= total;
-    this.note.textContent = `${rows.length.toLocaleString("en")} of ${total.toLocaleString("en")} are shown: those that most need a look. The export has all of them.`;
+    this.note.textContent = `${count(rows.length)} of ${count(total)} are shown: those that most need a look. The export has all of them.`;
     const order = [...rows.keys()];
     if (!rows.length) return;
     if (!this.list) {
@@ -50,12 +35,12 @@ class Live {
   }
 }
 
-export class Labels extends Live {
+export class Tasks extends Live {
   constructor(base, question) {
     super({
-      none: "Labels appear here when the first answers arrive.",
+      none: "Tasks appear here with their first answers.",
       listing: (self) => ({
-        word: "label", columns: self.columns(), link: (i) => taskAddress(self.rows[i].name),
+        word: "task", columns: self.columns(), link: (i) => taskAddress(self.rows[i].name),
         search: (i) => `${self.rows[i].name} ${self.rows[i].reason || ""}`.toLowerCase(),
         filters: [
           { title: "needs a look", keep: (i) => self.rows[i]?.needs_a_look },
@@ -69,7 +54,7 @@ export class Labels extends Live {
 
   async refresh() { this.put(await rowsOf(`${this.base}/estimates?order=look`)); }
 
-  // The reasons to look, the most frequent first, with how many labels each.
+  // The reasons to look, the most frequent first, with how many tasks each.
   reasons() {
     const counts = new Map();
     for (const row of this.rows.filter((one) => one.needs_a_look)) for (const reason of reasonsOf(row)) counts.set(reason, (counts.get(reason) || 0) + 1);
@@ -80,7 +65,7 @@ export class Labels extends Live {
 
   columns() {
     const row = (i) => this.rows[i];
-    const names = { point: ["x", "y"], box: ["x", "y", "width", "height"] }[this.question.kind] || ["Estimate"];
+    const names = COORDINATES[this.question.kind] || ["Estimate"];
     const one = names.length === 1;
     // No interval is known before the noise of the workers is.
     const sure = (i) => Number.isFinite(row(i).lower_95?.[0]);
@@ -167,7 +152,7 @@ export class Workers extends Live {
       { title: "Worker", text: true, value: (i) => row(i).pseudonym },
       { title: "Noise sd", hint: "Standard deviation of this worker's answers around the truth", value: noise, cell: (i) => (noise(i) === null ? "–" : brief(noise(i))) },
       { title: "95 % interval", minor: true, value: (i) => (row(i).noise ? row(i).noise[1] - row(i).noise[0] : null), csv: interval, cell: interval },
-      { title: "Answers", value: (i) => row(i).n_answers, cell: (i) => row(i).n_answers.toLocaleString("en") },
+      { title: "Answers", value: (i) => row(i).n_answers, cell: (i) => count(row(i).n_answers) },
       { title: "Earned", minor: true, value: (i) => row(i).earned ?? 0, cell: (i) => money(row(i).earned ?? 0, this.currency) },
       { title: "Flags", text: true, value: (i) => row(i).flags.join() || "\uffff", csv: (i) => row(i).flags.join(", "), cell: (i) => row(i).flags.map(tag) },
       { title: "State", text: true, minor: true, value: (i) => row(i).state, cell: (i) => el("span", { class: `small-state ${row(i).state}` }, row(i).state) },
@@ -206,7 +191,7 @@ export function workerDetails(row, workers) {
   fill();
   const parts = [facts([
     ["Noise sd", noiseOf(row) > 0 ? brief(noiseOf(row)) : "–", noiseInterval(row) ? `95 %: ${noiseInterval(row)}` : null],
-    ["Answers", row.n_answers.toLocaleString("en")],
+    ["Answers", count(row.n_answers)],
     ["Earned", money(row.earned ?? 0, workers.currency)],
   ])];
   if (row.flags.length) parts.push(el("p", {}, ...row.flags.map(tag)));

@@ -1,6 +1,9 @@
 // Numbers and addresses of the dashboard.
 /* global address, brief, fixed */
 
+// What answers on images consist of.
+export const COORDINATES = { point: ["x", "y"], box: ["x", "y", "width", "height"] };
+
 // As many decimals as the uncertainty leaves meaning to.
 export function estimateText(x, sd) {
   if (x === null || x === undefined) return "–";

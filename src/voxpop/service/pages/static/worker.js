@@ -86,14 +86,14 @@ class Worker {
       this.nothing(found);
       return;
     }
-    this.answered = found.offer.answered ?? this.answered;
+    this.answered = found.offer.answered;
     this.task(found.offer);
   }
 
-  nothing({ reason, completion, retry_after: after, answered }) {
+  nothing({ reason, completion, retry_after: after }) {
     this.store.drop("draft");
     this.header(null);
-    const page = ending(reason, answered ?? this.answered, completion);
+    const page = ending(reason, this.answered, completion);
     if (!page.isEqualNode(main.firstElementChild)) {
       main.replaceChildren(page);
       page.querySelector("h1").focus({ preventScroll: true });
@@ -219,7 +219,7 @@ class Worker {
 
   // What can still be changed, for how long.
   remember(offer, state, reply) {
-    const seconds = reply.editable_for ?? (reply.editable_until ? reply.editable_until - Date.now() / 1000 : 0);
+    const seconds = reply.editable_for;
     if (offer.practice || !(seconds > 0)) this.store.drop("last");
     else this.store.set("last", { offer, state, until: Date.now() + 1000 * seconds });
   }
@@ -239,7 +239,7 @@ class Worker {
   async sendEdit(value, state) {
     try {
       const reply = await this.session.surely("PUT", `/offers/${this.offer.id}/edit`, { value });
-      this.remember(this.offer, state, { editable_until: this.edit.until / 1000, ...reply });
+      this.remember(this.offer, state, reply);
       await this.next();
       this.say(t("changed"), 4000);
     } catch (error) {
