@@ -93,7 +93,7 @@ def test_a_new_price_is_shown_however_late_the_reply_comes(site: Site, owner: An
     page.get_by_text("Change the price or the budget").click()
     page.get_by_label("Price of an answer").fill("0.07")
     page.get_by_role("button", name="Change", exact=True).click()
-    page.get_by_text("The price holds for tasks").wait_for()
+    page.get_by_text("The price applies to tasks").wait_for()
     page.locator("#purse .price", has_text="€0.07").wait_for(timeout=5000)
 
 

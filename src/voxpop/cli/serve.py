@@ -49,7 +49,7 @@ class _Serve(click.Group):
 def serve() -> None:
     """Ask people in a browser, and watch the estimates live.
 
-    DATABASE is a file, made if there is none, or postgresql://… for a server.
+    DATABASE is a file, which is created if absent, or postgresql://… for a server.
 
     \b
         voxpop serve ages.db --open
@@ -60,13 +60,13 @@ def serve() -> None:
 
 @serve.command(name="run")
 @database_argument
-@click.option("--host", default="127.0.0.1", help="Address to listen at.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port.  [default: 8000 or a free one]")
 @click.option("--public-url", help="Address that people use; needed for another --host.")
 @click.option(
     "--images",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of the pictures that tasks name by a relative path.",
+    help="Folder of the images that tasks name by a relative path.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the owner's page in a browser.")
 @click.option("--new-link", is_flag=True, help="Print another owner link.")
@@ -96,7 +96,7 @@ def run(database: str, images: Path | None, no_inference: bool, **settings: Any)
 @serve.command()
 @database_argument
 def migrate(database: str) -> None:
-    """Bring the tables of a database up to date, while no service runs on it.
+    """Update the tables of a database while no service runs on it.
 
     \b
         voxpop serve migrate ages.db

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from voxpop.errors import DataError
-from voxpop.service.questions import LARGEST
+from voxpop.service.questions import LARGEST, VALUE_NAMES
 
 SOURCE = "label_studio"
 _TYPES = {
@@ -105,15 +105,15 @@ def _value(result: object, kind: str) -> list[float] | None:
         found = region["value"]
         if region.get("type") not in _TYPES[kind]:
             continue
-        if kind in ("number", "slider", "rating"):
+        if VALUE_NAMES[kind] == ("value",):
             numbers = [found.get("number", found.get("rating"))]
         else:
             size = (region.get("original_width"), region.get("original_height"))
-            names = ("x", "y") if kind == "point" else ("x", "y", "width", "height")
             if found.get("rotation"):
                 continue  # a box that is turned is no box of ours
             numbers = [
-                _product(found.get(name), size[place % 2]) for place, name in enumerate(names)
+                _product(found.get(name), size[place % 2])
+                for place, name in enumerate(VALUE_NAMES[kind])
             ]
         if all(_is_number(one) for one in numbers):
             return [float(one) for one in numbers]

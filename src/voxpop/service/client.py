@@ -23,10 +23,10 @@ from voxpop.estimators.aggregate import aggregate
 from voxpop.estimators.auto.auto import Auto
 from voxpop.estimators.base import Estimator
 from voxpop.results.result import Result
+from voxpop.service.questions import Question
 from voxpop.service.wire import Wire
 
 _AT_ONCE = 1000
-_ON_IMAGES = {"point": ("x", "y"), "box": ("x", "y", "width", "height")}
 
 
 class Client:
@@ -163,7 +163,7 @@ class Client:
     def request(self, method: str, what: str = "", body: object = None) -> Any:
         """Ask the HTTP interface for anything else about this campaign, and return its reply.
 
-        For what has no verb here, as ``/api/v1/openapi.json`` of the service describes it:
+        For all that has no method here, as ``/api/v1/openapi.json`` of the service describes it:
         ``request("PATCH", body={"state": "paused"})``, ``request("DELETE", "workers/7")``.
         """
         path = self._path(what) if what else f"campaigns/{quote(self.campaign)}"
@@ -172,10 +172,10 @@ class Client:
     # Current knowledge
 
     def next(self, k: int = 1) -> Batch:
-        """Return the k tasks of which one more answer helps most, for anyone.
+        """Return the k tasks that one more answer, by anyone, helps most.
 
-        Best first, as the service itself hands tasks out; while it knows nothing of the noise,
-        those with the fewest answers.
+        Best first, as the service hands tasks out; those with the fewest answers while it knows
+        nothing of the noise.
         """
         rows = self._wire.send("GET", self._path("next", k=k))["rows"]
         told = self.summary()
@@ -189,7 +189,7 @@ class Client:
             sd=unknown,
             sd_after=unknown,
             price=np.full(n, float(told["price"])),
-            reason=["best by the board" if row["gain"] is not None else "" for row in rows],
+            reason=["largest gain" if row["gain"] is not None else "" for row in rows],
             stop="" if n else str(told.get("stop") or "no task is open"),
             n_tasks=told["n_tasks"],
             n_done=told["n_done"],
@@ -207,8 +207,7 @@ class Client:
         ]
         if not rows:
             raise DataError(f"campaign {self.campaign!r} has no answers yet")
-        question = self._question()
-        value_names = _ON_IMAGES.get(question["kind"], ("value",))
+        value_names = self._question().value_names
         truths = {
             row["name"]: row["truth"]
             for row in self._wire.rows(self._path("tasks"))
@@ -230,12 +229,11 @@ class Client:
         The default keeps to the range of the question, as the estimates of the service do.
         """
         if method == "auto":
-            method = _default(self._question())
+            method = Auto(bounds=self._question().bounds())
         return aggregate(self.answers(), method)
 
-    def _question(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._wire.send("GET", f"campaigns/{quote(self.campaign)}")
-        return dict(found["question"])
+    def _question(self) -> Question:
+        return Question.parse(self.request("GET")["question"])
 
     def summary(self) -> dict[str, Any]:
         """Return the progress, the expected error, and the money."""
@@ -268,14 +266,6 @@ class Client:
     def _path(self, what: str, /, **query: object) -> str:
         asked = f"?{urlencode(query)}" if query else ""
         return f"campaigns/{quote(self.campaign)}/{what}{asked}"
-
-
-def _default(question: Mapping[str, Any]) -> Auto:
-    """The default method, within the range of a question that has one."""
-    low, high = question.get("min"), question.get("max")
-    if low is None or high is None or question["kind"] in _ON_IMAGES:
-        return Auto()
-    return Auto(bounds=(low, high))
 
 
 def _parts(rows: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:

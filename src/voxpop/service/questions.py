@@ -124,10 +124,10 @@ class Question:
         """
         names = self.value_names
         if isinstance(values, str) or not isinstance(values, Sequence):
-            raise DataError(f"value must be a list of {len(names)}, not {_name(values)}")
+            raise DataError(f"value must be a list of {len(names)} numbers, not {_name(values)}")
         if len(values) != len(names):
             listed = ", ".join(names)
-            raise DataError(f"value must hold {len(names)} ({listed}), not {len(values)}")
+            raise DataError(f"value must have {len(names)} numbers ({listed}), not {len(values)}")
         numbers = [_value(name, one) for name, one in zip(names, values, strict=True)]
         if self.on_image:
             self._check_in_image(numbers, content or {})

@@ -28,7 +28,7 @@ class Rules:
     answers_per_task
         A task with this many answers is done, and is not offered again. None: no cap.
     half_width
-        A task whose calibrated 95 % interval is no wider than twice this is done. None: no stop.
+        A task whose 95 % interval of agreement is no wider than twice this is done. None: no stop.
     lease_seconds
         How long a worker may keep a task before others are offered it. None: three times the
         median lead time, 1 to 30 minutes.

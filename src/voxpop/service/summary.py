@@ -107,7 +107,7 @@ def _model(followed: Followed) -> str:
             "all workers have equal weight until 50 tasks, or half of those with answers, have two "
             "answers; until then, tasks with the fewest answers come first"
         )
-    since = " (from all answers now, the noise could not be learned)" if followed.failed else ""
+    since = " (the last fit, of all answers, failed)" if followed.failed else ""
     return f"learned from {followed.n_learned} answers{since}: {learned.model}"
 
 
@@ -124,7 +124,9 @@ def _stop(followed: Followed, n_done: int) -> str:
             f"a task is done at ± {rules.half_width:g}, but none before there are three answers "
             "per task on average"
         )
-    return f"a task is done when what the crowd would agree on is known to ± {rules.half_width:g}"
+    return (
+        f"a task is done when its 95 % interval of agreement is ± {rules.half_width:g} or narrower"
+    )
 
 
 def _next(

@@ -77,16 +77,16 @@ class Wire:
         raise AssertionError  # the last try returned or raised
 
 
-class _NoRedirects(HTTPRedirectHandler):
+class NoRedirects(HTTPRedirectHandler):
     """A token goes to the address that was given, and nowhere else."""
 
     def redirect_request(self, *_: Any) -> None:
-        return None
+        """Follow no redirect."""
 
 
 def _opener(host: str) -> OpenerDirector:
     proxies = [ProxyHandler({})] if host in _HERE else []
-    return build_opener(*proxies, _NoRedirects)
+    return build_opener(*proxies, NoRedirects)
 
 
 def _detail(error: HTTPError, url: str) -> str:

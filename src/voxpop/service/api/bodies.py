@@ -77,7 +77,7 @@ class OfferReply(BaseModel):
     task: TaskForWorkers
     practice: bool
     expires_in: float
-    position: int = Field(description="The number that this worker's answer would have, from 1.")
+    position: int = Field(description="The number of this worker's answer, from 1.")
     answered: int
 
 
@@ -141,7 +141,7 @@ class ReportBody(Body):
     """What is wrong with a task."""
 
     text: Annotated[Text, StringConstraints(min_length=1, max_length=2000)] = Field(
-        examples=["The picture does not load."]
+        examples=["The image does not load."]
     )
 
 
@@ -199,7 +199,7 @@ class GoldBody(Body):
 
 
 class WithdrawBody(Body):
-    """Tasks that nobody is to be offered again."""
+    """Tasks to withdraw: nobody gets them any more."""
 
     names: list[Name] = Field(min_length=1, max_length=5_000)
 
@@ -264,7 +264,7 @@ class LinkReply(BaseModel):
     url: str
     token: str
     kind: str
-    id: str = Field(description="What the link is listed and revoked by.")
+    id: str = Field(description="The id by which the link is listed and revoked.")
 
 
 class RevokedReply(BaseModel):

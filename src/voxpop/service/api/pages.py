@@ -123,11 +123,11 @@ async def files(signature: str, path: str, service: TheService) -> Response:
     """Serve a picture of a task; its address carries the signature that a task's content has."""
     expected = pictures.sign(service.database.secret, path)
     if not hmac.compare_digest(signature.encode(), expected.encode()):
-        raise Problem(404, "not_found", "there is no such picture")
+        raise Problem(404, "not_found", "there is no such image")
     folder = service.settings.images
     found = None if folder is None else await run_in_threadpool(pictures.picture, folder, path)
     if found is None:
-        raise Problem(404, "not_found", "there is no such picture; see --images")
+        raise Problem(404, "not_found", "there is no such image; see --images")
     body, media_type = found
     headers = {"Cache-Control": "private, max-age=3600", "Content-Security-Policy": "sandbox"}
     return Response(body, media_type=media_type, headers=headers)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request, build_opener
 
 from voxpop.errors import DataError
+from voxpop.service.wire import NoRedirects
 
 _MOST_EXPORT = 500 * 1024 * 1024
 _TIMEOUT = 60.0
@@ -34,13 +35,6 @@ class Pulls:
     known: dict[int, Reached] = field(default_factory=dict)
     at: dict[int, float] = field(default_factory=dict)
     running: set[asyncio.Task[Any]] = field(default_factory=set)
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """The API token goes to the address that was given, and nowhere else."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 def check_address(url: str) -> None:
@@ -78,7 +72,7 @@ def export_of(reached: Reached) -> object:
     try:
         asks = Request(url)
         asks.add_unredirected_header("Authorization", f"Token {reached.api_token}")
-        with build_opener(_NoRedirects).open(asks, timeout=_TIMEOUT) as reply:
+        with build_opener(NoRedirects).open(asks, timeout=_TIMEOUT) as reply:
             return json.loads(reply.read(_MOST_EXPORT))
     except HTTPError as error:
         error.close()

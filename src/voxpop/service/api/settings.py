@@ -24,7 +24,7 @@ class Settings:
     public_url
         The address under which people reach the service, as in links that it makes.
     images
-        A folder whose pictures tasks may name by a relative path.
+        A folder whose images tasks may name by a relative path.
     token_limit, address_limit, enter_limit
         Maximum requests per token, failed requests per address, and arrivals per address.
     body_most, bulk_most

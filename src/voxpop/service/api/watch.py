@@ -57,7 +57,7 @@ async def explain(
 async def list_next(
     service: TheService, row: TheCampaign, k: Annotated[int, Query(ge=1, le=1000)] = 1
 ) -> JSONResponse:
-    """List the tasks of which one more answer helps most, best first, for anybody.
+    """List the tasks that one more answer, by anyone, helps most; best first.
 
     `gain` is the expected reduction of the variance of the truth; null where nothing is known.
     """

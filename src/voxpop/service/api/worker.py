@@ -68,7 +68,7 @@ async def enter(
     back = await _comes_back(service, row, body.worker_token)
     if row is None or (back is None and not await _is_invited(service, row["id"], body.invite)):
         service.limiter.take("address", address_of(request))
-        detail = "this link is not valid, or no longer; ask the person who sent it for a new one"
+        detail = "this link is not valid, or has expired; ask the person who sent it for a new one"
         raise Problem(403, "bad_invite", detail)
     if row["state"] == "closed":
         raise Problem(410, "closed", "this campaign is closed; thank you")

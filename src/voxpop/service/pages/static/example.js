@@ -35,7 +35,7 @@ export function example() {
   ];
   return {
     title: "How many dots?",
-    instructions: "Estimate how many dots each picture shows.\n\n- **Do not count** one by one: look for about *ten seconds*.\n- If you cannot tell, skip.",
+    instructions: "Estimate how many dots each image shows.\n\n- **Do not count** one by one: look for about *ten seconds*.\n- If you cannot tell, skip.",
     kind: "number", text: "How many dots do you see?", unit: "dots", min: "1", max: "500",
     tasks: `name,image,kind,truth\n${rows.join("\n")}`,
     price: "0.05", budget: "10", currency: "EUR", half: "8", most: "12",

@@ -13,7 +13,7 @@ function shownContent(content = {}, onImage) {
   const parts = [];
   if (content.text) parts.push(el("blockquote", { class: "content" }, markdown(content.text)));
   const source = content.image && !onImage && pictureAddress(content.image);
-  if (source) parts.push(el("img", { class: "content", src: source, alt: "The picture of this task", referrerpolicy: "no-referrer" }));
+  if (source) parts.push(el("img", { class: "content", src: source, alt: "The image of this task", referrerpolicy: "no-referrer" }));
   return parts;
 }
 

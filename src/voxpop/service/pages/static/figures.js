@@ -56,12 +56,12 @@ export function pictures(summary) {
   const even = { ...series(history, 4), pale: true };
   const tip = (curve, word) => Object.assign(curve, { tip: (k) => `${count(curve.x[k])} answers\n${word(curve.y[k])}` });
   tip(done, (y) => `${plural(y, "task")} done`);
-  tip(even, (y) => `${plural(Math.round(y), "task")} done by even buying`);
+  tip(even, (y) => `${plural(Math.round(y), "task")} done with the same number for every task`);
   const top = Math.max(...done.y, ...even.y, 1) * 1.05;
   const made = [picture("Tasks done", `Of ${count(summary.n_tasks)}, against the answers bought.${even.x.length > 1 ? " Dashed: as many answers, the same number for every task." : ""}`,
     curves([...(even.x.length > 1 ? [even] : []), done], ["answers bought", "tasks done"], "Tasks done against answers bought", { xs: [0, most], ys: [0, top] }))];
   const ours = tip({ ...series(history, 2), pale: false }, (y) => `expected error ${brief(y)}`);
-  const plain = tip({ ...series(history, 3), pale: true }, (y) => `even buying ${brief(y)}`);
+  const plain = tip({ ...series(history, 3), pale: true }, (y) => `expected error ${brief(y)} with the same number for every task`);
   if (ours.x.length > 1) {
     const high = Math.max(...ours.y, ...plain.y) * 1.05;
     made.push(picture("Expected error", `Root mean squared error of all estimates.${plain.x.length > 1 ? " Dashed: as many answers, the same number for every task." : ""}`,

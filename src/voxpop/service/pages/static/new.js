@@ -12,7 +12,7 @@ const form = field("form");
 const CHUNK = 1000;
 const KINDS = [
   ["number", "Number", "typed into a field"], ["slider", "Slider", "a place on a scale"], ["rating", "Rating", "one of a few steps"],
-  ["point", "Point", "a place in a picture"], ["box", "Box", "a frame in a picture"],
+  ["point", "Point", "a place in an image"], ["box", "Box", "a frame in an image"],
 ];
 const SAMPLE = `data:image/svg+xml,${encodeURIComponent('<svg xmlns="http://www.w3.org/2000/svg" width="480" height="320"><rect width="480" height="320" fill="#cfe3f6"/><rect y="220" width="480" height="100" fill="#7f9a6a"/><circle cx="390" cy="70" r="34" fill="#f5c451"/><path d="M150 220v-70l60-50 60 50v70z" fill="#b5533c"/><rect x="195" y="170" width="30" height="50" fill="#5b2a1e"/></svg>')}`;
 
@@ -52,7 +52,7 @@ function campaign(tasks) {
   if (!field("text").value.trim()) throw new Error("Write the question.");
   if (!tasks.some((task) => !task.kind)) throw new Error("Add at least one task.");
   const asked = question();
-  if ((asked.kind === "point" || asked.kind === "box") && tasks.some((task) => !task.content.image)) throw new Error(`A ${asked.kind} needs a picture in every task.`);
+  if ((asked.kind === "point" || asked.kind === "box") && tasks.some((task) => !task.content.image)) throw new Error(`A ${asked.kind} needs an image in every task.`);
   const rules = { price: money("price") ?? 0, currency: field("currency").value, language: field("language").value, practice: tasks.filter((task) => task.kind === "practice").length };
   if (number("half") !== null) rules.half_width = number("half");
   if (number("most") !== null) rules.answers_per_task = number("most");
@@ -87,7 +87,7 @@ function refreshTasks() {
     const more = ["gold", "practice"].filter(numberOf).map((name) => `${numberOf(name)} ${name}`);
     parts.push(el("p", {}, el("b", {}, `${count(tasks.length)} task${tasks.length === 1 ? "" : "s"}`), more.length ? ` (${more.join(", ")})` : ""));
     const cut = (text) => (text.length > 60 ? `${text.slice(0, 57)}…` : text);
-    const rows = shown.map((task) => el("tr", {}, el("td", {}, cut(task.name)), el("td", {}, task.content.image ? "picture" : cut(task.content.text || task.content.link)), el("td", {}, task.kind || "real")));
+    const rows = shown.map((task) => el("tr", {}, el("td", {}, cut(task.name)), el("td", {}, task.content.image ? "image" : cut(task.content.text || task.content.link)), el("td", {}, task.kind || "real")));
     parts.push(el("div", { class: "wide" }, el("table", { class: "plain" }, el("thead", {}, el("tr", {}, ...["Name", "Shows", "Kind"].map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, ...rows))));
     if (tasks.length > shown.length) parts.push(el("p", { class: "soft" }, `and ${count(tasks.length - shown.length)} more`));
   }
@@ -112,7 +112,7 @@ function refresh() {
     return;
   }
   const image = chosen === "point" || chosen === "box";
-  const content = task && (!image || task.content.image) ? task.content : image ? { image: SAMPLE } : { text: "The text or the picture of a task appears here." };
+  const content = task && (!image || task.content.image) ? task.content : image ? { image: SAMPLE } : { text: "The text or the image of a task appears here." };
   field("which").textContent = task ? task.name.slice(0, 40) : "";
   const { node } = taskView({ ...asked, text: asked.text || "Your question" }, content);
   field("preview").replaceChildren(node);

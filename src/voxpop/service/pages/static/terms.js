@@ -44,6 +44,6 @@ export class Terms {
     Object.assign(this.campaign, { budget: changed.budget, rules: changed.rules });
     this.form.closest("details").open = false;
     this.changed();
-    say("Changed. The price holds for tasks that are handed out from now on.");
+    say("Changed. The price applies to tasks that workers get from now on.");
   }
 }
