@@ -20,9 +20,23 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from fastapi.testclient import TestClient
 
+    from voxpop.service.database import Database
+
 NUMBER = {"kind": "number", "text": "How old?", "unit": "years", "min": 0, "max": 120}
 # Hypothesis and loops make more requests than a person would.
 MANY = "1000000/minute"
+
+
+def counted(database: Database, number: int) -> dict[tuple[int, int], list[float]]:
+    """The answers of a campaign that count, by task and worker."""
+    from sqlalchemy import select
+
+    from voxpop.service.schema import answer
+
+    counts = select(answer).where(answer.c.campaign == number, answer.c.counts)
+    with database.connect() as connection:
+        rows = connection.execute(counts.order_by(answer.c.task, answer.c.worker))
+        return {(row.task, row.worker): row.value for row in rows}
 
 
 class Clock:

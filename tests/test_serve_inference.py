@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from tests.serve_api import counted
 from voxpop import Answers, Auto, Board, aggregate
 from voxpop.service import commands as c
 from voxpop.service.check import check
@@ -90,15 +91,15 @@ class Site:
 
     def fit(self) -> Any:
         """A fit of the answers that count in the database, with the truths that it knows."""
-        rows = self.database.answers(self.campaign)
-        tasks = list(dict.fromkeys(row.task for row in rows))
+        rows = counted(self.database, self.campaign)
+        tasks = list(dict.fromkeys(task for task, _ in rows))
         known = select(tasks_of.c.id, tasks_of.c.truth).where(
             tasks_of.c.campaign == self.campaign, tasks_of.c.kind == "gold"
         )
         with self.database.connect() as connection:
             truth = {row.id: row.truth for row in connection.execute(known)}
         answers = Answers.from_arrays(
-            [row.task for row in rows], [row.worker for row in rows], [row.value for row in rows],
+            [task for task, _ in rows], [person for _, person in rows], list(rows.values()),
             gold=[truth.get(i, [np.nan]) for i in tasks] if truth.keys() & set(tasks) else None,
         )  # fmt: skip
         return aggregate(answers, Auto(threads=1))
@@ -132,10 +133,6 @@ def site(serve_url: str) -> Iterator[Site]:
         yield made
 
 
-def counted(database: Database, number: int) -> dict[tuple[int, int], list[float]]:
-    return {(row.task, row.worker): row.value for row in database.answers(number)}
-
-
 def known(followed: Followed) -> dict[tuple[int, int], list[float]]:
     answers = followed.campaign.answers()
     task, worker = answers.task_ids[answers.task], answers.worker_ids[answers.worker]
@@ -150,7 +147,7 @@ def some_trouble(site: Site, rng: np.random.Generator) -> None:
     def pick(most: int) -> int:
         return int(rng.integers(most))
 
-    workers = sorted({row.worker for row in site.database.answers(number)})
+    workers = sorted({person for _, person in counted(site.database, number)})
     edits = [site.take(pick(60), pick(20), version=2, off=5.0) for _ in range(10)]
     gone = [f"{pick(60)}-{pick(20)}" for _ in range(8)]
     every: list[list[Any]] = [

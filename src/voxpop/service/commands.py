@@ -299,7 +299,6 @@ class Entered:
     pseudonym: str
     visit: int
     state: str
-    visit_state: str
     new: bool
 
 

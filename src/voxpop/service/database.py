@@ -76,7 +76,8 @@ class Database:
         self.engine = engine
         self.path = path
         self.dialect = engine.dialect.name
-        self._secret = b""
+        self.secret = b""
+        """What hides the ids of people and signs sessions; made with the database."""
 
     # ------------------------------------------------------------ opening
 
@@ -87,7 +88,7 @@ class Database:
         try:
             with database._naming():
                 database._check_version()
-                database._secret = database._read_secret()
+                database.secret = database._read_secret()
         except BaseException:
             database.close()
             raise
@@ -99,10 +100,7 @@ class Database:
         database = cls._connect(os.fspath(url))
         try:
             with database._naming(), database.lock():
-                before = database.version()
-                if before is None and database._has_tables():
-                    raise DataError(f"{database.name}: is not a database of voxpop serve")
-                return before, database._upgrade()
+                return database.version(), database._upgrade()
         finally:
             database.close()
 
@@ -190,17 +188,14 @@ class Database:
     def version(self) -> str | None:
         """The version of the tables; None where there are none."""
         with self.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
-
-    def _has_tables(self) -> bool:
-        with self.connect() as connection:
-            return bool(inspect(connection).get_table_names())
+            version = MigrationContext.configure(connection).get_current_revision()
+            if version is None and inspect(connection).get_table_names():
+                raise DataError(f"{self.name}: is not a database of voxpop serve")
+        return version
 
     def _check_version(self) -> None:
         version, newest = self.version(), newest_version()
         if version is None:
-            if self._has_tables():
-                raise DataError(f"{self.name}: is not a database of voxpop serve")
             with self.lock():
                 self._upgrade()
         elif version != newest:
@@ -248,22 +243,6 @@ class Database:
                     found = secrets.token_hex(32)
                     connection.execute(insert(setting).values(name="secret", value=found))
         return bytes.fromhex(found)
-
-    @property
-    def secret(self) -> bytes:
-        """What hides the ids of people and signs sessions; made with the database."""
-        return self._secret
-
-    def answers(self, campaign: int) -> list[Any]:
-        """The answers that count: task, worker, value, offer and version, by task and worker."""
-        answer = schema.answer
-        read = (
-            select(answer.c.task, answer.c.worker, answer.c.value, answer.c.offer, answer.c.version)
-            .where(answer.c.campaign == campaign, answer.c.counts)
-            .order_by(answer.c.task, answer.c.worker)
-        )
-        with self.connect() as connection:
-            return list(connection.execute(read))
 
 
 def is_outage(error: Exception) -> bool:

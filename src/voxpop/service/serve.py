@@ -111,7 +111,7 @@ def listen(host: str, port: int | None) -> socket.socket:
                 continue
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(
-                f"cannot listen at {host}, port {number}: {reason}; give another --port"
+                f"cannot listen on {host}, port {number}: {reason}; give another --port"
             ) from None
         made.listen(2048)
         return made

@@ -53,7 +53,6 @@ def enter(book: Book, command: c.Enter) -> c.Entered:
         pseudonym=person.pseudonym,
         visit=visit.id,
         state=person.state,
-        visit_state=visit.state,
         new=known is None,
     )
 
