@@ -767,10 +767,7 @@ def test_the_example_makes_a_campaign_that_asks(visit: Any, owner: Any) -> None:
         worker.page.locator("input.number:not([readonly])").fill(answer)
         worker.send()
         worker.page.get_by_role("button", name="Continue").click()
-    assert (
-        page.locator("#task-list").inner_text()
-        == "Tasks appear here with their first answers."
-    )
+    assert page.locator("#task-list").inner_text() == "Tasks appear here with their first answers."
     worker.page.locator("input.number:not([readonly])").fill("50")
     worker.send()
     page.locator("#counts", has_text="1 answer").wait_for()

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 # Strict: "4" and true are no numbers.
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Values = Annotated[list[Number], Field(min_length=1, max_length=16)]
 # PostgreSQL stores no NUL; a single line has no other control characters either.
 _LINE, _TEXT = r"^[^\x00-\x1f\x7f]*$", r"^[^\x00]*$"
 Line = Annotated[str, StringConstraints(pattern=_LINE)]
@@ -102,7 +103,7 @@ class NextReply(BaseModel):
 class AnswerBody(Body):
     """An answer: as many numbers as the question has values."""
 
-    value: list[Number] = Field(min_length=1, max_length=16, examples=[[42.0]])
+    value: Values = Field(examples=[[42.0]])
     lead_ms: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
         None, description="Milliseconds from seeing the task to sending the answer."
     )
@@ -128,7 +129,7 @@ class AnswerReply(BaseModel):
 class EditBody(Body):
     """Another value for an answer that was just given."""
 
-    value: list[Number] = Field(min_length=1, max_length=16, examples=[[43.0]])
+    value: Values = Field(examples=[[43.0]])
 
 
 class SkipBody(Body):
@@ -209,7 +210,7 @@ class GivenAnswer(Body):
 
     task: Name
     worker: Name = Field(description="The worker's id there; stored as a pseudonym.")
-    value: list[Number] = Field(min_length=1, max_length=16)
+    value: Values
 
 
 class WorkerChange(Body):

@@ -28,15 +28,21 @@ def next_task(book: Book, command: c.Next) -> c.Offered | c.Nothing:
         again = _offer_again(book, campaign, book.offers[mine])
         if again is not None:
             return again
-    task = _practice(book, campaign, worker)
-    price = 0
+    rules, price, task = campaign.rules, 0, None
+    if worker.n_practice < rules.practice:
+        task = _first_of_kind(book, campaign, worker, "practice")
     if task is None:
-        capacity = campaign.rules.capacity if worker.capacity is None else worker.capacity
+        capacity = rules.capacity if worker.capacity is None else worker.capacity
         if capacity is not None and worker.n_answers >= capacity:
             return c.Nothing(reason="capacity", answered=worker.n_answers)
-        price = campaign.rules.price if worker.price is None else worker.price
-        task = _gold(book, campaign, worker, command.draw)
-        task = task or _candidate(book, campaign, worker, command)
+        price = rules.price if worker.price is None else worker.price
+        if command.draw < rules.gold_share:
+            task = _first_of_kind(book, campaign, worker, "gold")
+        task = (
+            task
+            or _first_new(book, campaign, worker, command.candidates, ("real", "gold"))
+            or _first_of_kind(book, campaign, worker, "real")
+        )
         if task is None:
             reason = "wait" if worker.id in book.waiting else "done"
             return c.Nothing(reason=reason, answered=worker.n_answers)
@@ -117,31 +123,13 @@ def _first_new(
     return None
 
 
-def _practice(book: Book, campaign: CampaignRow, worker: WorkerRow) -> TaskRow | None:
-    if worker.n_practice >= campaign.rules.practice:
-        return None
-    choices = book.choices.get((worker.id, "practice"), ())
-    return _first_new(book, campaign, worker, choices, ("practice",))
-
-
-def _gold(book: Book, campaign: CampaignRow, worker: WorkerRow, draw: float) -> TaskRow | None:
-    if draw >= campaign.rules.gold_share:
-        return None
-    choices = book.choices.get((worker.id, "gold"), ())
-    return _first_new(book, campaign, worker, choices, ("gold",))
-
-
-def _candidate(
-    book: Book, campaign: CampaignRow, worker: WorkerRow, command: c.Next
+def _first_of_kind(
+    book: Book, campaign: CampaignRow, worker: WorkerRow, kind: str
 ) -> TaskRow | None:
-    kinds = ("real", "gold")
-    found = _first_new(book, campaign, worker, command.candidates, kinds)
-    if found is None:
-        # Others of this batch may have been offered the first ones.
-        choices = book.choices.get((worker.id, "real"), [])
-        fewest = sorted(choices, key=lambda n: (book.tasks[n].n_taken, n))
-        found = _first_new(book, campaign, worker, fewest, ("real",))
-    return found
+    choices = book.choices.get((worker.id, kind), ())
+    # Others of this batch may have been offered the first ones.
+    fewest = sorted(choices, key=lambda n: (book.tasks[n].n_taken, n))
+    return _first_new(book, campaign, worker, fewest, (kind,))
 
 
 def answer(book: Book, command: c.Answer) -> c.Answered:
@@ -189,10 +177,7 @@ def answer(book: Book, command: c.Answer) -> c.Answered:
 def _check_may_answer(
     book: Book, campaign: CampaignRow, worker: WorkerRow, offer: OfferRow
 ) -> None:
-    if campaign.state == "closed":
-        raise c.Refused(410, "closed", "this campaign has closed; it takes no more answers")
-    if worker.state in ("banned", "erased"):
-        raise c.Refused(410, "banned", "this worker may no longer answer here")
+    _check_admitted(campaign, worker)
     if offer.state == "open":
         return
     if offer.state != "expired":
@@ -201,6 +186,13 @@ def _check_may_answer(
         raise c.Refused(410, "offered_again", "this task was offered again; answer the new offer")
     if not campaign.affords(offer.price):
         raise c.Refused(410, "budget", "the time for this task is over, and the budget is spent")
+
+
+def _check_admitted(campaign: CampaignRow, worker: WorkerRow) -> None:
+    if campaign.state == "closed":
+        raise c.Refused(410, "closed", "this campaign has closed; it takes no more answers")
+    if worker.state in ("banned", "erased"):
+        raise c.Refused(410, "banned", "this worker may no longer answer here")
 
 
 def _answered(book: Book, offer: str, again: bool) -> c.Answered:
@@ -230,10 +222,7 @@ def edit(book: Book, command: c.Edit) -> c.Answered:
     row = book.answers[offer.id]
     if row.value == value:
         return _answered(book, offer.id, again=True)
-    if campaign.state == "closed":
-        raise c.Refused(410, "closed", "this campaign has closed; it takes no more changes")
-    if book.workers[command.worker].state in ("banned", "erased"):
-        raise c.Refused(410, "banned", "this worker may no longer answer here")
+    _check_admitted(campaign, book.workers[command.worker])
     if row.source != "page" or task.kind == "practice":
         raise c.Refused(409, "fixed", "this answer cannot be changed here")
     if book.now > row.at + campaign.rules.edit_seconds:

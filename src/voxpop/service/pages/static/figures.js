@@ -45,6 +45,8 @@ function series(history, column) {
   return { x: rows.map((row) => row[0]), y: rows.map((row) => row[column]) };
 }
 
+const DASHED = " Dashed: as many answers, the same number for every task.";
+
 export function pictures(summary) {
   const history = (summary.history || []).filter((row) => row[0] > 0);
   // Of a few answers there is nothing to see yet.
@@ -58,13 +60,13 @@ export function pictures(summary) {
   tip(done, (y) => `${plural(y, "task")} done`);
   tip(even, (y) => `${plural(Math.round(y), "task")} done with the same number for every task`);
   const top = Math.max(...done.y, ...even.y, 1) * 1.05;
-  const made = [picture("Tasks done", `Of ${count(summary.n_tasks)}, against the answers bought.${even.x.length > 1 ? " Dashed: as many answers, the same number for every task." : ""}`,
+  const made = [picture("Tasks done", `Of ${count(summary.n_tasks)}, against the answers bought.${even.x.length > 1 ? DASHED : ""}`,
     curves([...(even.x.length > 1 ? [even] : []), done], ["answers bought", "tasks done"], "Tasks done against answers bought", { xs: [0, most], ys: [0, top] }))];
   const ours = tip({ ...series(history, 2), pale: false }, (y) => `expected error ${brief(y)}`);
   const plain = tip({ ...series(history, 3), pale: true }, (y) => `expected error ${brief(y)} with the same number for every task`);
   if (ours.x.length > 1) {
     const high = Math.max(...ours.y, ...plain.y) * 1.05;
-    made.push(picture("Expected error", `Root mean squared error of all estimates.${plain.x.length > 1 ? " Dashed: as many answers, the same number for every task." : ""}`,
+    made.push(picture("Expected error", `Root mean squared error of all estimates.${plain.x.length > 1 ? DASHED : ""}`,
       curves([...(plain.x.length > 1 ? [plain] : []), ours], ["answers bought", "expected error"], "Expected error against answers bought", { xs: [ours.x[0], most], ys: [0, high] })));
   }
   return made;
