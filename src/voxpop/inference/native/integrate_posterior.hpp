@@ -8,11 +8,21 @@ namespace voxpop::VOXPOP_VARIANT {
 // The posterior's quantiles interpolate between nodes, and so want them closer.
 constexpr double quantile_refinement = 3.0;
 
-// Cubic through both ends of the unit interval with the slopes given there.
-inline double hermite(double t, double start, double end, double rise, double fall) {
-    return start * (1 + 2 * t) * (1 - t) * (1 - t) + rise * t * (1 - t) * (1 - t) +
-           end * t * t * (3 - 2 * t) - fall * t * t * (1 - t);
-}
+// Cubic through both ends of the unit interval with the slopes given there, and its slope at t.
+struct Cubic {
+    vec start, end, rise, fall;
+
+    vec at(vec t, vec& slope) const {
+        const vec climb = end - start, bend = rise + fall - all(2.0) * climb;
+        const vec turn = all(3.0) * climb - all(2.0) * rise - fall;
+        slope = fma(t, fma(t, all(3.0) * bend, all(2.0) * turn), rise);
+        return fma(t, fma(t, fma(t, bend, turn), rise), start);
+    }
+};
+
+// Accuracy of a place between two nodes, and most steps there: halving alone would take so many.
+constexpr double between_nodes = 1e-12;
+constexpr int most_halvings = 40;
 
 // The density of one row: share p and weight of every node x, and the mass below each node.
 struct Density {
@@ -35,26 +45,43 @@ struct Density {
         return 0.5 * (p[q + 1] - p[q - 1]);
     }
 
-    // Where the mass below reaches a share: cubic in the node number, for the mass and for x.
-    double quantile(double probability) const {
-        if (n < 2) return x[0];
-        const double target = probability * below[n - 1];
-        int64_t first = 0, last = n - 1;
-        while (last - first > 1) {
-            int64_t middle = (first + last) / 2;
-            (below[middle] <= target ? first : last) = middle;
+    // Where the mass below reaches shares of it, one in each lane: cubic in the node number, for the
+    // mass and for x. Newton's method runs inside a bracket and halves it where it would leave.
+    vec quantiles(vec probability) const {
+        if (n < 2) return all(x[0]);
+        const vec target = probability * all(below[n - 1]), zero = all(0.0), one = all(1.0);
+        Cubic mass, place;
+        for (int lane = 0; lane < lanes; ++lane) {
+            int64_t first = 0, last = n - 1;
+            while (last - first > 1) {
+                const int64_t middle = (first + last) / 2;
+                (below[middle] <= target[lane] ? first : last) = middle;
+            }
+            mass.start[lane] = below[first], mass.end[lane] = below[last];
+            mass.rise[lane] = p[first], mass.fall[lane] = p[last];
+            place.start[lane] = x[first], place.end[lane] = x[last];
+            place.rise[lane] = weight[first], place.fall[lane] = weight[last];
         }
-        double low = 0.0, high = 1.0;
-        for (int step = 0; step < 50; ++step) {
-            double t = 0.5 * (low + high);
-            double reached = hermite(t, below[first], below[last], p[first], p[last]);
-            (reached < target ? low : high) = t;
+        vec low = zero, high = one, t = all(0.5), open = one;
+        for (int step = 0; step < most_halvings && any_above(open, zero); ++step) {
+            vec slope;
+            const vec missing = target - mass.at(t, slope);
+            low = where_above(missing, zero, t, low), high = where_above(missing, zero, high, t);
+            const vec half = all(0.5) * (low + high), ahead = t + missing / slope;
+            // Comparisons with a step that is no number fail, and halve.
+            vec next = where_above(ahead, low, ahead, half);
+            next = where_above(high, next, next, half);
+            const vec moved = absolute(next - t);
+            // A lane that has converged stays as it is.
+            t = where_above(open, zero, next, t);
+            open = where_above(moved, all(between_nodes), open, zero);
         }
         // Weights are known up to a factor; the step between the nodes gives it.
-        double mean = 0.5 * (weight[first] + weight[last]);
-        double scale = mean > 0.0 ? (x[last] - x[first]) / mean : 0.0;
-        return hermite(0.5 * (low + high), x[first], x[last], weight[first] * scale,
-                       weight[last] * scale);
+        const vec mean = all(0.5) * (place.rise + place.fall);
+        const vec scale = where_above(mean, zero, (place.end - place.start) / mean, zero);
+        place.rise = place.rise * scale, place.fall = place.fall * scale;
+        vec slope;
+        return place.at(t, slope);
     }
 };
 
@@ -104,8 +131,15 @@ static void integrate_posterior(
                             (double*)r.scratch};
             density.add_up();
             t.estimate[row] = centre[0], t.variance[row] = sum(square);
-            for (int64_t i = 0; i < t.n_probabilities; ++i)
-                t.quantile[row * t.n_probabilities + i] = density.quantile(t.probabilities[i]);
+            for (int64_t first = 0; first < t.n_probabilities; first += lanes) {
+                const int64_t last = t.n_probabilities - 1;
+                vec probability;
+                for (int lane = 0; lane < lanes; ++lane)
+                    probability[lane] = t.probabilities[first + lane < last ? first + lane : last];
+                const vec found = density.quantiles(probability);
+                for (int lane = 0; lane < lanes && first + lane <= last; ++lane)
+                    t.quantile[row * t.n_probabilities + first + lane] = found[lane];
+            }
         }
     });
 }
