@@ -30,8 +30,8 @@ def diagnose(
     """Measure agreement, and flag workers to check.
 
     Flags workers whose answers chance does not explain: straight-liners, constant and unrelated
-    answers, copies, bias and noise, each with the evidence in words. Removes nobody, but shows
-    how the estimates would change without the flagged workers. Names answers that look
+    answers, other units, copies, bias and noise, each with the evidence in words. Removes nobody,
+    but shows how the estimates would change without the flagged workers. Names answers that look
     mistyped, and what they look like. Prints tables on a terminal, the flags as CSV in a pipe.
 
     \b

@@ -14,8 +14,10 @@ from voxpop.data.tables import frame
 from voxpop.errors import DataError, require, shorten
 from voxpop.results.diagnosis.copies import Pair, find_copies
 from voxpop.results.diagnosis.dependence import Link
+from voxpop.results.diagnosis.following import follow_test
 from voxpop.results.diagnosis.groups import Group, find_groups
 from voxpop.results.diagnosis.typos import Typo, find_typos
+from voxpop.results.diagnosis.units import nearest_factor, units_test
 from voxpop.results.diagnosis.worker_tests import (
     FAR,
     PeerMedians,
@@ -28,8 +30,11 @@ from voxpop.results.diagnosis.worker_tests import (
 from voxpop.results.result import Result
 from voxpop.words import percent
 
-# Slope, bias, noise, slips, copies: each has a fifth of the error rate.
-_TESTS = 5
+# Slope, following, bias, units, noise, slips, copies: each has a seventh of the error rate.
+_TESTS = 7
+# With fewer answers than the logarithm of so many to 2, times workers, per error rate, nobody is
+# judged.
+_TOSSES = 5
 # Copies are searched for in two ways: by equal answers, and by correlated errors.
 _SEARCHES = 2
 
@@ -43,15 +48,16 @@ class Flag:
     kind
         ``constant`` or ``straight-liner`` (always or nearly always one value, though the tasks
         differ), ``unrelated`` (answers do not follow the tasks), ``bias`` (answers lie to one
-        side), ``noise`` (answers scatter far more than the crowd's), ``slips`` (single answers are
-        far off, more often than the others' are), ``copy`` (the same answers
-        as another worker, beyond chance) or ``dependent`` (errors go together with those of
-        another worker).
+        side), ``units`` (answers are a factor away that lies between two units, such as inches and
+        centimetres), ``noise`` (answers scatter far more than the crowd's), ``slips`` (single
+        answers are far off, more often than the others' are), ``copy`` (the same answers as another
+        worker, beyond chance) or ``dependent`` (errors go together with those of another worker).
     evidence
         What was seen, in words that can be sent to the worker.
     false_alarms
         Expected number of honest workers in a crowd like this who would be flagged on such
-        evidence, by all tests together: 0.001 is one in a thousand crowds.
+        evidence, by all tests together: 0.001 is one in a thousand crowds. Where several workers do
+        not follow the tasks, it is the share of honest ones among them, if that is smaller.
     n_answers
         Number of answers that the flag is based on.
     weight
@@ -189,21 +195,9 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     crowd = PeerMedians(there)
     # Tested on the scale of the result, reported in the users' units.
     shown = crowd if there is answers else PeerMedians(result.scale.unwrapped(answers))
-    tests = _TESTS * answers.n_workers * answers.dimension
-    needed = max(4, int(np.ceil(np.log2(_TESTS * answers.n_workers / error_rate))))
-    evidence = _Evidence(shown, result, tests, error_rate)
-    flags: list[Flag] = []
-    for test, describe in (
-        (slope_test, evidence.of_slope),
-        (bias_test, evidence.of_bias),
-        (noise_test, evidence.of_noise),
-        (slip_test, evidence.of_slips),
-    ):
-        tested = [test(crowd, j, needed) for j in range(answers.dimension)]
-        p = np.stack([each.p for each in tested])
-        for u in np.flatnonzero(p.min(axis=0) * tests <= error_rate):
-            j = int(p[:, u].argmin())
-            flags.append(evidence.flag(int(u), j, tested[j], *describe(int(u), j, tested[j])))
+    needed = max(4, int(np.ceil(np.log2(_TOSSES * answers.n_workers / error_rate))))
+    evidence = _Evidence(shown, result, _TESTS * answers.n_workers * answers.dimension, error_rate)
+    flags = _flags_of_single_workers(crowd, shown, evidence, needed)
     level = error_rate / _TESTS / _SEARCHES
     for pair in find_copies(answers, level):
         flags += evidence.of_copies(pair)
@@ -221,13 +215,44 @@ def diagnose(answers: Answers, result: Result, *, error_rate: float = 0.05) -> D
     )
 
 
+def _flags_of_single_workers(
+    crowd: PeerMedians, shown: PeerMedians, evidence: _Evidence, needed: int
+) -> list[Flag]:
+    """Test every worker against the crowd; one flag for each worker and kind."""
+    found: dict[tuple[object, str], Flag] = {}
+    for test, tested_on, describe in (
+        (slope_test, crowd, evidence.of_slope),
+        (follow_test, crowd, evidence.of_slope),
+        # Units are those of the users.
+        (units_test, shown, evidence.of_units),
+        (bias_test, crowd, evidence.of_bias),
+        (noise_test, crowd, evidence.of_noise),
+        (slip_test, crowd, evidence.of_slips),
+    ):
+        tested = [test(tested_on, j, needed) for j in range(crowd.answers.dimension)]
+        p = np.stack([each.p for each in tested])
+        for u in np.flatnonzero(evidence.false_alarms(p.min(axis=0)) <= evidence.error_rate):
+            j = int(p[:, u].argmin())
+            flag = evidence.flag(int(u), j, tested[j], *describe(int(u), j, tested[j]))
+            known = found.setdefault((flag.worker, flag.kind), flag)
+            if flag.false_alarms < known.false_alarms:
+                found[flag.worker, flag.kind] = flag
+    # Other units explain what the other tests see of these workers.
+    mixed_up = {worker for worker, kind in found if kind == "units"}
+    return [f for f in found.values() if f.kind == "units" or f.worker not in mixed_up]
+
+
 class _Evidence:
     """Turns the findings of the tests into flags with the evidence in words."""
 
     def __init__(self, crowd: PeerMedians, result: Result, tests: int, error_rate: float) -> None:
         self._crowd, self._result = crowd, result
-        self._tests, self._error_rate = tests, error_rate
+        self.error_rate, self._tests = error_rate, tests
         self._ids = result.worker_ids.tolist()
+
+    def false_alarms(self, p: Any) -> Any:
+        """Expected number of honest workers flagged, from probabilities of single tests."""
+        return p * self._tests
 
     def flag(self, u: int, j: int, test: WorkerTest, kind: str, evidence: str) -> Flag:
         """Flag a worker for what a test found in one coordinate."""
@@ -236,7 +261,7 @@ class _Evidence:
             worker=self._ids[u],
             kind=kind,
             evidence=f"{names[j]}: {evidence}" if len(names) > 1 else evidence,
-            false_alarms=float(test.p[u]) * self._tests,
+            false_alarms=float(self.false_alarms(test.p[u])),
             n_answers=int(self._crowd.count[u]),
             weight=float(self._result.worker_weight[u]),
         )
@@ -258,7 +283,7 @@ class _Evidence:
         share = float(np.mean([(found == value).mean() for found in others]))
         # Most answers are one value, and more of them than for a worker who answers like the
         # others.
-        if 2 * times > n and bdtrc(times - 1, n, share) * self._tests <= self._error_rate:
+        if 2 * times > n and self.false_alarms(bdtrc(times - 1, n, share)) <= self.error_rate:
             where = np.concatenate([others[place] for place in np.flatnonzero(own == value)])
             count = f"all {n} tasks" if times == n else f"{times} of {n} tasks"
             return "constant" if times == n else "straight-liner", (
@@ -294,6 +319,17 @@ class _Evidence:
             f"answers lie {abs(shift):.3g} {'above' if shift > 0 else 'below'} the others' "
             f"median{where}, on average over {len(own)} tasks ({'higher' if up else 'lower'} on "
             f"{side} of them; the crowd's median is {test.median:+.2g})"
+        )
+
+    def of_units(self, u: int, j: int, test: WorkerTest) -> tuple[str, str]:
+        """By which factor answers differ, and between which units it lies."""
+        own, medians = self._answers(u, j)
+        low, high = np.quantile(own / medians, [0.25, 0.75])
+        factor, names = nearest_factor(float(test.statistic[u] / test.median))
+        return "units", (
+            f"answers are about {test.statistic[u]:.3g} times the others' median on {len(own)} "
+            f"tasks (half of them {low:.3g} to {high:.3g} times), as if given in other units: "
+            f"{factor:.5g} is the factor between {names}"
         )
 
     def of_noise(self, u: int, j: int, test: WorkerTest) -> tuple[str, str]:

@@ -10,27 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtrc, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import bdtrc
 
-from voxpop.arrays import Floats, Index, Mask
+from voxpop.arrays import Floats, Mask
 from voxpop.data.answers import Answers
 from voxpop.data.sums import leave_one_out_medians, mean_by_task, sum_by_task
+from voxpop.results.diagnosis.honest_spread import ENOUGH, FEW_DIFFER, OUTER, spread, tail
 
 FAR = 10.0
 """Answers this many typical distances from the median of the others are far off."""
-# A tenth of an honest crowd may be clearly noisier or more biased than the rest. So the spread is
-# also fitted at this quantile of the workers on the side that is tested.
-_OUTER = 0.8
-# So many workers on a side show by themselves how far honest ones differ there.
-_ENOUGH = 5
-# Efficiency of a spread estimated from medians, relative to one from squares, for Gaussians.
-_EFFICIENCY = 0.37
 # Rearrangements of a worker's residuals over its tasks: with eight, their mean has a small error
 # beside that of the worker's own answers.
 _REARRANGEMENTS = 8
-# The tail is an integral over how honest workers differ; this grid reaches past 1e-15.
-_GRID = np.linspace(-8.0, 8.0, 321)
-_GRID_WEIGHT = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2).sum()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +132,10 @@ def slope_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
         variance = crowd.variance_of_sum(c * (y - slope[crowd.worker] * c), by_chance)
         se = np.sqrt(variance) / (median * safe)
         relative, se, count = (ratio / median)[judged], se[judged], crowd.count[judged]
-        tau = _spread(relative - 1.0, se)
-        if judged.sum() < 2 * _ENOUGH:
-            tau = max(tau, _spread(relative - 1.0, se, _OUTER))
-        p[judged] = _tail(relative, se, count, tau, int(judged.sum()), factor=True)
+        tau = spread(relative - 1.0, se)
+        if judged.sum() < 2 * ENOUGH:
+            tau = max(tau, spread(relative - 1.0, se, OUTER), FEW_DIFFER)
+        p[judged] = tail(relative, se, count, tau, int(judged.sum()), factor=True)
         p = np.minimum(p, _constant(crowd, j, needed))
     return WorkerTest(statistic=ratio, median=median, p=p)
 
@@ -255,7 +246,7 @@ def noise_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     logit, steep = np.log(mean / (1 - mean)), 1 / (mean * (1 - mean))
     rise = logit - np.log(median / (1 - median))
     se = error * np.divide(rise, away, out=steep, where=np.abs(away) > 1e-6)
-    return _compare_with_crowd(crowd, logit, se, needed, two_sided=False)
+    return _compare_with_crowd(crowd, logit, se, needed, two_sided=False, least=FEW_DIFFER)
 
 
 def slip_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
@@ -268,9 +259,9 @@ def slip_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     slips = crowd.sum(far_off(crowd, j)[0].astype(np.float64))
     others = (slips.sum() - slips + 1.0) / np.maximum(crowd.count.sum() - crowd.count + 1.0, 1.0)
     judged = (crowd.count >= needed) & (slips > 0)
-    tail = bdtrc(slips - 1.0, crowd.count, np.minimum(others, 1.0))
+    p = bdtrc(slips - 1.0, crowd.count, np.minimum(others, 1.0))
     median = float(np.median(slips[crowd.count >= needed])) if judged.any() else 0.0
-    return WorkerTest(statistic=slips, median=median, p=np.where(judged, tail, 1.0))
+    return WorkerTest(statistic=slips, median=median, p=np.where(judged, p, 1.0))
 
 
 def far_off(crowd: PeerMedians, j: int) -> tuple[Mask, Floats]:
@@ -316,8 +307,15 @@ def _about_own_line(crowd: PeerMedians, own: Floats, other: Floats) -> Floats:
 
 
 def _compare_with_crowd(
-    crowd: PeerMedians, statistic: Floats, se: Floats, needed: int, *, two_sided: bool
+    crowd: PeerMedians,
+    statistic: Floats,
+    se: Floats,
+    needed: int,
+    *,
+    two_sided: bool,
+    least: float = 0.0,
 ) -> WorkerTest:
+    """Test statistics against the crowd's; few honest workers are held to differ by ``least``."""
     judged = crowd.count >= needed
     p = np.ones(len(statistic))
     median = float(np.median(statistic[judged])) if judged.any() else 0.0
@@ -328,58 +326,10 @@ def _compare_with_crowd(
         side = sign * away > 0
         n_side = int(side.sum())
         # The one or two nearest of few may be near by chance: the other side tells more.
-        learned = [side] if n_side >= _ENOUGH else [side, away != 0]
-        tau = max(_spread(away[s], error[s], share) for s in learned for share in (0.5, _OUTER))
-        tail = _tail(-sign * away, error, count, tau, n_side, long_tail=not two_sided)
-        p[judged] = np.minimum(p[judged], (2 if two_sided else 1) * tail)
+        learned = [side] if n_side >= ENOUGH else [side, away != 0]
+        tau = max(spread(away[s], error[s], share) for s in learned for share in (0.5, OUTER))
+        if n_side < ENOUGH:
+            tau = max(tau, least)
+        p_side = tail(-sign * away, error, count, tau, n_side, long_tail=not two_sided)
+        p[judged] = np.minimum(p[judged], (2 if two_sided else 1) * p_side)
     return WorkerTest(statistic=np.where(judged, statistic, np.nan), median=median, p=p)
-
-
-def _spread(away: Floats, se: Floats, share: float = 0.5) -> float:
-    """Learn how much honest workers differ, beyond the error with which each is known.
-
-    The spread at which the quantile ``share`` of ``away^2 / (se^2 + spread^2)`` is that of a
-    Gaussian. Quantiles are robust: the workers who are looked for cannot hide by widening it.
-    """
-    if len(away) == 0:
-        return 0.0
-    # Each worker is within the Gaussian's quantile from this spread on.
-    needed = away**2 / float(ndtri((1 + share) / 2)) ** 2 - se**2
-    return float(np.sqrt(max(np.quantile(needed, share, method="lower"), 0.0)))
-
-
-def _tail(
-    found: Floats,
-    se: Floats,
-    count: Index,
-    tau: float,
-    n_crowd: int,
-    factor: bool = False,
-    long_tail: bool = False,
-) -> Floats:
-    """Probability that an honest worker is at or below ``found``.
-
-    Honest workers are at 0 plus ``tau`` t, or, as a ``factor``, at exp(tau t): t is Student's, as
-    the spread is estimated from ``n_crowd`` workers. The noise about that is Student's, too, as
-    each error is estimated from ``count`` answers. Where honest crowds have a ``long_tail``, as in
-    their noise, t falls off no faster than an exponential.
-    """
-    p = np.ones(len(found))
-    freedom = max(_EFFICIENCY * (n_crowd - 1), 1.0)
-    # Within two standard deviations nobody is flagged: spare the integral.
-    near = 1.0 - 2 * se if factor else -2 * np.sqrt(se**2 + tau**2)
-    where = found < near
-    if not where.any():
-        return p
-    differ = np.asarray(stdtrit(freedom, ndtr(_GRID)))
-    if long_tail:
-        # The double exponential with as much beyond the outer quantile as the Gaussian has.
-        outer = ndtri((1 + _OUTER) / 2) / -np.log(1 - _OUTER)
-        reach = outer * -np.log(2 * ndtr(-np.abs(_GRID)))
-        differ = np.sign(differ) * np.maximum(np.abs(differ), reach)
-    differ = tau * differ
-    honest = np.exp(np.minimum(differ, 700.0)) if factor else differ
-    for u in np.flatnonzero(where):
-        z = (found[u] - honest) / max(se[u], 1e-300)
-        p[u] = min(1.0, float(_GRID_WEIGHT @ stdtr(count[u] - 1.0, z)))
-    return p
