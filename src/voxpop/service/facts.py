@@ -7,6 +7,7 @@ SQLAlchemy nor the database has to parse them again for every batch.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -44,7 +45,7 @@ class Keys:
     whole_workers: set[int] = field(default_factory=set)
     tasks: set[int] = field(default_factory=set)
     pairs: set[tuple[int, int]] = field(default_factory=set)
-    names: dict[int, set[str]] = field(default_factory=dict)
+    names: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     visits: set[int] = field(default_factory=set)
     persons: set[tuple[int, str, str]] = field(default_factory=set)
     sessions: set[tuple[int, str, str]] = field(default_factory=set)
@@ -56,7 +57,7 @@ class Keys:
     stop_rule: set[int] = field(default_factory=set)
     as_of: dict[int, int] = field(default_factory=dict)
     checked: set[int] = field(default_factory=set)
-    new: dict[str, int] = field(default_factory=dict)
+    new: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, commands: Iterable[c.Command]) -> Keys:
@@ -66,56 +67,51 @@ class Keys:
             keys._add(command)
         return keys
 
-    def _count(self, table: str, n: int = 1) -> None:
-        self.new[table] = self.new.get(table, 0) + n
-
     def _add(self, command: c.Command) -> None:
         if isinstance(command, c.CreateCampaign):
             self.slugs.add(command.slug)
-            self._count("campaign")
+            self.new["campaign"] += 1
             return
         self.campaigns.add(command.campaign)
-        if isinstance(command, c.Next):
-            self._add_next(command)
-        elif isinstance(command, c.OfOffer):
+        if isinstance(command, c.OfOffer):
             self.offers.add(command.offer)
             self.workers.add(command.worker)
             if isinstance(command, c.Answer | c.Edit):
                 self.answered.add(command.offer)
-        elif isinstance(command, c.Enter):
-            self.persons.add((command.campaign, command.provider, command.external_hmac))
-            if command.session is not None:
-                self.sessions.add((command.campaign, command.provider, command.session))
-            self._count("worker")
-            self._count("visit")
-        elif isinstance(command, c.Complete):
-            self.visits.add(command.visit)
-        elif isinstance(command, c.Expire):
-            self.expiring.add(command.campaign)
-        elif isinstance(command, c.TakeAnswer | c.DropAnswers):
-            self._add_outside(command)
-        else:
-            self._add_owners(command)
+        self._add_visits(command)
+        self._add_answers_from_outside(command)
+        self._add_owners(command)
 
-    def _add_next(self, command: c.Next) -> None:
-        self.workers.add(command.worker)
-        self.holders.add(command.worker)
-        self.tasks.update(command.candidates)
-        self.pairs.update((command.worker, task) for task in command.candidates)
-        if command.visit is not None:
-            self.visits.add(command.visit)
+    def _add_visits(self, command: c.OfCampaign) -> None:
+        match command:
+            case c.Enter():
+                self.persons.add((command.campaign, command.provider, command.external_hmac))
+                if command.session is not None:
+                    self.sessions.add((command.campaign, command.provider, command.session))
+                self.new.update(worker=1, visit=1)
+            case c.Next():
+                self.workers.add(command.worker)
+                self.holders.add(command.worker)
+                self.tasks.update(command.candidates)
+                self.pairs.update((command.worker, task) for task in command.candidates)
+                if command.visit is not None:
+                    self.visits.add(command.visit)
+            case c.Complete():
+                self.visits.add(command.visit)
+            case c.Expire():
+                self.expiring.add(command.campaign)
 
-    def _add_outside(self, command: c.TakeAnswer | c.DropAnswers) -> None:
-        where = (command.campaign, command.source)
-        if isinstance(command, c.TakeAnswer):
-            self.sources.add((*where, command.source_id))
-            self.persons.add((*where, command.external_hmac))
-            self._named(command.campaign, [command.task])
-            self._count("worker")
-        else:
-            self.sources.update((*where, one) for one in command.source_ids)
+    def _add_answers_from_outside(self, command: c.OfCampaign) -> None:
+        match command:
+            case c.TakeAnswer(campaign=campaign, source=source):
+                self.sources.add((campaign, source, command.source_id))
+                self.persons.add((campaign, source, command.external_hmac))
+                self._named(campaign, [command.task])
+                self.new["worker"] += 1
+            case c.DropAnswers(campaign=campaign, source=source):
+                self.sources.update((campaign, source, one) for one in command.source_ids)
 
-    def _add_owners(self, command: c.Command) -> None:
+    def _add_owners(self, command: c.OfCampaign) -> None:
         match command:
             case c.ChangeCampaign():
                 if command.changes.get("state") == "closed":
@@ -124,7 +120,7 @@ class Keys:
                     self.stop_rule.add(command.campaign)
             case c.AddTasks():
                 self._named(command.campaign, [task.name for task in command.tasks])
-                self._count("task", len(command.tasks))
+                self.new["task"] += len(command.tasks)
                 if command.idempotency_key is not None:
                     self.keys.add((command.campaign, command.idempotency_key))
             case c.SetGold():
@@ -141,7 +137,7 @@ class Keys:
                 self.credits.update(command.answers)
 
     def _named(self, campaign: int, names: Iterable[str]) -> None:
-        self.names.setdefault(campaign, set()).update(n for n in names if isinstance(n, str))
+        self.names[campaign].update(n for n in names if isinstance(n, str))
 
 
 def read_facts(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import RowMapping, select
 from starlette.concurrency import run_in_threadpool
 
 from voxpop.service.api.pictures import shown
@@ -114,18 +114,18 @@ def estimates_page(
     service: Service, number: int, order: str, after: str | None, limit: int
 ) -> tuple[list[Row], str | None, int]:
     """Return a page of estimates in an order; tasks without one come last."""
-    start = decode_cursor(after, int)
-    at = start[0] if start else 0
+    (at,) = decode_cursor(after, int) or [0]
     arrays = latest(service, number, "estimates")
-    ids = np.zeros(0, np.int64) if arrays is None else np.asarray(arrays["task"])
-    ranked = [] if arrays is None else _ranked(arrays, order)[at : at + limit].tolist()
-    rows: list[Row] = []
+    if arrays is None:
+        return [], None, 0
+    ids = arrays["task"]
+    ranked = _ranked(arrays, order)[at : at + limit]
+    query = select(task).where(task.c.id.in_(ids[ranked].tolist()))
     with service.database.connect() as connection:
-        if arrays is not None:
-            named = _tasks(service, connection, [int(ids[k]) for k in ranked])
-            rows = [
-                estimate_row(named[n], arrays, k) for k in ranked if (n := int(ids[k])) in named
-            ]
+        named = {row["id"]: row for row in connection.execute(query).mappings()}
+    rows = [
+        estimate_row(_seen(service, named[n]), arrays, k) for k in ranked if (n := ids[k]) in named
+    ]
     end = at + limit
     return rows, encode_cursor(end) if end < ids.size else None, int(ids.size)
 
@@ -140,11 +140,6 @@ def _ranked(arrays: Arrays, order: str) -> Any:
     if order == "answers":
         return np.lexsort((arrays["task"], arrays["n"]))
     return np.argsort(arrays["task"], kind="stable")
-
-
-def _tasks(service: Service, connection: Connection, numbers: list[int]) -> dict[int, Row]:
-    query = select(task).where(task.c.id.in_(numbers))
-    return {row["id"]: _seen(service, row) for row in connection.execute(query).mappings()}
 
 
 def _seen(service: Service, row: RowMapping) -> Row:
@@ -182,12 +177,11 @@ def explanation(service: Service, number: int, name: str) -> Row:
         given = answers_query(number).where(task.c.id == row["id"])
         answers = connection.execute(given).mappings().all()
     arrays = latest(service, number, "estimates")
-    found: Row = {"name": name, "content": row["content"], "kind": row["kind"]}
-    found |= {"truth": row["truth"], "state": row["state"], "n_answers": row["n_answers"]}
+    shared = ("name", "content", "kind", "truth", "state", "n_answers")
+    found = {fact: row[fact] for fact in shared}
     if arrays is not None:
-        at = np.flatnonzero(np.asarray(arrays["task"]) == row["id"])
-        if at.size:
-            found = estimate_row(row, arrays, int(at[0])) | {"truth": row["truth"]}
+        for k in np.flatnonzero(arrays["task"] == row["id"]).tolist():
+            found |= estimate_row(row, arrays, k)
     workers = workers_of(service, number)
     precision = [
         _precision(workers.get(str(a["worker_id"]), {})) if a["counts"] else 0.0 for a in answers
