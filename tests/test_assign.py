@@ -325,7 +325,7 @@ def test_the_command_writes_what_the_seed_decides(tmp_path: Path) -> None:
     one, same, other = (run(*plain, "--seed", seed) for seed in ("1", "1", "2"))
     assert one.exit_code == 0, one.stderr
     assert one.stdout == same.stdout != other.stdout
-    assert one.stderr == "120 answers to 30 tasks by 15 workers, 8 to 8 each\n"
+    assert one.stderr == "120 answers to 30 tasks by 15 workers, 8 each\n"
     table = pd.read_csv(io.StringIO(one.stdout))
     assert list(table.columns) == ["task", "worker"]
     done = run(*plain, "--seed", "1", "-o", tmp_path / "who.csv")

@@ -79,7 +79,7 @@ def test_answers_come_out_of_a_database(database: str, crowd: Simulation) -> Non
 def test_results_go_back_whole_or_not_at_all(database: str, crowd: Simulation) -> None:
     result = aggregate(crowd.answers)
     told = write_result(result, database)
-    assert told.startswith("voxpop_tasks and voxpop_workers in")
+    assert told.startswith("voxpop_tasks and voxpop_workers to")
     assert "secret" not in told
     again = read_query(database, "voxpop_tasks")
     codes, ids = again.ids("task")

@@ -33,9 +33,7 @@ def methods(as_json: bool) -> None:
 @click.command()
 @common.json_option
 def version(as_json: bool) -> None:
-    """Show the versions in use, and the backend.
-
-    They are those of voxpop and its dependencies.
+    """Show the versions of voxpop and its dependencies, and the backend.
 
     \b
         voxpop version

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from voxpop.cli import common
-from voxpop.cli.parts import in_parts, parts_options
+from voxpop.cli.parts import in_parts, parts_options, refuse_parts_options
 from voxpop.cli.result_folder import folder_of, result_folder, source_name, source_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @common.answers_argument
 @common.estimator_options
-@click.option("--truth", help="File with task and true value, to score the estimates.")
+@click.option("--truth", help="File of task and true value, to score the estimates.")
 @common.output_option("Directory for the files.  [default: NAME.voxpop beside ANSWERS]")
 @click.option(
     "--format",
@@ -63,15 +63,19 @@ def aggregate(
     from voxpop.data.output import replacing_folder
     from voxpop.data.truths import read_variances
     from voxpop.present.report import write_report
-    from voxpop.present.terminal import show_result, show_score
     from voxpop.results import saved
     from voxpop.results.metrics import score
 
     source = source_of(answers, settings)
     folder = result_folder(output, answers, source)
-    shown = None if no_report else _shown(answers, title, pictures)
-    if in_parts(answers, method, settings, folder, engine, truth, source, shown, as_json):
+    shown: dict[str, Any] | None = None
+    if not no_report:
+        shown = {"title": title or source_name(answers), "pictures": pictures or folder_of(answers)}
+    if engine != "local":
+        settings["truth"] = truth
+        in_parts(answers, method, settings, folder, engine, source, shown, as_json)
         return
+    refuse_parts_options(settings)
     variances = settings["variances"]
     if method not in ("strong-oracle", "weak-oracle"):
         settings["variances"] = None  # only used to score the learned ones
@@ -88,18 +92,17 @@ def aggregate(
         written = saved.write(result, new, file_format, source)
         if shown is not None:
             written += [write_report(table, result, new / "report.html", truth=true, **shown).name]
-    common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
-    document = _document(result, scored) if as_json else None
-    common.print_data(result.task_columns(), partial(show_result, result), document)
-    if scored and not as_json:
+    common.say_written(written, folder)
+    _print(result, scored, as_json)
+
+
+def _print(result: Result, scored: Score | None, as_json: bool) -> None:
+    """Print the estimates and the score: tables on a terminal, CSV in a pipe, or one document."""
+    from voxpop.present.terminal import show_result, show_score
+
+    if as_json:
+        common.print_json(result.to_dict() | ({"score": scored.to_dict()} if scored else {}))
+        return
+    common.print_data(result.task_columns(), partial(show_result, result))
+    if scored is not None:
         show_score(scored, common.console(stderr=True))
-
-
-def _shown(answers: str, title: str | None, pictures: Path | None) -> dict[str, Any]:
-    """Say what the report shows beside the result."""
-    return {"title": title or source_name(answers), "pictures": pictures or folder_of(answers)}
-
-
-def _document(result: Result, scored: Score | None) -> dict[str, Any]:
-    """Put all into one document; of a large crowd its plain lists take longer than the fit."""
-    return result.to_dict() | ({"score": scored.to_dict()} if scored else {})

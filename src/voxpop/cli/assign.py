@@ -9,16 +9,19 @@ from typing import Any
 import click
 
 from voxpop.cli import common
+from voxpop.words import counted
 
 
 @click.command()
-@click.option("--tasks", required=True, help="File with a column of task ids, or their number.")
+@click.option(
+    "--tasks", required=True, help="File with a column of task ids, or the number of tasks."
+)
 @click.option("--workers", help="The same for workers.  [default: as few as --capacity allows]")
 @click.option("--per-task", type=float, required=True, help="Answers per task, or their average.")
 @click.option("--capacity", type=int, help="Maximum answers per worker.")
-@click.option("--given", help="File of existing answers: they count, and are not asked for again.")
+@click.option("--given", help="File of existing answers, which count and are not asked for again.")
 @click.option("--forbidden", help="File of task and worker: pairs never to assign.")
-@click.option("--group", help="Column of both files: nobody gets tasks from their own group.")
+@click.option("--group", help="Column in both files: workers get no tasks from their own group.")
 @click.option("--same-group", is_flag=True, help="Workers get only tasks from their own group.")
 @common.seed_option
 @common.output_option("CSV or Parquet file.  [default: stdout]")
@@ -53,12 +56,12 @@ def assign(
         **rules,
     )
     load = table["worker"].value_counts()
-    common.say(
-        f"{len(table)} answers to {table['task'].nunique()} tasks by {len(load)} workers, "
-        f"{load.min()} to {load.max()} each"
-        if len(table)
-        else "every task has its answers"
-    )
+    if len(table):
+        each = f"{load.min()}" if load.min() == load.max() else f"{load.min()} to {load.max()}"
+        answers, tasks_of = counted(len(table), "answer"), counted(table["task"].nunique(), "task")
+        common.say(f"{answers} to {tasks_of} by {counted(len(load), 'worker')}, {each} each")
+    else:
+        common.say("every task has its answers")
     columns = {name: table[name].to_numpy() for name in table.columns}
     if output is None:
         print_table(columns, sys.stdout)

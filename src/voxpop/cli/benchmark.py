@@ -14,11 +14,13 @@ from voxpop.cli import common
     "--data",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
-    help="Folder of data sets, a folder each with answers.csv and truth.csv.",
+    help="Folder with one folder per data set, which holds answers.csv and truth.csv.",
 )
 @click.option("--methods", help="Methods to run, such as auto,bi.  [default: all]")
 @click.option("--sets", help="Data sets to run, by name.  [default: all]")
-@click.option("--peers", is_flag=True, help="Also crowd-kit, sureal, statsmodels, if installed.")
+@click.option(
+    "--peers", is_flag=True, help="Also run crowd-kit, sureal and statsmodels, if installed."
+)
 @common.output_option("File for the table: Markdown (.md), CSV or Parquet.")
 @common.json_option
 def benchmark(

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,7 @@ def _shared_error(_: click.Context, __: click.Parameter, text: str | None) -> fl
 shared_error_option = click.option(
     "--shared-error",
     callback=_shared_error,
-    help="Variance of an error that all workers share, over that of one answer; 0: none.",
+    help="Variance of the error that all workers share, relative to one answer's; 0 for none.",
 )
 """What intervals and plans allow for besides the noise of the workers."""
 
@@ -150,7 +150,9 @@ crowd_options = together(
         callback=numbers("auto", "nbi"),
         help="Noise variances: auto, nbi, or 10,100,1000.",
     ),
-    click.option("--weights", callback=numbers(), help="Share of workers at each --support."),
+    click.option(
+        "--weights", callback=numbers(), help="Share of workers at each variance of --support."
+    ),
     click.option("--prior-mean", type=float, help="Prior mean of the truths."),
     click.option("--prior-variance", type=float, help="Prior variance.  [default: flat]"),
 )
@@ -162,18 +164,24 @@ scale_option = click.option(
     help="Scale on which all values have the same noise.  [default: linear or by gold]",
 )
 bounds_option = click.option(
-    "--bounds", callback=numbers(), help="Lowest and highest possible truth: 0,100."
+    "--bounds", callback=numbers(), help="Lowest and highest possible truth, such as 0,100."
 )
 
 estimator_options = together(
     crowd_options,
     click.option("--method", default="auto", help="Estimator; see `voxpop methods`."),
-    click.option("--noise", callback=_noise, help="Noise components to add to bi: tails,bias, ..."),
+    click.option(
+        "--noise",
+        callback=_noise,
+        help="Noise components to add to --method bi, such as tails,bias.",
+    ),
     scale_option,
     bounds_option,
     click.option("--variances", help="File of workers' true variances, for oracles and scores."),
     click.option(
-        "--threads", type=int, help="Threads, which do not change the result.  [default: all cores]"
+        "--threads",
+        type=int,
+        help="Number of threads; any gives the same result.  [default: all cores]",
     ),
     click.option("--max-iter", type=int, help="Maximum number of sweeps."),
     click.option("--tol", type=float, help="Change at which the iteration stops."),
@@ -248,12 +256,11 @@ def build_estimator(method: str, settings: Mapping[str, Any]) -> Estimator:
     from voxpop.models.noise import Noise
 
     given = {name: item for name, item in settings.items() if item is not None}
-    parts, bounds = given.pop("noise", None), given.pop("bounds", None)
-    scale = given.pop("scale", None)
-    if bounds is not None:
-        require(
-            len(bounds) == 2, f"bounds must be a lowest and a highest number, got {len(bounds)}"
-        )
+    parts, bounds, scale = (given.pop(name, None) for name in ("noise", "bounds", "scale"))
+    require(
+        bounds is None or len(bounds) == 2,
+        "--bounds takes a lowest and a highest number, such as 0,100",
+    )
     # Methods that take no bounds have at least those of the scale.
     of_scale = scale in ("logit", "circular") and method not in ("auto", "bi")
     ends, bounds = (bounds, None) if of_scale else (None, bounds)
@@ -311,6 +318,11 @@ def print_data(
 def print_json(document: object) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(document, indent=2))
+
+
+def say_written(names: Sequence[str], folder: Path) -> None:
+    """Say which files were written to a folder."""
+    say(f"wrote {', '.join(names[:-1])} and {names[-1]} to {folder}")
 
 
 def write_data(columns: Mapping[str, Any], path: Path) -> None:

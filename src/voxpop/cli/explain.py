@@ -19,7 +19,7 @@ def explain(answers: str, task_id: str, method: str, as_json: bool, **settings: 
 
     Shows every answer to TASK in ANSWERS ("-" is stdin) with its weight, what the others
     predict for it, and what the estimate would be without it; then what one more answer would
-    change. A table on a terminal, CSV in a pipe.
+    change. Prints a table on a terminal, CSV in a pipe.
 
     \b
         voxpop explain answers.csv img_001.jpg

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 )
 @click.option("--price", default=1.0, help="Price of one answer.")
 @click.option("--budget", type=float, help="Remaining budget.")
-@click.option("--least-gain", default=0.0, help="Minimum reduction of mean variance per cost.")
+@click.option(
+    "--least-gain", default=0.0, help="Minimum reduction of the mean variance per unit of cost."
+)
 @click.option("--pending", help="File of task and worker: pairs already asked for.")
 @click.option("--forbidden", help="File of task and worker: pairs never to ask for.")
 @common.crowd_options
@@ -46,10 +48,10 @@ def next_command(
 ) -> None:
     """List the answers to ask for next.
 
-    They are those that reduce the expected error most per cost. Writes one row per answer: task,
-    worker (empty: anyone), the expected reduction of the variance, and why. Ends early when every
-    task is done or the budget is spent. The noise of the crowd is learned as `voxpop aggregate`
-    does, or stated with --support.
+    Chooses those that reduce the expected error most per unit of cost. Writes one row per answer:
+    task, worker (empty: anyone), the expected reduction of the variance, and why. Lists fewer if
+    every task is done or the budget is spent. Learns the noise of the crowd as `voxpop aggregate`
+    does, unless --support states it.
 
     \b
         voxpop next answers.csv -k 20 --tasks tasks.csv
@@ -59,7 +61,7 @@ def next_command(
     import numpy as np
 
     from voxpop.collect.campaign import Rules
-    from voxpop.collect.campaign.campaign import next_answers
+    from voxpop.collect.campaign.campaign import next_from_tables
     from voxpop.collect.campaign.next_batch import advice
     from voxpop.present.terminal import show_batch
 
@@ -68,7 +70,7 @@ def next_command(
     common.say_notes(table)
     campaign, shared = _open_campaign(settings, table)
     files = {name: settings.pop(name) for name in ("tasks", "pending", "forbidden")}
-    batch = next_answers(
+    batch = next_from_tables(
         campaign,
         k,
         np.random.default_rng(seed),

@@ -31,48 +31,31 @@ parts_options = together(
         "--engine",
         type=click.Choice(["local", "outofcore", "dask"]),
         default="local",
-        help="Where to compute: in memory, in parts from disk, or on a cluster.",
+        help="Where to compute: in memory, part by part from disk, or on a Dask cluster.",
     ),
     click.option(
         "--memory", callback=_memory, help="Memory limit of --engine outofcore.  [default: 1GB]"
     ),
-    click.option("--partitions", type=int, help="Number of parts.  [default: as --memory asks]"),
+    click.option("--partitions", type=int, help="Number of parts.  [default: chosen by --memory]"),
     click.option("--scheduler", help="Dask scheduler: tcp://HOST:PORT.  [default: a local one]"),
     click.option(
         "--processes", type=int, help="Processes of a local Dask cluster.  [default: all cores]"
     ),
-    click.option("--run", help="Folder or URL of a run's files.  [default: beside OUTPUT]"),
+    click.option(
+        "--run", help="Folder or URL for the files of the run.  [default: beside --output]"
+    ),
 )
 """How to work on answers in parts."""
 
 
+def refuse_parts_options(settings: dict[str, Any]) -> None:
+    """Use up the options of parts; refuse them, since all is in memory."""
+    given = [name for name in _OURS if settings.pop(name) is not None]
+    if given:
+        raise click.UsageError(f"--{given[0]} needs --engine outofcore or dask")
+
+
 def in_parts(
-    answers: str,
-    method: str,
-    settings: dict[str, Any],
-    folder: Path,
-    engine: str,
-    truth: str | None,
-    source: str,
-    shown: dict[str, Any] | None,
-    as_json: bool,
-) -> bool:
-    """Aggregate in parts if asked to; return whether it was.
-
-    ``source`` says what the answers are from; ``shown`` are options of the report, None without.
-    """
-    if engine == "local":
-        given = [name for name in _OURS if settings.pop(name) is not None]
-        if given:
-            raise click.UsageError(f"--{given[0]} needs --engine outofcore or dask")
-        return False
-    if truth is not None or settings.pop("variances") is not None:
-        raise click.UsageError("--truth and --variances need --engine local")
-    _aggregate(answers, method, settings, folder, engine, source, shown, as_json)
-    return True
-
-
-def _aggregate(
     answers: str,
     method: str,
     settings: dict[str, Any],
@@ -82,7 +65,10 @@ def _aggregate(
     shown: dict[str, Any] | None,
     as_json: bool,
 ) -> None:
-    """Aggregate in parts, write the result, and print its summary."""
+    """Aggregate in parts, write the result, and print its summary.
+
+    ``source`` says what the answers are from; ``shown`` are options of the report, None without.
+    """
     from voxpop.data.tables import finite
     from voxpop.partitions.cut import Source
     from voxpop.partitions.run import Finished, Running, aggregate_parts
@@ -90,6 +76,9 @@ def _aggregate(
     from voxpop.present.terminal import progress
     from voxpop.results.saved import facts_of
 
+    for name in ("truth", "variances"):
+        if settings.pop(name) is not None:
+            raise click.UsageError(f"--{name} needs --engine local")
     memory, partitions, scheduler, processes, run = (settings.pop(name) for name in _OURS)
     if processes is not None and (engine != "dask" or scheduler is not None):
         raise click.UsageError("--processes needs --engine dask without --scheduler")
@@ -116,11 +105,11 @@ def _aggregate(
         try:
             done = aggregate_parts(read, estimator, folder, running, on_sweep, report, source)
         except KeyboardInterrupt:
-            common.say("stopped; the same command continues where it was")
+            common.say("stopped; run the same command again to resume")
             raise
     for line in (done.summary(), *done.notes()):
         common.say(line)
-    common.say(f"wrote {', '.join(written[:-1])} and {written[-1]} to {folder}")
+    common.say_written(written, folder)
     if as_json:
         common.print_json(finite(facts_of(done.result)))
 

@@ -60,7 +60,7 @@ reading_options = together(
         "--missing",
         multiple=True,
         callback=_missing,
-        help="drop to leave out rows without an answer, or a value that means none; repeatable.",
+        help="Value that means no answer, or drop to leave out rows without one; repeatable.",
     ),
     click.option(
         "--decimal", type=click.Choice([".", ","]), help="Decimal mark.  [default: guessed]"
@@ -73,10 +73,16 @@ reading_options = together(
     click.option("--sheet", help="Sheet of a workbook.  [default: the first]"),
     click.option("--names", is_flag=True, help="Label Studio: e-mail addresses instead of ids."),
     click.option("--objects", "match", is_flag=True, help="Match boxes or points into objects."),
-    click.option("--iou-threshold", type=float, help="Minimum overlap of boxes.  [default: 0.5]"),
-    click.option("--distance-threshold", type=float, help="Maximum distance of points."),
-    click.option("--quorum", type=float, help="Share who must mark an object.  [default: 0.5]"),
-    click.option("--looked", help="File of task and worker: who looked, even if they saw nothing."),
+    click.option(
+        "--iou-threshold", type=float, help="Minimum overlap of two boxes.  [default: 0.5]"
+    ),
+    click.option("--distance-threshold", type=float, help="Maximum distance of two points."),
+    click.option(
+        "--quorum", type=float, help="Share of viewers who must mark an object.  [default: 0.5]"
+    ),
+    click.option(
+        "--looked", help="File of task and worker: who looked, even if they marked nothing."
+    ),
     click.option("--query", help="Table or SELECT to read, if the input is a database URL."),
 )
 """How to read answers: for every command that reads them. See :func:`take_answers`."""

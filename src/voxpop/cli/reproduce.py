@@ -13,7 +13,7 @@ _PARTS = ("fig1a", "fig1b", "fig1c", "fig1d", "table1", "table2", "table3", "cla
 
 
 @click.command()
-@click.argument("parts", nargs=-1, required=True, type=click.Choice(_PARTS))
+@click.argument("parts", nargs=-1, required=True, type=click.Choice(_PARTS), metavar="PARTS...")
 @click.option("--quick/--full", default=True, help="Few instances, or as many as in the paper.")
 @click.option(
     "--data",
@@ -29,11 +29,11 @@ def reproduce(
 ) -> None:
     """Reproduce the paper's figures, tables and claims.
 
-    PARTS are figures, tables or the claims; every claim ends in PASS, FAIL or OPEN. Every
+    PARTS are fig1a to fig1d, table1 to table3, claims, or all. Every claim ends in PASS, FAIL, or
+    OPEN if it needs data or machines that are absent. The exit status is 1 if a claim failed. Every
     instance has its own random numbers: a part gives the same figures as the whole. Finished
     instances are kept in the output folder: an interrupted run continues where it stopped, and
-    --full continues from --quick. A claim is OPEN if it needs data or machines that are absent.
-    The exit status is 1 if a claim failed.
+    --full continues from --quick.
 
     \b
         voxpop reproduce fig1a -o paper

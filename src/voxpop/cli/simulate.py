@@ -18,8 +18,12 @@ from voxpop.words import counted
 @click.option(
     "--support", default="10,100,1000", callback=common.numbers(), help="Noise variances."
 )
-@click.option("--weights", callback=common.numbers(), help="Their shares.  [default: equal]")
-@click.option("--dimension", default=1, help="Coordinates of an answer.")
+@click.option(
+    "--weights",
+    callback=common.numbers(),
+    help="Share of workers at each of them.  [default: equal]",
+)
+@click.option("--dimension", default=1, help="Number of coordinates of an answer.")
 @click.option("--prior-mean", default=0.0, help="Prior mean of the truths.")
 @click.option("--prior-variance", type=float, help="Prior variance.  [default: uniform in 0..100]")
 @common.seed_option

@@ -96,7 +96,7 @@ def write_result(
             _write_duckdb(connection, tables, existing)
         else:
             _write_adbc(connection, tables, existing)
-    return f"{' and '.join(tables)} in {safe_url(url)}"
+    return f"{' and '.join(tables)} to {safe_url(url)}"
 
 
 def _write_duckdb(connection: Any, tables: dict[str, Any], existing: Existing) -> None:
@@ -157,9 +157,10 @@ def _connect(url: str, read_only: bool) -> Iterator[tuple[str, Any]]:
             # SQLite's driver repeats the whole statement, which the user did not type.
             why = " ".join(str(error).split()).partition(" query was:")[0]
             why = why.replace(url, safe_url(url))[:300]
-            exists = "already exists" in why and not read_only
-            hint = "; say existing='replace' or 'append' (command line: --existing)"
-            raise DataError(f"{safe_url(url)}: {why}{hint * exists}") from None
+            if not read_only and (known := re.search(r'"(\w+)" already exists', why)):
+                why = f"table {known[1]!r} already exists; say existing='replace' or 'append' "
+                why += "(command line: --existing)"
+            raise DataError(f"{safe_url(url)}: {why}") from None
 
 
 def _path_of(url: str, must_exist: bool) -> str:
