@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from voxpop.arrays import Codes, Floats
+from voxpop.data.tables import finite
 from voxpop.words import percent
 
 # PIT values are clipped to this distance from 0 and 1.
@@ -155,10 +156,9 @@ class Audit:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """The figures as plain JSON values: None for NaN, no arrays."""
-        names = ("stretch", "coverage_90", "coverage_95", "unstretched_95", "rmse", "log_score")
-        found = ((name, float(getattr(self, name))) for name in names)
-        plain = {name: item if np.isfinite(item) else None for name, item in found}
-        return {"n_answers": self.n_answers, "exact": self.exact, **plain}
+        names = ("n_answers", "exact", "stretch", "coverage_90", "coverage_95", "unstretched_95")
+        figures = {name: getattr(self, name) for name in (*names, "rmse", "log_score")}
+        return finite(figures)  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Audit:

@@ -67,15 +67,13 @@ def assign_balanced(
     require(n_tasks >= 1, f"n_tasks must be at least 1, got {n_tasks}")
     require(n_workers >= 1, f"n_workers must be at least 1, got {n_workers}")
     require(per_task > 0, f"per_task must be positive, got {per_task}")
-    require(
-        mixing in ("different", "same"), f"mixing must be 'different' or 'same', got {mixing!r}"
-    )
+    kinds = ("different", "same")
+    require(mixing in kinds, f"mixing must be 'different' or 'same', got {mixing!r}")
     done = _codes(given, n_tasks, n_workers)
     names = np.arange(n_tasks) if task_names is None else np.array([*task_names], dtype=object)
     done_by_task = np.bincount(done // n_workers, minlength=n_tasks)
     done_by_worker = np.bincount(done % n_workers, minlength=n_workers)
-    limit = np.asarray(n_tasks if capacity is None else capacity, np.int64)
-    most = np.broadcast_to(limit, n_workers)
+    most = np.asarray(n_tasks if capacity is None else capacity, np.int64)
     require(bool((most >= 0).all()), "capacity must be 0 or more")
     groups = None
     if task_group is not None and worker_group is not None:

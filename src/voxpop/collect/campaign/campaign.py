@@ -287,7 +287,7 @@ def _replay(records: list[Record], path: Path) -> Campaign:
     return campaign
 
 
-def next_answers(
+def next_from_tables(
     campaign: Campaign,
     k: int,
     rng: np.random.Generator,

@@ -212,16 +212,15 @@ def next_batch(
     if workers is None:
         candidates = [Candidate(len(row), rules.price, k, anonymous=True)]
     else:
-        barred = _numbered(ledger, forbidden, "forbidden")
-        candidates = _candidates(ledger, named, asked, barred, k, rules)
+        candidates = _candidates(ledger, named, asked, forbidden, k, rules)
     budget = np.inf if rules.budget is None else rules.budget
     least_gain = rules.least_gain * max(1, int(unknown.sum()))
     chosen = select_answers(variance, eligible, expected, candidates, k, rng, budget, least_gain)
     for c in chosen:
         variance[c.task] = c.after
     ids, tasks = list(ledger.tasks), np.array([c.task for c in chosen], dtype=np.int64)
-    steps = np.array([(c.before, c.after) for c in chosen]).reshape(-1, 2).T
-    before, after = (posterior.in_units(step, tasks) for step in steps)
+    before = posterior.in_units(np.array([c.before for c in chosen]), tasks)
+    after = posterior.in_units(np.array([c.after for c in chosen]), tasks)
     now, variance = posterior.in_units(now), posterior.in_units(variance)
     return Batch(
         task=id_array([ids[c.task] for c in chosen]),
@@ -269,7 +268,7 @@ def _candidates(
     ledger: Ledger,
     workers: Available,
     pending: list[tuple[int, Any]],
-    forbidden: list[tuple[int, Any]],
+    forbidden: Pairs,
     k: int,
     rules: Rules,
 ) -> list[Candidate]:
@@ -281,7 +280,7 @@ def _candidates(
     if workers.capacity is not None:
         capacity = np.minimum(capacity, workers.capacity)
     taken, barred = defaultdict[Any, set[int]](set), defaultdict[Any, set[int]](set)
-    for tasks_of, pairs in ((taken, pending), (barred, forbidden)):
+    for tasks_of, pairs in ((taken, pending), (barred, _numbered(ledger, forbidden, "forbidden"))):
         for i, u in pairs:
             tasks_of[u].add(i)
     candidates = []

@@ -195,7 +195,7 @@ function workerDetails(data, u, show) {
   const vector = names.length > 1;
   const edges = data.edgesBy(u);
   const parts = [facts([
-    ["Noise sd", brief(workers.sd[u]), `95 %: ${brief(workers.lower[u])} to ${brief(workers.upper[u])}`],
+    ["Noise sd", brief(workers.sd[u]), `95 %: ${data.noiseIntervalText(u)}`],
     ["Weight", `${brief(workers.weight[u])} ×`, "the average worker's"],
     ...(workers.bias ? names.slice(0, 8).map((name, j) => [
       vector ? `Bias of ${name}` : "Bias", data.differenceText(workers.bias[j][u], j), `± ${brief(workers.biasSd[j][u])} (sd)`,

@@ -43,6 +43,7 @@ class Data {
   estimateText(x, j) { return fixed(x, this.digits[j] - 2); }
   answerText(x, j) { return fixed(x, this.answerDigits[j]); }
   differenceText(x, j) { return signed(x, this.digits[j] - 2); }
+  noiseIntervalText(u) { return `${brief(this.workers.lower[u])} to ${brief(this.workers.upper[u])}`; }
   intervalText(i, j) { return `${this.estimateText(this.tasks.lower[j][i], j)} to ${this.estimateText(this.tasks.upper[j][i], j)}`; }
   vectorText(columns, i) { return columns.slice(0, 8).map((column, j) => this.estimateText(column[i], j)).join(", "); }
 }
@@ -109,7 +110,7 @@ function workerPicture(data, show) {
     flagged: data.flagsOf(u).length,
     tip: [
       workers.id[u],
-      `noise sd ${brief(workers.sd[u])} (95 %: ${brief(workers.lower[u])} to ${brief(workers.upper[u])})`,
+      `noise sd ${brief(workers.sd[u])} (95 %: ${data.noiseIntervalText(u)})`,
       biased ? `bias ${data.differenceText(workers.bias[0][u], 0)}` : "",
       plural(workers.n[u], "answer"), data.kindsOf(u).join(", "),
     ].filter((line) => line).join("\n"),
@@ -130,9 +131,8 @@ function taskColumns(data, why) {
     title: one ? "Estimate" : names.length > 4 && j === 3 ? `${name} …` : name, minor: j > 1,
     value: (i) => tasks.estimate[j][i], cell: (i) => data.estimateText(tasks.estimate[j][i], j),
   }));
-  const mean = one
-    ? { title: "Mean", minor: true, hint: "Plain mean of the answers", value: (i) => tasks.mean[0][i], cell: (i) => data.estimateText(tasks.mean[0][i], 0) }
-    : { title: "Mean", minor: true, hint: "Plain mean of the answers", csv: (i) => data.vectorText(tasks.mean, i), cell: (i) => data.vectorText(tasks.mean, i) };
+  const meanText = (i) => data.vectorText(tasks.mean, i);
+  const mean = { title: "Mean", minor: true, hint: "Plain mean of the answers", cell: meanText, ...(one ? { value: (i) => tasks.mean[0][i] } : { csv: meanText }) };
   const columns = [
     { title: "Task", text: true, value: (i) => tasks.id[i] },
     ...estimates,
@@ -190,7 +190,7 @@ function workerListing(data) {
   const columns = [
     { title: "Worker", text: true, value: (u) => workers.id[u] },
     { title: "Noise sd", value: (u) => workers.sd[u], cell: (u) => brief(workers.sd[u]) },
-    { title: "95 % interval", minor: true, value: (u) => workers.upper[u] - workers.lower[u], csv: (u) => `${brief(workers.lower[u])} to ${brief(workers.upper[u])}`, cell: (u) => `${brief(workers.lower[u])} to ${brief(workers.upper[u])}` },
+    { title: "95 % interval", minor: true, value: (u) => workers.upper[u] - workers.lower[u], csv: (u) => data.noiseIntervalText(u), cell: (u) => data.noiseIntervalText(u) },
   ];
   if (workers.bias) {
     columns.push({ title: "Bias", minor: names.length > 1, value: (u) => (names.length > 1 ? Math.hypot(...bias(u)) : bias(u)[0]), cell: (u) => bias(u).slice(0, 4).map((b, j) => data.differenceText(b, j)).join(", ") });
