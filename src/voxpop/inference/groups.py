@@ -52,11 +52,6 @@ class TruthPrior:
     variance: Floats
     weight: Floats
 
-    @property
-    def is_flat(self) -> bool:
-        """Return whether any truth is as likely as any other."""
-        return self.weight.size == 0
-
 
 @dataclass(frozen=True, eq=False)
 class SweepParameters:
@@ -115,18 +110,6 @@ class Group:
     def edges(self) -> Edges:
         """Workers and messages."""
         return Edges(self._worker, self.message)
-
-    def send(self, parameters: SweepParameters, state: SweepState, new_sums: WorkerSums) -> float:
-        """Replace all messages, add them to the sums, return the largest change."""
-        del parameters  # they are in the kernel
-        return self.kernel.sweep(state, self.edges, new_sums)
-
-    def posterior(
-        self, parameters: SweepParameters, state: SweepState, probabilities: Floats
-    ) -> Posterior:
-        """Posterior of the truths, relative to the origins."""
-        del parameters  # they are in the kernel
-        return self.kernel.posterior(state, self.edges, probabilities)
 
 
 class RowGroup:
@@ -224,16 +207,6 @@ class RowGroup:
         """Replace all messages; see :meth:`KernelSet.integrate_sweep`."""
         given = self._integrals(parameters, state, bias)
         return self._kernels.integrate_sweep(given, new_sums, is_counted)
-
-    def send(self, parameters: SweepParameters, state: SweepState, new_sums: WorkerSums) -> float:
-        """Replace all messages, add them to the sums, return the largest change."""
-        return self.sweep(parameters, state, None, new_sums, False)[0]
-
-    def posterior(
-        self, parameters: SweepParameters, state: SweepState, probabilities: Floats
-    ) -> Posterior:
-        """Posterior of the truths, relative to the origins."""
-        return self.posterior_and_classes(parameters, state, probabilities, None)[0]
 
     def posterior_and_classes(
         self,

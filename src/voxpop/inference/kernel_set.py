@@ -166,6 +166,13 @@ class Predictions:
     bias: Floats
     variance: Floats
 
+    def in_units(self, origin: Floats, unit: float) -> tuple[Floats, ...]:
+        """Return all six in the units of the answers, given the origin of each row."""
+        return (
+            self.log_density - np.log(unit), self.pit, (self.truth_mean + origin) * unit,
+            self.truth_variance * unit**2, self.bias * unit, self.variance * unit**2,
+        )  # fmt: skip
+
 
 class TaskKernel(Protocol):
     """One way to compute the messages of tasks of the same degree, under the paper's noise."""

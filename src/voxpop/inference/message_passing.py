@@ -173,8 +173,10 @@ class MessagePassing(MessageStore, Schedule):
         for group in self._groups:
             if group.warm is not None:
                 group.warm.guess(state, group.edges, new_sums)
+            elif isinstance(group, Group):
+                group.kernel.sweep(state, group.edges, new_sums)
             else:
-                group.send(self._parameters, state, new_sums)
+                group.sweep(self._parameters, state, None, new_sums, False)
         return new_sums
 
     def posterior(self, probabilities: Floats) -> Posterior:
@@ -197,7 +199,7 @@ class MessagePassing(MessageStore, Schedule):
         classes = np.zeros((shape[0], len(parameters.log_class)))
         for group in _hidden_gold(self._groups, self._answers) if hidden else self._groups:
             if isinstance(group, Group):
-                found = group.posterior(parameters, state, probabilities)
+                found = group.kernel.posterior(state, group.edges, probabilities)
             else:
                 group.receive_classes(parameters.log_class, self.evidence)
                 about = parameters, state, probabilities, bias, bounded
@@ -218,13 +220,8 @@ class MessagePassing(MessageStore, Schedule):
             assert isinstance(group, RowGroup)
             group.receive_classes(parameters.log_class, self.evidence)
             p, j = group.predict(parameters, state, bias, with_pit), group.slot
-            unit, edge = self._unit[j], edges_of(self._answers, group)
-            mean = (p.truth_mean + group.origin) * unit
-            parts = (
-                p.log_density - np.log(unit), p.pit, mean, p.truth_variance * unit**2,
-                p.bias * unit, p.variance * unit**2,
-            )  # fmt: skip
-            for array, part in zip(out, parts, strict=True):
+            edge = edges_of(self._answers, group)
+            for array, part in zip(out, p.in_units(group.origin, self._unit[j]), strict=True):
                 array[edge, j] = part
         return Predictions(*out)
 

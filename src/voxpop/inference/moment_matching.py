@@ -162,13 +162,7 @@ class MomentMatching:
         state, found = self._state(0.0), []
         for j, unit in enumerate(self._unit.tolist()):
             p = self._kernels.match_predict(self._given(j, parameters, state, bias), with_pit)
-            mean = p.truth_mean + self._origin[j][self._answers.task, None]
-            found.append(
-                (
-                    p.log_density - np.log(unit), p.pit, mean * unit, p.truth_variance * unit**2,
-                    p.bias * unit, p.variance * unit**2,
-                )
-            )  # fmt: skip
+            found.append(p.in_units(self._origin[j][self._answers.task, None], unit))
         return Predictions(*(np.concatenate(part, axis=1) for part in zip(*found, strict=True)))
 
     def bias_sums(self) -> tuple[Floats, Floats]:

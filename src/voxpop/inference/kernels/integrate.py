@@ -107,7 +107,7 @@ class Outgoing:
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Each answer as predicted by the others (n, l): log density, PIT, and moments.
+    """Each answer as predicted by the others, (n, l) or (E,): log density, PIT, and moments.
 
     ``mean`` and ``truth_variance`` are those of x, ``variance`` that of the answer.
     """

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 
 from voxpop.arrays import Floats, Index
-from voxpop.inference.kernels.integrate import Law, Outgoing
+from voxpop.inference.kernels.integrate import Law, LeftOut, Outgoing
 
 # Rounds in which sites are found before the first messages.
 FIRST_ROUNDS = 3
@@ -292,18 +292,8 @@ def in_steps(moved: Floats) -> float:
     return float((np.rint(near / _STEP) * _STEP).sum())
 
 
-class MatchedLeftOut(NamedTuple):
-    """Each answer as predicted by the others (E,), as ``kernels.integrate.LeftOut``."""
-
-    log_density: Floats
-    pit: Floats
-    mean: Floats
-    truth_variance: Floats
-    variance: Floats
-
-
-def predict(rows: MatchedRows, law: Law) -> MatchedLeftOut:
-    """Predict each answer from all others of its row (M93)."""
+def predict(rows: MatchedRows, law: Law) -> LeftOut:
+    """Predict each answer (E,) from all others of its row (M93)."""
     classes, answers, _, evidence = _all_classes(rows, law)
     without = _class_shares(rows, evidence, answers)
     density = np.full(rows.centre.shape, -np.inf)
@@ -321,7 +311,7 @@ def predict(rows: MatchedRows, law: Law) -> MatchedLeftOut:
         noise += here * (cls.share * cls.variance).sum(axis=1)
     for c, found in enumerate(answers):
         variance += without[:, c] * (rows.centre - found.distance - mean) ** 2
-    return MatchedLeftOut(
+    return LeftOut(
         np.maximum(density - 0.5 * np.log(2.0 * np.pi), _NOTHING),
         np.clip(pit, 0.0, 1.0), mean, variance, variance + noise,
     )  # fmt: skip

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
+from voxpop.inference.kernels.posterior import sum_in_order
 
 # Most nodes to spend on the empty space between answers that no level reaches across.
 _MOST_WIDE_NODES = 6000.0
@@ -195,11 +196,11 @@ def _local_precision(
     finest = narrow[:, : f.n_answers].min(axis=1)
     # Messages about the lowest levels: fine nodes everywhere if these are few, else at the answers.
     of_lowest = 1.0 / finest
-    even = _in_order(1.0 / wide) + of_lowest
+    even = sum_in_order(1.0 / wide) + of_lowest
     is_even = (width * np.sqrt(even) <= alpha * _MOST_EVEN_NODES)[:, None]
     wide = np.maximum(np.where(is_even, wide, widest), fine)
     behind = np.where(is_even, behind, ruled_out)
-    flat, pull = _in_order(1.0 / wide), _in_order(f.centre / wide)
+    flat, pull = sum_in_order(1.0 / wide), sum_in_order(f.centre / wide)
     own_drop = np.where(is_even, 0.0, np.maximum(1.0 / narrow - 1.0 / wide, 0.0))
     own_drop[:, f.n_answers :] = 0.0
     # The message to u about s_k draws the truth from the mean of the others to sqrt(D² W / 4)
@@ -334,8 +335,8 @@ def _search(f: Functions) -> tuple[Floats, Floats]:
         exponent = height - 0.5 * per_variance * squared
         share = np.exp(exponent - exponent.max(axis=2, keepdims=True))
         precision = (share * per_variance).sum(axis=2) / share.sum(axis=2)
-        total = _in_order(precision)
-        x = _in_order(precision * f.centre) / total
+        total = sum_in_order(precision)
+        x = sum_in_order(precision * f.centre) / total
     return x, total
 
 
@@ -386,7 +387,7 @@ def _scan(
     bend = np.full((len(x), half_rate.shape[1], x.shape[1] - 1), -np.inf)
     for c in range(len(f.height)):
         log_f, curvature = _log_functions(f, x, c)
-        total = f.log_class[:, c, None] + _in_order(log_f.transpose(0, 2, 1))
+        total = f.log_class[:, c, None] + sum_in_order(log_f.transpose(0, 2, 1))
         q = np.repeat(total[:, None], half_rate.shape[1], axis=1)
         q[:, :left_out] -= log_f[:, :left_out]
         np.maximum(bend, 0.5 * curvature[:, None] * step + q[..., :-1] + q[..., 1:], out=bend)
@@ -430,7 +431,7 @@ def _log_functions(f: Functions, x: Floats, c: int) -> tuple[Floats, Floats]:
     around = away[..., :-1] * away[..., 1:] <= 0.0
     nearest = np.maximum(precision[..., :-1], precision[..., 1:])
     nearest = np.where(around, peak[:, :, None], nearest)
-    return log_f, _in_order(nearest.transpose(0, 2, 1))
+    return log_f, sum_in_order(nearest.transpose(0, 2, 1))
 
 
 def _far_centres(f: Functions, wide: Floats, pull: Floats, flat: Floats) -> Floats:
@@ -443,8 +444,3 @@ def _far_centres(f: Functions, wide: Floats, pull: Floats, flat: Floats) -> Floa
     others = np.maximum(flat[:, None] - 1.0 / wide, 0.5 / wide)
     of_others = (pull[:, None] - f.centre / wide) / others
     return np.concatenate([(pull / flat)[:, None], of_others], axis=1)
-
-
-def _in_order(terms: Floats) -> Floats:
-    """Sum over the last axis, term by term."""
-    return np.asarray(np.add.accumulate(terms, axis=-1)[..., -1])

@@ -95,7 +95,7 @@ def mixture_quantiles(
     n, d, q = len(mean), mean.shape[2], len(probabilities)
     share = np.take_along_axis(weight, kept, axis=1)
     share[np.arange(share.shape[1]) >= needed[:, None]] = 0.0
-    share /= _in_order(share)[:, None]
+    share /= sum_in_order(share)[:, None]
     centre = np.take_along_axis(mean, kept[:, :, None], axis=1).transpose(0, 2, 1)
     sd = np.sqrt(variance)[kept]
     # One problem per task, coordinate and probability, all in one row; solved ones drop out.
@@ -105,9 +105,9 @@ def mixture_quantiles(
     absent = share[task] == 0.0
     low = np.where(absent, np.inf, component).min(axis=1)
     high = np.where(absent, -np.inf, component).max(axis=1)
-    average = _in_order(share[:, None, :] * centre)
+    average = sum_in_order(share[:, None, :] * centre)
     square = (centre - average[:, :, None]) ** 2 + sd[:, None, :] ** 2
-    spread = _in_order(share[:, None, :] * square)
+    spread = sum_in_order(share[:, None, :] * square)
     x = average[task, coordinate] + np.sqrt(spread)[task, coordinate] * ndtri(p)
     x = np.clip(x, low, high)
     narrowest = np.where(share > 0.0, sd, np.inf).min(axis=1)
@@ -116,8 +116,8 @@ def mixture_quantiles(
     for _ in range(_MOST_STEPS):
         i, at = task[active], x[active]
         z = (at[:, None] - centre[i, coordinate[active]]) / sd[i]
-        error = _in_order(share[i] * ndtr(z)) - p[active]
-        density = _in_order(share[i] * np.exp(-0.5 * z * z) / sd[i]) / np.sqrt(2 * np.pi)
+        error = sum_in_order(share[i] * ndtr(z)) - p[active]
+        density = sum_in_order(share[i] * np.exp(-0.5 * z * z) / sd[i]) / np.sqrt(2 * np.pi)
         low[active] = np.where(error < 0, at, low[active])
         high[active] = np.where(error < 0, high[active], at)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -130,8 +130,8 @@ def mixture_quantiles(
     return np.asarray(x.reshape(n, d, q))
 
 
-def _in_order(terms: Floats) -> Floats:
-    """Sum over the last axis, term by term: zeros at the end, if any, do not show."""
+def sum_in_order(terms: Floats) -> Floats:
+    """Sum over the last axis, term by term: zeros at the end change no bit."""
     return np.asarray(np.add.accumulate(terms, axis=-1)[..., -1])
 
 
