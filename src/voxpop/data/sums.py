@@ -37,8 +37,8 @@ def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
 def median_by_worker(answers: Answers, per_edge: Floats) -> Floats:
     """Median over the answers of each worker (m, d), coordinate by coordinate.
 
-    Workers with as many answers are taken together: to find the middle of short rows takes a tenth
-    of the time of sorting all answers.
+    Workers with equally many answers are taken together: finding the middle of short rows takes a
+    tenth of the time of sorting all answers.
     """
     found = np.empty((answers.n_workers, per_edge.shape[1]))
     ordered, degree = per_edge[answers.by_worker], answers.worker_degree
@@ -92,11 +92,11 @@ def medians(answers: Answers, weight: Floats | None = None) -> Floats:
     return estimate
 
 
-def middle_answers(answers: Answers) -> Floats:
-    """The middle answer of each task (n, d), coordinate by coordinate, or the higher of two."""
+def middle_answers(answers: Answers, lower: bool = False) -> Floats:
+    """The middle answer of each task (n, d), by coordinate; of two, the higher, or the ``lower``."""
     found = np.empty((answers.n_tasks, answers.dimension))
     for tasks, edges in by_degree(answers, lambda size: size):
-        middle = edges.shape[1] // 2
+        middle = (edges.shape[1] - lower) // 2
         found[tasks] = np.partition(answers.value[edges], middle, axis=1)[:, middle]
     return found
 

@@ -95,7 +95,7 @@ def _holding_estimates(found: Posterior) -> Posterior:
 
 
 def gaussian_result(
-    estimator: Estimator,
+    estimator: Estimator | None,
     answers: Answers,
     estimate: Floats,
     variance: Floats,
@@ -119,30 +119,9 @@ def gaussian_result(
     worker_weight
         Weight of an answer of each worker, in any unit; equal by default.
     trace, notes, settings
-        How the iteration went, sentences for the user, and what to keep beside the arguments.
+        How the iteration went, sentences for the user, and what to keep beside the arguments of
+        the estimator, if there is one.
     """
-    settings = plain_settings(estimator) | dict(settings or {})
-    return _gaussian(
-        answers,
-        *(estimate, variance, settings, worker_variance, worker_weight),
-        worker_interval=worker_interval,
-        trace=trace,
-        notes=notes,
-    )
-
-
-def _gaussian(
-    answers: Answers,
-    estimate: Floats,
-    variance: Floats,
-    settings: dict[str, Any],
-    worker_variance: Floats | None,
-    worker_weight: Floats | None,
-    *,
-    worker_interval: Floats | None = None,
-    trace: Trace | None = None,
-    notes: tuple[str, ...] = (),
-) -> Result:
     estimate = with_gold(answers, estimate)
     variance = np.where(answers.is_gold[:, None], 0.0, np.broadcast_to(variance, estimate.shape))
     spread = np.sqrt(variance)[:, :, None] * ndtri(PROBABILITIES)
@@ -154,7 +133,8 @@ def _gaussian(
         worker_interval = variance_interval(answers, worker_variance)
     weight = np.ones(answers.n_workers) if worker_weight is None else worker_weight
     workers = WorkerNoise(worker_variance, worker_interval, relative_weight(weight))
-    return make_result(answers, settings, found, workers, trace, notes)
+    kept = {} if estimator is None else plain_settings(estimator)
+    return make_result(answers, kept | dict(settings or {}), found, workers, trace, notes)
 
 
 def result_from_estimates(
@@ -178,9 +158,8 @@ def result_from_estimates(
         spread = _by_task(answers, variance, "variance")
         require(bool((spread >= 0).all()), "variance must not be negative")
     settings = {"method": method} if method is not None else {}
-    result = _gaussian(
-        answers, found, spread, settings, worker_variance, worker_weight, notes=notes
-    )
+    given = answers, found, spread, worker_variance, worker_weight
+    result = gaussian_result(None, *given, notes=notes, settings=settings)
     if variance is None and answers.n_edges == answers.n_tasks:
         return without_intervals(result, "every task has one answer; give the variances")
     return result

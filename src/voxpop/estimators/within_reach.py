@@ -1,4 +1,4 @@
-"""Within reach: answers however far off leave numbers with which a computer can still reckon."""
+"""Within reach: bring in answers so far off that the digits of all others would be lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import by_degree, with_gold
+from voxpop.data.sums import middle_answers, with_gold
 from voxpop.errors import shorten
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise.component import REACH
@@ -19,18 +19,18 @@ from voxpop.words import counted
 
 # Distances below this many times the spacing of numbers as large are rounding.
 _ROUNDING = 8.0
-# Squares of smaller distances are nothing.
+# Squares of smaller distances are practically 0.
 _LEAST_DISTANCE = 1e-150
 
 
 def fit_within_reach(
     fit: Callable[[Answers], Result], answers: Answers, may_move: bool = True
 ) -> Result:
-    """Fit answers of which none is out of reach of the others, whatever they are.
+    """Fit answers with those that are far out of reach brought in, and restore the result.
 
     An answer more than :data:`REACH` times the usual distance from the middle of its task is moved
-    to that distance: it is a slip there, too. A task that is as far from all others is fitted in
-    their midst, if it ``may_move``, and its estimates are moved back.
+    to that distance: it is a slip there, too. A task that is as far from all others is moved into
+    their midst, if it ``may_move``, and its estimates are moved back after the fit.
     """
     reached = _Reached.of(answers, may_move)
     return fit(answers) if reached is None else reached.restored(fit(reached.answers))
@@ -70,7 +70,7 @@ class _Reached:
         return cls(replace(answers, value=moved, gold=gold), answers, shift, notes)
 
     def restored(self, result: Result) -> Result:
-        """Move the estimates of tasks back to where these are."""
+        """Move the estimates of tasks that were moved back to their places."""
         result = replace(result, notes=(*result.notes, *self.notes))
         if not self.shift.any():
             return result
@@ -99,12 +99,7 @@ class _Reached:
 
 def _middles(answers: Answers, centre: Floats) -> Floats:
     """The middle answer of each task (n, d); of two, that nearer to the centre of all answers."""
-    low, high = (np.empty((answers.n_tasks, answers.dimension)) for _ in range(2))
-    for tasks, edges in by_degree(answers, lambda size: size):
-        size = edges.shape[1]
-        places = (size - 1) // 2, size // 2
-        rows = np.partition(answers.value[edges], places, axis=1)
-        low[tasks], high[tasks] = rows[:, places[0]], rows[:, places[1]]
+    low, high = middle_answers(answers, lower=True), middle_answers(answers)
     return np.where(np.abs(low - centre) <= np.abs(high - centre), low, high)
 
 
