@@ -175,11 +175,11 @@ class FileStream:
                     "use --engine local, or save it as Parquet"
                 )
 
-    def beginning(self, n: int = 1000) -> Any:
+    def beginning(self) -> Any:
         """Return the first rows as a data frame."""
         cells = ", ".join(f"{self.spelled(name)} AS {quoted(name)}" for name in self.columns)
         with naming(self.name):
-            return self._connection.execute(f"SELECT {cells} FROM raw LIMIT {n}").df()
+            return self._connection.execute(f"SELECT {cells} FROM raw LIMIT 1000").df()
 
     def spelled(self, column: str) -> str:
         """Return a column as SQL; as text in JSON too, which is a text file like CSV."""

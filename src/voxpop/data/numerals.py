@@ -30,7 +30,6 @@ MISSING = frozenset(
         *("do not know", "skip", "skipped", "refused", "prefer not to say"),
     }
 )
-DROP = "drop"
 # All spaces that separate groups of three digits.
 _SPACES = " \u00a0\u2007\u2009\u202f"
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
