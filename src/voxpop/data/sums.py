@@ -93,7 +93,7 @@ def medians(answers: Answers, weight: Floats | None = None) -> Floats:
 
 
 def middle_answers(answers: Answers, lower: bool = False) -> Floats:
-    """The middle answer of each task (n, d), by coordinate; of two, the higher, or the ``lower``."""
+    """The middle answer of each task (n, d), by coordinate; of two the higher, or the ``lower``."""
     found = np.empty((answers.n_tasks, answers.dimension))
     for tasks, edges in by_degree(answers, lambda size: size):
         middle = (edges.shape[1] - lower) // 2
