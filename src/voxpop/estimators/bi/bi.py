@@ -29,7 +29,7 @@ from voxpop.inference.engine import Engine
 from voxpop.inference.schedule import Schedule
 from voxpop.models.model import Model
 from voxpop.models.noise import Noise
-from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
+from voxpop.models.scale import LINEAR, SCALES, Scale, ScaleName, check_scale
 from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import PROBABILITIES, Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
@@ -181,7 +181,9 @@ class BI(Estimator):
 
         def fit(answers: Answers) -> Result:
             found = fit_on_scale(lambda a: there._fit_in_reach(a, on_sweep), answers, scale)
-            found = keep_bounds(with_settings(found, plain_settings(self)), answers, bounds)
+            if there is not self:
+                found = with_settings(found, plain_settings(self))
+            found = keep_bounds(found, answers, bounds)
             return with_own_noise(answers, found) if self.support == "auto" else found
 
         # Levels that are given fit all groups, and truths of a given prior are to be of all tasks.
@@ -211,6 +213,8 @@ class BI(Estimator):
 
     def for_scale(self, scale: Scale) -> BI:
         """The estimator to fit answers on a scale with."""
+        if scale == LINEAR and self.scale == "linear":
+            return self
         noise = replace(self.noise, bounds=scale.bounds(self.noise.bounds))
         return replace(self, scale="linear", noise=noise)
 

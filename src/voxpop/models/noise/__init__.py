@@ -67,7 +67,7 @@ class Noise:
             "growth and bounds cannot be combined; drop one, or use scale='log' or 'logit'",
         )
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Return whether this is the paper's noise, and nothing else."""
         return self == Noise()
