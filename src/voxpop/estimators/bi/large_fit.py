@@ -27,7 +27,7 @@ FINAL_ACCURACY = 1e-5
 # Sweeps in which learning the shares of levels continues, and EM steps in each.
 _LEARNING, _SHARE_STEPS = 5, 5
 # Estimates are at rest when a sweep moves them by this many of their sds, root mean square.
-_AT_REST = 5e-3
+_AT_REST = 1e-2
 # Under slips and difficulty, undamped messages swing from one sweep to the next, and back.
 _DAMPINGS = (0.3, 0.5, 0.7, 0.85)
 _BIAS_DAMPING = 0.5
