@@ -35,19 +35,23 @@ def mean_by_worker(answers: Answers, per_edge: Floats) -> Floats:
 
 
 def median_by_worker(answers: Answers, per_edge: Floats) -> Floats:
-    """Median over the answers of each worker (m, d), coordinate by coordinate.
+    """Median over the answers of each worker (m, d), coordinate by coordinate."""
+    return run_medians(per_edge[answers.by_worker], answers.worker_ptr[:-1], answers.worker_degree)
 
-    Workers with equally many answers are taken together: finding the middle of short rows takes a
-    tenth of the time of sorting all answers.
+
+def run_medians(x: Floats, first: Index, size: Index) -> Floats:
+    """Median of each run of x, from ``first`` on and of this ``size``; 0 of an empty run.
+
+    Runs of one size are taken together: finding the middle of short rows takes a tenth of the time
+    of sorting all.
     """
-    found = np.empty((answers.n_workers, per_edge.shape[1]))
-    ordered, degree = per_edge[answers.by_worker], answers.worker_degree
-    for size in np.unique(degree).tolist():
-        workers = np.flatnonzero(degree == size)
-        rows = ordered[answers.worker_ptr[workers][:, None] + np.arange(size)]
-        low, high = (size - 1) // 2, size // 2
+    found = np.zeros((len(size), *x.shape[1:]))
+    for n in np.unique(size[size > 0]).tolist():
+        runs = np.flatnonzero(size == n)
+        rows = x[first[runs][:, None] + np.arange(n)]
+        low, high = (n - 1) // 2, n // 2
         rows = np.partition(rows, (low, high), axis=1)
-        found[workers] = 0.5 * (rows[:, low] + rows[:, high])
+        found[runs] = 0.5 * (rows[:, low] + rows[:, high])
     return found
 
 
@@ -103,16 +107,20 @@ def middle_answers(answers: Answers, lower: bool = False) -> Floats:
 
 def leave_one_out_medians(answers: Answers) -> Floats:
     """Median of the other answers to the same task, for every answer; its own without any."""
-    found = np.empty_like(answers.value)
-    first, n_others = answers.task_ptr[answers.task], answers.task_degree[answers.task] - 1
-    rank = np.arange(answers.n_edges) - first
-    for j in range(answers.dimension):
-        order = np.lexsort((answers.value[:, j], answers.task))
-        ordered = answers.value[order, j]
-        # The place of the median among the others moves up by one past the answer left out.
-        places = (place + (place >= rank) for place in ((n_others - 1) // 2, n_others // 2))
-        low, high = (ordered[first + np.clip(place, 0, n_others)] for place in places)
-        found[order, j] = low + (high - low) / 2
+    found = answers.value.copy()
+    for _, edges in by_degree(answers, lambda size: size):
+        n_others = edges.shape[1] - 1
+        if n_others == 0:
+            continue
+        own = answers.value[edges]
+        low, high = (n_others - 1) // 2, n_others // 2
+        rows = np.partition(own, sorted({low, high, high + 1}), axis=1)
+        # A place among the others moves up by one past the answer left out.
+        low_value, high_value = (
+            np.where(own <= rows[:, [place]], rows[:, [place + 1]], rows[:, [place]])
+            for place in (low, high)
+        )
+        found[edges] = low_value + (high_value - low_value) / 2
     return found
 
 
