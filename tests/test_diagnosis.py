@@ -195,7 +195,7 @@ def judged(seed: int, n_judges: int, *, constant: bool = False) -> Diagnosis:
 
 
 def test_a_few_honest_judges_who_differ_are_left_alone() -> None:
-    # Of 40 crowds of four judges (five, six) 1 (0, 0) have a flag; before, 8 (1, 0) had.
+    # Of 40 crowds of three judges (four, five, six) 0 (1, 0, 0) have a flag; before, 8 (1, 0) had.
     flagged = [bool(judged(7000 + seed, n).flags) for n in (3, 4, 5, 6) for seed in range(10)]
     assert sum(flagged) <= 3
 
@@ -228,7 +228,7 @@ def test_shuffled_answers_are_unrelated() -> None:
 
 
 def test_workers_who_answer_at_random_a_few_times_are_found() -> None:
-    # 20 answers each: 107 of 180 are found, 2 of 120 before; none beside them is flagged.
+    # 20 answers each: 111 of 180 are found, 2 of 120 before; none beside them is flagged.
     found = 0
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -266,7 +266,7 @@ def test_swapped_coordinates_are_found() -> None:
 
 
 def test_workers_who_answer_in_other_units_are_found_even_if_they_are_a_fifth() -> None:
-    # 180 of 180 in 30 crowds, 4 of 120 before.
+    # 179 of 180 in 30 crowds, 4 of 120 before.
     for seed in range(4):
         rng = np.random.default_rng(seed)
         task, worker = assignment(rng, 150, 6, 30)

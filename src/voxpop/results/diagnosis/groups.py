@@ -32,7 +32,7 @@ from voxpop.results.diagnosis.dependence import (
 from voxpop.results.diagnosis.gold_errors import GoldErrors, sharing_links
 from voxpop.results.result import Result
 
-# An eighth of 5 %: what :func:`voxpop.diagnose` grants this test among its own.
+# The default merges a group of honest workers by mistake no more often than this.
 LEVEL = 0.05 / 8
 # Workers who copy less often than this are dependent only where their answers are equal ...
 _NEARLY_ALWAYS = 0.9
