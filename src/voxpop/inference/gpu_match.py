@@ -10,8 +10,8 @@ from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.gpu_arrays import GpuArrays
 from voxpop.inference.kernel_set import Matching, Predictions
 
-# Numbers in a Held of match.cu.
-_HELD = 8
+# Numbers in a Matched of match.cu.
+_MATCHED = 8
 
 
 class GpuMatching(GpuArrays):
@@ -53,7 +53,7 @@ class _Launch:
         n, n_edges, there = rows.known.shape[0], rows.value.shape[0], kernels.there
         self._device, self._lanes = device, device.lanes(-(-n_edges // n) + (n_prior > 0))
         room = rows.most + (n_prior > 0)
-        size = room * (4 + n_levels + n_variances + _HELD * n_classes) + 2 * n_classes
+        size = room * (4 + n_levels + n_variances + _MATCHED * n_classes) + 2 * n_classes
         self.n_teams = kernels.n_teams(n, self._lanes, size)
         # A flat prior has no mean, and the only class is certain.
         zeros = device.zeros((n, 1), np.float64) if n_classes == 1 else None

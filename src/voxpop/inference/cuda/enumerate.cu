@@ -1,8 +1,8 @@
 // Joint enumeration: sum over all configurations of the levels of a task's workers; one thread a
 // task. See kernels/enumerate.py. DEGREE workers, LEVELS levels, DIMENSION coordinates.
 //
-// Workers join one by one. With W the precision of those before, the prior's included, and w the
-// own one, the mean and the sum of squares Q of a configuration become
+// Workers join one by one. With W the precision of those before, the prior's included, and w that
+// of the one who joins, the mean and the sum of squares Q of a configuration become
 //
 //     mean + w / (W + w) (A - mean),   Q + W w / (W + w) |A - mean|²
 //
@@ -39,35 +39,35 @@ __device__ __forceinline__ double squared_distance(const double* a, const double
 }
 
 // M3: sum over the levels of workers U and on, given the configuration `prefix` of those before;
-// `said` is the product of their messages. Adds to what is said to all of them.
+// `product` is that of their messages. Adds to the messages to all of them.
 template <int U>
 struct Walk {
     static __device__ __forceinline__ double level(
         Task& t, int k, i64 prefix, const double* mean, double exponent, double squared,
-        double said) {
+        double product) {
         constexpr i64 first = start(U);
         const Entry entry = t.table[first + prefix * LEVELS + k];
         double next[DIMENSION];
         for (int j = 0; j < DIMENSION; ++j)
             next[j] = mean[j] + entry.gain * (t.value[U][j] - mean[j]);
         const double sum = Walk<U + 1>::all(
-            t, prefix * LEVELS + k, next, exponent + entry.cost * squared, said * t.message[U][k]);
-        t.out[U][k] += sum * said;
+            t, prefix * LEVELS + k, next, exponent + entry.cost * squared, product * t.message[U][k]);
+        t.out[U][k] += sum * product;
         return sum * t.message[U][k];
     }
 
     static __device__ __forceinline__ double all(
-        Task& t, i64 prefix, const double* mean, double exponent, double said) {
+        Task& t, i64 prefix, const double* mean, double exponent, double product) {
         const double squared = squared_distance(t.value[U], mean);
         double total = 0.0;
         if (U + 2 >= DEGREE) {
 #pragma unroll
             for (int k = 0; k < LEVELS; ++k)
-                total += level(t, k, prefix, mean, exponent, squared, said);
+                total += level(t, k, prefix, mean, exponent, squared, product);
         } else {
 #pragma unroll 1
             for (int k = 0; k < LEVELS; ++k)
-                total += level(t, k, prefix, mean, exponent, squared, said);
+                total += level(t, k, prefix, mean, exponent, squared, product);
         }
         return total;
     }
@@ -76,7 +76,7 @@ struct Walk {
 template <>
 struct Walk<DEGREE - 1> {
     static __device__ __forceinline__ double all(
-        Task& t, i64 prefix, const double* mean, double exponent, double said) {
+        Task& t, i64 prefix, const double* mean, double exponent, double product) {
         const double squared = squared_distance(t.value[DEGREE - 1], mean);
         constexpr i64 first = start(DEGREE - 1);
         double total = 0.0;
@@ -84,7 +84,7 @@ struct Walk<DEGREE - 1> {
         for (int k = 0; k < LEVELS; ++k) {
             const Entry entry = t.table[first + prefix * LEVELS + k];
             const double factor = exp(exponent + entry.cost * squared + entry.gain);
-            t.out[DEGREE - 1][k] += factor * said;
+            t.out[DEGREE - 1][k] += factor * product;
             total += factor * t.message[DEGREE - 1][k];
         }
         return total;
@@ -132,7 +132,7 @@ __device__ __noinline__ void send_in_logs(
             }
         }
     }
-    // The own message is one constant on a slice, so taking it off its log is exact.
+    // A worker's own message is constant on a slice, so subtracting its log is exact.
     for (int u = 0; u < DEGREE; ++u)
         for (int k = 0; k < LEVELS; ++k)
             t.out[u][k] = top[u][k] + log(t.out[u][k]) - incoming[u][k];
@@ -167,7 +167,7 @@ extern "C" __global__ void enumerate_sweep(
     double mean[DIMENSION], incoming[DEGREE][LEVELS];
     open_task(t, task, value, prior_mean, mean);
     for (int u = 0; u < DEGREE; ++u) {
-        listen(m, task * DEGREE + u, LEVELS, 1, incoming[u]);
+        receive(m, task * DEGREE + u, LEVELS, 1, incoming[u]);
         for (int k = 0; k < LEVELS; ++k) t.message[u][k] = exp(incoming[u][k]), t.out[u][k] = 0.0;
     }
     double aside[DIMENSION];

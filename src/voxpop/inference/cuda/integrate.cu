@@ -101,17 +101,17 @@ __device__ double log_prior(const Functions& f, const Law& law, double x) {
     return log_function(f, law, 0, f.degree, x, unused);
 }
 
-// Take up a row: what its workers say, its functions, its nodes. Returns whether there was room.
+// Take up a row: incoming messages, functions, nodes. Returns whether there was room.
 __device__ bool open_row(
     Functions& f, Nodes& nodes, const Law& law, const Rows& rows, const Messages& m, i64 row,
     double refinement) {
     f.log_class = rows.log_class + row * law.C;
     for (int u = lane_number(); u < f.degree; u += LANES) {
         const i64 edge = row * f.degree + u;
-        listen(m, edge, law.K, f.degree, f.incoming + u);
+        receive(m, edge, law.K, f.degree, f.incoming + u);
         f.centre[u] = rows.value[edge], f.spread[u] = 0.0;
         if (rows.bias) {
-            // M31: what is believed of a bias without this answer, and the answer less that.
+            // M31: the cavity belief about a bias, and the answer less its mean.
             const int worker = m.worker[edge];
             const double precision = rows.bias_precision[worker] - rows.edge_precision[edge];
             const double pull =

@@ -1,4 +1,4 @@
-// What is known of the truth of a row, from the density on its nodes.
+// The posterior of the truth of a row, from the density on its nodes.
 
 // Cubic through both ends of the unit interval with the slopes given there.
 __device__ __forceinline__ double hermite(

@@ -1,7 +1,7 @@
 // Each answer as predicted by all others of its row.
 
-// M32: density of the answer, probability of a lower one, and where the others see x; with that
-// and its noise its variance. `out` is (6, n, degree).
+// M32: density of the answer, probability of a lower one, moments of x given the others, and from
+// these and the noise the variance of the answer. `out` is (6, n, degree).
 //
 //     density ∝ Σ_cg share_cg ∫ cavity_uc(x) N_ug(x) dx
 //     PIT     ∝ Σ_cg share_cg ∫ cavity_uc(x) Φ((a_u - x) / sqrt(v_g + gamma_u)) dx

@@ -1,4 +1,4 @@
-// What a row says to its workers about level and bias, and about its class and truth.
+// The messages of a row to its workers about level and bias, and about its class and truth.
 
 // Sums over the nodes of one answer; of a lane, then of its team.
 struct AnswerSums {
@@ -108,7 +108,7 @@ __device__ __noinline__ void send_answer_in_logs(
     }
 }
 
-// Log m(k) from the integrals, which are lost. Where all levels underflow, or any does whose message
+// Log m(k) from the integrals, which are overwritten. Where all levels underflow, or any does whose message
 // counts down to the lowest, they are computed again in logs.
 __device__ void send_answer(
     const Functions& f, Nodes& nodes, const Law& law, int u, double* integral, double* out) {
@@ -125,7 +125,7 @@ __device__ void send_answer(
         send_answer_in_logs(f, nodes, law, u, integral, out);
 }
 
-// M31: divide what is believed of the bias with the answer by what was believed without.
+// M31: divide the belief about the bias with the answer by the belief without it.
 __device__ void send_bias(
     const Functions& f, const Rows& rows, i64 edge, int u, const AnswerSums& s, double total,
     double damping) {

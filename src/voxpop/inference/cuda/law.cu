@@ -11,8 +11,8 @@ struct Law {
 
 __device__ __forceinline__ double* carve(double*& next, i64 n) { return (next += n) - n; }
 
-// M31: a bias of mean `old` and variance `before` without an answer has with it the mean old + shift
-// and a variance; what the answer says of it is the one divided by the other.
+// M31: without an answer, a bias has the mean `old` and the variance `before`; with it, the mean
+// old + shift and a `variance`. The message about the bias is the latter divided by the former.
 __device__ __forceinline__ void put_bias(
     double before, double old, double shift, double variance, double damping,
     double& edge_precision, double& edge_pull) {

@@ -1,8 +1,8 @@
 // Moment matching: each answer of a row as one Gaussian about it; see kernels/match.py.
 //
-// A team a row of any degree; lanes are answers, and the prior where there is one. Of function u
-// averaged over the cavity distribution, N(mean, others), with V_g = v_g + gamma_u + others
-// and d = a_u - mean (M90):
+// A team a row of any degree; lanes are answers, and the prior where there is one. Function u is
+// averaged over the cavity distribution N(mean, others), with V_g = v_g + gamma_u + others and
+// d = a_u - mean (M90):
 //
 //     Z = Σ_g share_g N(d | 0, V_g),  slope E[1/V],  curve E[1/V - d²/V²],
 //     site = E[1/V] / E[(v + gamma)/V]
@@ -31,14 +31,14 @@ struct MatchRows {
 };
 
 // The exponent of a Gaussian, with half = -d²/2 and per_wide = 1/V. Rounded by itself: the largest of
-// them is taken off the others, and must leave nothing of itself, be it 1e10.
+// them is subtracted from the others, and from itself must leave exactly 0, even at 1e10.
 __device__ __forceinline__ double exponent(double half, double per_wide) {
     return __dmul_rn(half, per_wide);
 }
 
 // A function averaged over the cavity distribution; `others` is infinite without other answers. Z is
 // `whole` times exp(reach), and `total` its log.
-struct Held {
+struct Matched {
     double distance, others, reach, whole, total, slope, curve, precision;
 
     __device__ __forceinline__ bool usable() const { return others < INFINITE; }
@@ -74,7 +74,7 @@ struct MatchTeam {
     double *centre, *spread;              // (L)
     double *precision, *pull;             // (L): of all others
     double *level, *gauss;                // (K, L), (G, L)
-    Held* held;                           // (C, L)
+    Matched* matched;                     // (C, L)
     double *evidence, *weight;            // (C): log evidence, and probability of each class
 
     __device__ MatchTeam(const Law& law, const MatchRows& rows, const Messages& m, double* workspace)
@@ -86,7 +86,7 @@ struct MatchTeam {
         centre = carve(next, room), spread = carve(next, room);
         precision = carve(next, room), pull = carve(next, room);
         level = carve(next, law.K * room), gauss = carve(next, law.G * room);
-        held = (Held*)carve(next, 8 * law.C * room);
+        matched = (Matched*)carve(next, 8 * law.C * room);
         evidence = carve(next, law.C), weight = next;
         for (int g = 0; g < law.G; ++g) widest = fmax(widest, law.variance[g]);
         for (int j = 0; j < law.J; ++j) widest_prior = fmax(widest_prior, law.prior_variance[j]);
@@ -116,7 +116,7 @@ struct MatchTeam {
         L = degree + (law.J > 0), known = isfinite(rows.known[row]);
         for (int u = lane_number(); u < degree; u += LANES) {
             const i64 edge = first + u;
-            listen(m, edge, law.K, L, level + u);
+            receive(m, edge, law.K, L, level + u);
             double whole = 0.0;
             for (int k = 0; k < law.K; ++k)
                 whole += level[(i64)k * L + u] = exp(level[(i64)k * L + u]);
@@ -153,12 +153,12 @@ struct MatchTeam {
         fresh = team_max(fresh);
         team_sync();
         for (int round = 0; fresh > 0.0 && round < FIRST_ROUNDS; ++round)
-            hold_all(c), take_over(c, 0.0);
-        hold_all(c);
+            match_all(c), take_over(c, 0.0);
+        match_all(c);
     }
 
-    // Hold every function of a class against the others: sums over these, without subtracting.
-    __device__ void hold_all(int c) {
+    // Match every function of a class, given the others: sums over these, without subtracting.
+    __device__ void match_all(int c) {
         if (lane_number() == 0) {
             double sure = 0.0, mean = 0.0;
             for (int u = degree - 1; u >= 0; --u) {
@@ -174,12 +174,12 @@ struct MatchTeam {
             }
         }
         team_sync();
-        for (int u = lane_number(); u < L; u += LANES) held[c * L + u] = hold(c, u);
+        for (int u = lane_number(); u < L; u += LANES) matched[c * L + u] = match(c, u);
         team_sync();
     }
 
-    __device__ Held hold(int c, int u) const {
-        Held found;
+    __device__ Matched match(int c, int u) const {
+        Matched found;
         found.others = known ? 0.0 : precision[u] > 0.0 ? 1.0 / precision[u] : INFINITE;
         const double mean = known ? rows.known[row] : pull[u] / precision[u];
         found.distance = found.usable() ? centre[u] - mean : 0.0;
@@ -188,7 +188,7 @@ struct MatchTeam {
         found.reach = exponent(half, 1.0 / (most + more));
         sum_parts(c, u, found);
         if (!(found.whole > UNSAFE_PART)) {
-            // What has a share is far below what has none: sums are in its own scale.
+            // Components with a share are far below those without: sums are on their scale.
             found.reach = LOG_NOTHING;
             for (int g = 0; g < components(u); ++g)
                 if (share(c, u, g) > 0.0)
@@ -200,7 +200,7 @@ struct MatchTeam {
         return found;
     }
 
-    __device__ void sum_parts(int c, int u, Held& found) const {
+    __device__ void sum_parts(int c, int u, Matched& found) const {
         const double half = found.half(), more = found.more();
         double whole = 0.0, slope = 0.0, curve = 0.0, narrow = 0.0;
         for (int g = 0; g < components(u); ++g) {
@@ -219,14 +219,14 @@ struct MatchTeam {
 
     __device__ void take_over(int c, double damping) {
         for (int u = lane_number(); u < L; u += LANES) {
-            const Held& found = held[c * L + u];
+            const Matched& found = matched[c * L + u];
             double& mine = site(c, u);
             if (found.usable()) mine = damping * mine + (1.0 - damping) * found.precision;
         }
         team_sync();
     }
 
-    // The truth as all sites say.
+    // Mean and variance of the truth, from all sites.
     __device__ Truth truth(int c) const {
         double sure = 0.0, mean = 0.0;
         for (int u = lane_number(); u < L; u += LANES)
@@ -243,7 +243,7 @@ struct MatchTeam {
             if (law.C > 1) {
                 const Truth x = truth(c);
                 for (int u = lane_number(); u < L; u += LANES) {
-                    const Held& mine = held[c * L + u];
+                    const Matched& mine = matched[c * L + u];
                     const double away = centre[u] - x.mean;
                     if (known) found += is_prior(u) ? 0.0 : mine.total;
                     else found += (mine.usable() ? mine.log_factor(site(c, u)) : 0.0) -
@@ -263,10 +263,10 @@ struct MatchTeam {
         team_sync();
     }
 
-    // Log of the probability of a class without what an answer says of it, up to a constant.
+    // Log of the probability of a class without the evidence of an answer, up to a constant.
     __device__ __forceinline__ double log_without(int c, int u) const {
         return law.C == 1 ? 0.0
-                          : rows.log_class[row * law.C + c] + evidence[c] - held[c * L + u].total;
+                          : rows.log_class[row * law.C + c] + evidence[c] - matched[c * L + u].total;
     }
 
     // Put the sites in place of the old ones; return how far that moves the truth, in sds, squared.
@@ -287,10 +287,10 @@ struct MatchTeam {
 
 // The Gaussians of an answer, times exp(-reach).
 __device__ __forceinline__ void open_gauss(MatchTeam& t, int c, int u, double reach) {
-    const Held& held = t.held[c * t.L + u];
+    const Matched& matched = t.matched[c * t.L + u];
     for (int g = 0; g < t.law.G; ++g) {
-        const double per_wide = 1.0 / (t.variance(u, g) + held.more());
-        t.gauss[(i64)g * t.L + u] = exp(exponent(held.half(), per_wide) - reach) * sqrt(per_wide);
+        const double per_wide = 1.0 / (t.variance(u, g) + matched.more());
+        t.gauss[(i64)g * t.L + u] = exp(exponent(matched.half(), per_wide) - reach) * sqrt(per_wide);
     }
 }
 

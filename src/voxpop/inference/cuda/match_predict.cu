@@ -7,25 +7,25 @@ __device__ void predict_answer(MatchTeam& t, int u, bool with_pit, double* out) 
     double mean = 0.0, variance = 0.0, noise = 0.0, pit = 0.0;
     for (int c = 0; c < law.C; ++c) {
         top = fmax(top, t.log_without(c, u));
-        reach = fmax(reach, t.held[c * t.L + u].total);
+        reach = fmax(reach, t.matched[c * t.L + u].total);
     }
     for (int c = 0; c < law.C; ++c) {
-        const Held& held = t.held[c * t.L + u];
+        const Matched& matched = t.matched[c * t.L + u];
         const double share = exp(t.log_without(c, u) - top);
         double below = 0.0, wide = 0.0;
         for (int g = 0; g < law.G; ++g) {
             const double mine = t.share(c, u, g), v = t.variance(u, g);
             if (!(mine > 0.0)) continue;
             wide += mine * v;
-            if (with_pit) below += mine * normcdf(held.distance / sqrt(v + held.more()));
+            if (with_pit) below += mine * normcdf(matched.distance / sqrt(v + matched.more()));
         }
-        whole += share, density += share * exp(held.total - reach);
-        mean += share * (t.centre[u] - held.distance), variance += share * held.more();
+        whole += share, density += share * exp(matched.total - reach);
+        mean += share * (t.centre[u] - matched.distance), variance += share * matched.more();
         pit += share * below, noise += share * wide;
     }
     mean /= whole;
     for (int c = 0; c < law.C; ++c) {
-        const double away = t.centre[u] - t.held[c * t.L + u].distance - mean;
+        const double away = t.centre[u] - t.matched[c * t.L + u].distance - mean;
         variance += exp(t.log_without(c, u) - top) * away * away;
     }
     const i64 edge = t.first + u, size = t.rows.n_edges;

@@ -1,16 +1,16 @@
-// What a row of matched moments says to its workers about level and bias, and what is learned of it.
+// The messages of a row to its workers about level and bias, with moments matched, and counts.
 
 // Count the answers of a row at every class, level and variance.
 __device__ void count_pairs(MatchTeam& t, double* counts) {
     const Law& law = t.law;
     for (int c = 0; c < law.C; ++c) {
         for (int u = lane_number(); u < t.degree; u += LANES) {
-            const Held& held = t.held[c * t.L + u];
-            open_gauss(t, c, u, held.reach);
+            const Matched& matched = t.matched[c * t.L + u];
+            open_gauss(t, c, u, matched.reach);
             for (int g = 0; g < law.G; ++g) {
                 double& mine = t.gauss[(i64)g * t.L + u];
-                const bool counts_here = held.usable() && t.share(c, u, g) > UNSAFE_SHARE;
-                mine = counts_here ? t.weight[c] * mine / held.whole : 0.0;
+                const bool counts_here = matched.usable() && t.share(c, u, g) > UNSAFE_SHARE;
+                mine = counts_here ? t.weight[c] * mine / matched.whole : 0.0;
             }
         }
         team_sync();
@@ -34,14 +34,14 @@ __device__ void count_row(const MatchTeam& t, double* counts) {
     for (int c = 0; c < law.C; ++c) {
         counts[c] += t.weight[c];
         if (law.J == 0) continue;
-        const Held& held = t.held[c * t.L + t.degree];
+        const Matched& matched = t.matched[c * t.L + t.degree];
         for (int j = 0; j < law.J; ++j) {
-            const double per_wide = 1.0 / (law.prior_variance[j] + held.more());
-            const double gauss = exp(exponent(held.half(), per_wide) - held.reach) * sqrt(per_wide);
-            const double share = t.weight[c] * law.prior_weight[j] * gauss / held.whole;
+            const double per_wide = 1.0 / (law.prior_variance[j] + matched.more());
+            const double gauss = exp(exponent(matched.half(), per_wide) - matched.reach) * sqrt(per_wide);
+            const double share = t.weight[c] * law.prior_weight[j] * gauss / matched.whole;
             components[j] += share, components[law.J + 1] += share / law.prior_variance[j];
         }
-        components[law.J] -= t.weight[c] * held.distance * held.slope;
+        components[law.J] -= t.weight[c] * matched.distance * matched.slope;
     }
 }
 
@@ -50,17 +50,17 @@ __device__ void count_row(const MatchTeam& t, double* counts) {
 //     m(k) ∝ Σ_c p(c) Σ_g mixing[c, k, g] N_g
 //
 // in logs; in logs throughout if so asked. Returns whether levels have underflown that are kept.
-__device__ bool say_level(MatchTeam& t, int u, bool in_logs) {
+__device__ bool send_level(MatchTeam& t, int u, bool in_logs) {
     const Law& law = t.law;
     const i64 L = t.L;
     double reach = LOG_NOTHING, least = INFINITE, most = 0.0;
     for (int c = 0; c < law.C; ++c) {
-        const Held& held = t.held[c * L + u];
-        const double wide = t.widest + t.spread[u] + held.more();
-        reach = fmax(reach, t.log_without(c, u) + exponent(held.half(), 1.0 / wide));
+        const Matched& matched = t.matched[c * L + u];
+        const double wide = t.widest + t.spread[u] + matched.more();
+        reach = fmax(reach, t.log_without(c, u) + exponent(matched.half(), 1.0 / wide));
     }
     for (int c = 0; c < law.C; ++c) {
-        const Held& held = t.held[c * L + u];
+        const Matched& matched = t.matched[c * L + u];
         const double below = reach - t.log_without(c, u);
         if (!in_logs) open_gauss(t, c, u, below);
         for (int k = 0; k < law.K; ++k) {
@@ -73,8 +73,8 @@ __device__ bool say_level(MatchTeam& t, int u, bool in_logs) {
                     total += mixing[g] * t.gauss[g * L + u];
                     continue;
                 }
-                const double wide = t.variance(u, g) + held.more();
-                const double term = exponent(held.half(), 1.0 / wide) - below - 0.5 * log(wide) +
+                const double wide = t.variance(u, g) + matched.more();
+                const double term = exponent(matched.half(), 1.0 / wide) - below - 0.5 * log(wide) +
                                     log(mixing[g]);
                 const double high = fmax(total, term), low = fmin(total, term);
                 total = high + log1p(exp(low - high));
@@ -92,15 +92,15 @@ __device__ bool say_level(MatchTeam& t, int u, bool in_logs) {
     return least < UNSAFE_SHARE && LOG_UNSAFE_SHARE - log(most) > law.lowest;
 }
 
-// M31 with the truth's mean and variance as the others say: what is learned of a bias.
-__device__ void say_bias(const MatchTeam& t, int u) {
+// M31 with the mean and variance of the truth given the others: the message about a bias.
+__device__ void send_bias(const MatchTeam& t, int u) {
     const i64 edge = t.first + u;
     const double before = t.spread[u];
     double slope = 0.0, curve = 0.0;
     for (int c = 0; c < t.law.C; ++c) {
-        const Held& held = t.held[c * t.L + u];
-        if (!held.usable()) continue;
-        slope += t.weight[c] * held.distance * held.slope, curve += t.weight[c] * held.curve;
+        const Matched& matched = t.matched[c * t.L + u];
+        if (!matched.usable()) continue;
+        slope += t.weight[c] * matched.distance * matched.slope, curve += t.weight[c] * matched.curve;
     }
     const double shift = before * slope;
     put_bias(before, t.rows.value[edge] - t.centre[u], shift,
@@ -132,11 +132,11 @@ extern "C" __global__ void match_sweep(
             if (lane_number() == 0) count_row(t, counts + n_pairs);
         }
         for (int u = lane_number(); u < t.degree; u += LANES) {
-            if (!t.held[u].usable())
+            if (!t.matched[u].usable())
                 for (int k = 0; k < law.K; ++k) t.level[(i64)k * t.L + u] = 0.0;
-            else if (say_level(t, u, false))
-                say_level(t, u, true);
-            if (bias) say_bias(t, u);
+            else if (send_level(t, u, false))
+                send_level(t, u, true);
+            if (bias) send_bias(t, u);
             const i64 edge = t.first + u;
             send(m, edge, law.K, t.L, t.level + u, INFINITE);
             for (int k = 0; k < law.K && new_sums; ++k)

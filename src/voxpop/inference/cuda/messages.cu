@@ -1,4 +1,4 @@
-// What tasks hear from their workers and what they say to them; see kernel_set.py.
+// Incoming and outgoing messages of tasks; see kernel_set.py.
 //
 // Where tasks are computed by several threads, LANES neighbours of a warp are a team.
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ double team_max(double x) {
 
 __device__ __forceinline__ double team_min(double x) { return -team_max(-x); }
 
-// What all tasks hear in one sweep (SweepState), and the messages of some of them (Edges).
+// The input of all tasks in one sweep (SweepState), and the messages of some of them (Edges).
 struct Messages {
     const int* worker;
     i64* message;
@@ -47,7 +47,7 @@ struct Messages {
 // apart.
 //
 //     incoming[k] = (sums[worker, k] - message[k]) quantum + log weight[k] - max over k
-__device__ __forceinline__ void listen(
+__device__ __forceinline__ void receive(
     const Messages& m, i64 edge, int K, int step, double* incoming) {
     const i64 *sums = m.sums + (i64)m.worker[edge] * K, *own = m.message + edge * K;
     double top = LOG_NOTHING;

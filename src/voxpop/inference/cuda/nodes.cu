@@ -416,7 +416,7 @@ __device__ __noinline__ void find_peaks(
         double own_drop = 0.0;
         if (!is_even && u < f.degree && f.aim == Aim::messages)
             own_drop = fmax(1.0 / narrow - 1.0 / wide, 0.0);
-        // Of two terms of which one is as narrow and reaches as far as the other, one is enough.
+        // Where one of two terms is as narrow as the other and reaches as far, it is enough.
         const double drop = own_drop > 0.0 && own_decay <= decay ? 0.0 : 1.0 / fine - 1.0 / wide;
         if (drop > 0.0 && fine <= narrow) own_drop = 0.0;
         f.drop[u] = drop, f.decay[u] = decay, f.own_drop[u] = own_drop, f.own_decay[u] = own_decay;
@@ -459,7 +459,7 @@ __device__ __noinline__ int place_nodes(
     Range r = find_range(f, spare, low_bound, high_bound, lowest);
     const double low = r.low, high = r.high;
     zoom(f, law, spare, alpha, finest, r);
-    // At a bound that was zoomed away from nothing happens.
+    // A bound that is no longer in the range has no effect.
     if (r.low != low) r.low_bound = -INFINITE;
     if (r.high != high) r.high_bound = INFINITE;
     find_peaks(f, law, spare, alpha, finest, r.high - r.low);

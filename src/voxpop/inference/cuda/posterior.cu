@@ -1,4 +1,4 @@
-// What is known of the truths of enumerated tasks, and quantiles of Gaussian mixtures; a team a
+// The posterior of the truths of enumerated tasks, and quantiles of Gaussian mixtures; a team a
 // task. See kernels/posterior.py.
 
 // Components below this share of a mixture, divided by their number, are left out of quantiles.
@@ -74,7 +74,7 @@ extern "C" __global__ void enumerate_posterior(
         double start_mean[DIMENSION];
         open_task(t, task, value, prior_mean, start_mean);
         for (int u = 0; u < DEGREE; ++u)
-            listen(m, task * DEGREE + u, LEVELS, 1, t.message[u]);
+            receive(m, task * DEGREE + u, LEVELS, 1, t.message[u]);
         // Log belief, variance and mean of the truth in every configuration.
         double top = LOG_NOTHING;
         for (i64 c = lane_number(); c < n; c += LANES) {

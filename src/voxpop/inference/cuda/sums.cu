@@ -1,7 +1,7 @@
 // Sums of messages over the answers of each worker, and what workers' beliefs change on their edges.
 
-// Bring messages (n, LEVELS) to the sums (m, LEVELS) of their workers, times `sign`; `order` (n)
-// lists them worker by worker, or is null. A thread adds up SEGMENT neighbours and hands over a sum
+// Add messages (n, LEVELS) to the sums (m, LEVELS) of their workers, times `sign`; `order` (n)
+// lists them worker by worker, or is null. A thread adds up SEGMENT neighbours and adds its sum
 // where the worker changes, so that no worker is too busy for one thread; sums of whole numbers do
 // not depend on the order.
 #define SEGMENT 32

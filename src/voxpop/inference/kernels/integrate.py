@@ -202,7 +202,7 @@ class Integrand:
         """Probability of every class and node (n, C, Q), and the log evidence for each class."""
         log_p = self.log_p.transpose(1, 0, 2)
         joint = np.exp(log_p - log_p.max(axis=(1, 2), keepdims=True))
-        # Ten times the smallest number: the log of zero would be infinite.
+        # The log of zero would be infinite.
         evidence = np.log(np.maximum(np.einsum("ncq->nc", joint, optimize=False), 1e-300))
         joint *= np.exp(self.rows.log_class)[:, :, None]
         whole = np.einsum("ncq->nc", joint, optimize=False).sum(axis=1)

@@ -258,7 +258,7 @@ def send(
         if prior is not None:
             mass = weight[:, c]
             components += mass @ prior.share
-            # Of x from the prior's mean, which is the other way round here.
+            # x less the prior's mean: the distance is the other way round.
             pull -= float((mass * prior.distance * prior.slope).sum())
             precision += float((mass[:, None] * prior.share / law.prior_variance).sum())
         before = cls.mean()[0]

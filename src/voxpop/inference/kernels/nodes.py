@@ -140,7 +140,7 @@ def place_nodes(
     # Only messages are about components that have no weight.
     narrow = _narrow(f) if f.aim is Aim.MESSAGES else credible[0]
     low, high = _zoom(f, low, high, narrow, accuracy, alpha)
-    # At a bound that was zoomed away from nothing happens.
+    # A bound that is no longer in the range has no effect.
     bounded = bounded[0] & (low == ends[0]), bounded[1] & (high == ends[1])
     flattest, peaks = _local_precision(f, credible, high - low, alpha, spare)
     x, weight = low, np.ones(len(low))
@@ -180,8 +180,8 @@ def _local_precision(
 ) -> tuple[Floats, list[tuple[Floats, Floats, Floats]]]:
     """W without bounds: the least of it (n,), and peaks ``height / (1 + decay (x - centre)²)``.
 
-    Of function u, components below f_u weigh nothing anywhere, and at a distance d from its centre
-    components below (d / c_u)² weigh nothing beside w_u, a wide one that is not ruled out::
+    Components of function u below f_u weigh nothing anywhere, and at a distance d from its centre
+    those below (d / c_u)² weigh nothing beside w_u, a wide one that is not ruled out::
 
         W(x) = Σ_u [1 / w_u + (1 / f_u - 1 / w_u) / (1 + (x - A_u)² / (c_u² f_u))]
                + 1 / s_min + Σ_b (3 / (x - b))²                                        (M14)
@@ -209,7 +209,7 @@ def _local_precision(
     drawn = np.minimum(drawn, min(_MOST_DRAWN * spare, f.depth))
     own_decay = 1.0 / ((4.5 * spare + drawn) * narrow)
     decay = 1.0 / (4.5 * (spare + np.minimum(behind, min(_MOST_RULED_OUT, f.depth))) * fine)
-    # Of two terms of which one is as narrow and reaches as far as the other, one is enough.
+    # Where one of two terms is as narrow as the other and reaches as far, it is enough.
     drop = np.where((own_drop > 0.0) & (own_decay <= decay), 0.0, 1.0 / fine - 1.0 / wide)
     own_drop = np.where((drop > 0.0) & (fine <= narrow), 0.0, own_drop)
     peaks = [(f.centre, drop, decay), (f.centre, own_drop, own_decay)]

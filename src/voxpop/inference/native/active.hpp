@@ -10,12 +10,12 @@ namespace voxpop::VOXPOP_VARIANT {
 
 // Squares (Q/2) beyond which no task is settled, and the least doubt counted; see choose_free.
 constexpr double most_squares = 600.0, least_doubt = 1e-300;
-// Stands for a bound that does not bound.
+// Stands for no bound.
 constexpr double unbounded = 1e300;
 // Weights of changes are cut here: products of two of them must not overflow.
 constexpr double highest_change = 400.0;
 // A message below the first log contradicts a level that the worker's others leave above the
-// second: it is then wanted more precisely than this way can; see kernels/active.py.
+// second: it must then be more precise than this kernel can; see kernels/active.py.
 constexpr double contradicting = -40.0, still_possible = -40.0;
 
 struct LevelTable {
@@ -27,7 +27,7 @@ struct ActiveArrays {
     vec *value, *prior_mean, *incoming, *out;
     ivec* old;
     vec *doubt, *second, *bound;            // of doubt_workers
-    vec *said, *to_precision, *to_log, *rank;  // (l, K): of level f; number of level k
+    vec *message, *to_precision, *to_log, *rank;  // (l, K): of level f; number of level k
     vec *precision, *away, *squared, *sum;  // (l, ...)
     vec *delta, *after, *per_after, *share, *step, *cost, *change, *weight, *total;  // (l, K)
     vec *top, *scratch;
@@ -41,9 +41,9 @@ inline ActiveArrays carve_active(const Enumeration& e, const Messages& m, Worksp
     ActiveArrays s;
     s.value = take(degree * d), s.away = take(degree * d), s.prior_mean = take(d);
     s.old = (ivec*)take(each), s.bound = take(1), s.scratch = take(2 * K);
-    vec** by_level[] = {&s.incoming, &s.out, &s.said, &s.rank, &s.to_precision, &s.to_log, &s.delta,
-                        &s.after, &s.per_after, &s.share, &s.step, &s.cost, &s.change, &s.weight,
-                        &s.total, &s.top};
+    vec** by_level[] = {&s.incoming, &s.out, &s.message, &s.rank, &s.to_precision, &s.to_log,
+                        &s.delta, &s.after, &s.per_after, &s.share, &s.step, &s.cost, &s.change,
+                        &s.weight, &s.total, &s.top};
     for (vec** array : by_level) *array = take(each);
     vec** by_worker[] = {&s.doubt, &s.second, &s.precision, &s.squared, &s.sum};
     for (vec** array : by_worker) *array = take(degree);
@@ -61,7 +61,7 @@ inline ActiveArrays carve_active(const Enumeration& e, const Messages& m, Worksp
 template <int LEVELS>
 [[gnu::noinline]] inline void open_block(
     const Enumeration& e, const Messages& m, const Block& block, ActiveArrays& s) {
-    listen<LEVELS>(m, block, s.old, s.incoming);
+    receive<LEVELS>(m, block, s.old, s.incoming);
     gather(e.value, m.degree * e.dimension, block, (double*)s.value);
     if (e.prior_precision > 0.0)
         gather(e.prior_mean, e.dimension, block, (double*)s.prior_mean);
@@ -100,7 +100,7 @@ inline vec where_level(vec a, int64_t k, vec x, vec y) {
     return squares;
 }
 
-// M26: the best levels, the doubts that remain, and what they could do.
+// M26: the best levels, the doubts that remain, and a bound on their weight.
 //
 //     R_v = Σ_{k≠b} m_v(k) max(1, (s_b / s_k)^(d/2)),   1/2 (Σ R_v)² e^(Q/2) <= accuracy
 //
@@ -120,10 +120,10 @@ template <int LEVELS>
             precision = where_above(mine[k], top, all(s.level.precision[k]), precision);
             top = max(top, mine[k]);
         }
-        vec doubt = all(0.0), second = all(0.0), next = all(log_of_nothing);
+        vec doubt = all(0.0), second = all(0.0), next = all(log_nothing);
         for (int64_t k = 0; k < K; ++k) {
             const vec gain = max(root * all(1.0 / s.level.root[k]), all(1.0));
-            const vec other = where_level(best, k, all(log_of_nothing), mine[k]);
+            const vec other = where_level(best, k, all(log_nothing), mine[k]);
             const vec term = exp(other) * gain;
             doubt = doubt + term;
             second = where_above(other, next, term, second);
@@ -191,15 +191,15 @@ template <int LEVELS>
             s.rank[u * K + k] = rank;
         }
         for (int64_t f = 0; f < K; ++f) {
-            vec said = mine[0], precision = all(s.level.precision[0]);
+            vec message = mine[0], precision = all(s.level.precision[0]);
             vec log_level = all(s.level.log_level[0]);
             for (int64_t k = 1; k < K; ++k) {
                 const vec rank = s.rank[u * K + k];
-                said = where_level(rank, f, mine[k], said);
+                message = where_level(rank, f, mine[k], message);
                 precision = where_level(rank, f, all(s.level.precision[k]), precision);
                 log_level = where_level(rank, f, all(s.level.log_level[k]), log_level);
             }
-            s.said[u * K + f] = said * all(log2_e);
+            s.message[u * K + f] = message * all(log2_e);
             s.to_precision[u * K + f] = precision, s.to_log[u * K + f] = log_level;
         }
     }
@@ -231,7 +231,7 @@ template <int LEVELS, bool FREE, bool PAIRS>
     for (int64_t u = 0; u < degree; ++u) {
         const int64_t j = u * K + (FREE && at_second(number, u, n_free));
         s.precision[u] = s.to_precision[j];
-        log_weight = log_weight + s.said[j] - all(half_d) * s.to_log[j];
+        log_weight = log_weight + s.message[j] - all(half_d) * s.to_log[j];
     }
     const vec squares = fit(e, degree, s, total);
     log_weight = log_weight - all(half_d) * log2(total) - all(0.5 * log2_e) * squares;
@@ -247,7 +247,7 @@ template <int LEVELS, bool FREE, bool PAIRS>
             const vec ratio = log2(s.share[j]) + s.to_log[j] - s.to_log[u * K];
             s.change[j] = fma(ratio, all(-half_d), -s.cost[j]);
             if constexpr (!PAIRS) continue;
-            const vec weight = s.said[j] - s.said[u * K] + s.change[j];
+            const vec weight = s.message[j] - s.message[u * K] + s.change[j];
             s.weight[j] = exp2(min(weight, all(highest_change)));
             s.sum[u] = s.sum[u] + s.weight[j];
         }
@@ -319,15 +319,15 @@ inline void expand(
     // Sums over configurations of the free workers: in `top` and `out`.
     if constexpr (FREE)
         for (int64_t j = 0; j < degree * K; ++j)
-            s.top[j] = all(log_of_nothing), s.out[j] = all(0.0);
+            s.top[j] = all(log_nothing), s.out[j] = all(0.0);
     line_up<LEVELS>(degree, K, s);
     for (int64_t number = 0; number < (FREE ? 1 << n_free : 1); ++number) {
         const vec log_weight = settle<LEVELS, FREE, true>(e, degree, K, n_free, number, s);
         add_pairs(degree, e.dimension, K, n_free, number, s);
         for (int64_t u = 0; u < degree; ++u) {
-            // The own message is not part of what is said.
+            // A worker's own message is not part of the cavity.
             const int64_t stays = u * K + (FREE && at_second(number, u, n_free));
-            const vec others = log_weight - s.said[stays];
+            const vec others = log_weight - s.message[stays];
             add_in_logs<FREE>(others, s.total[u * K], s.top[stays], s.out[stays]);
             for (int64_t f = FREE ? first_change(number, u, n_free, K) : 1; f < K; ++f) {
                 const int64_t j = u * K + f;

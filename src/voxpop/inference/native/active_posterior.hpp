@@ -1,4 +1,4 @@
-// What is known of the truths of tasks whose workers have mostly settled.
+// The posterior of the truths of tasks whose workers have mostly settled.
 #pragma once
 
 #include "active_sweep.hpp"
@@ -32,13 +32,13 @@ inline Components find_components(
         for (int64_t u = 0; u < degree; ++u)
             for (int64_t k = first_change(number, u, n_free, K); k < K; ++k, ++c.n) {
                 const int64_t f = u * K + k;
-                c.share[c.n] = log_weight + s.said[f] - s.said[u * K] + s.change[f];
+                c.share[c.n] = log_weight + s.message[f] - s.message[u * K] + s.change[f];
                 c.variance[c.n] = s.per_after[f];
                 for (int64_t j = 0; j < d; ++j)
                     c.mean[c.n * d + j] = fma(s.step[f], s.away[u * d + j], mean[j]);
             }
     }
-    vec top = all(log_of_nothing), sum = all(0.0);
+    vec top = all(log_nothing), sum = all(0.0);
     for (int64_t i = 0; i < c.n; ++i) top = max(top, c.share[i]);
     for (int64_t i = 0; i < c.n; ++i) sum = sum + (c.share[i] = exp2(c.share[i] - top));
     for (int64_t i = 0; i < c.n; ++i) c.share[i] = c.share[i] / sum;
@@ -52,7 +52,7 @@ static void active_posterior(
     ActiveArrays s = carve_active(e, t.messages, workspace);
     auto settled = [&](const Block& block, int64_t n_free, LaneQueue&) {
         const Components c = find_components(e, t.messages, n_free, s, workspace);
-        tell(t, block, d, c.n, workspace, [&](auto visit) {
+        write_posterior(t, block, d, c.n, workspace, [&](auto visit) {
             for (int64_t i = 0; i < c.n; ++i)
                 visit(c.share[i], c.variance[i], [&](int64_t j) { return c.mean[i * d + j]; });
         });

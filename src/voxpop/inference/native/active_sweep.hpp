@@ -7,7 +7,7 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// What is done to a block of tasks, for their numbers of dimensions and levels.
+// The steps of a block of tasks, for their numbers of dimensions and levels.
 struct ActiveSteps {
     decltype(&open_block<0>) open;
     decltype(&doubt_workers<0>) doubt;
@@ -105,7 +105,7 @@ static double active(
     return change.largest;
 }
 
-// The change of a guess is of no use to anybody: none is larger than 1.
+// The change of a guess means nothing: it counts as 1, the largest, so that none is computed.
 static double guess(
     const Enumeration& e, const Messages& m, int64_t first_block, int64_t last_block,
     int64_t* new_sums, Workspace& workspace) {

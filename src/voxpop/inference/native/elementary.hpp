@@ -9,6 +9,8 @@ constexpr double log2_e = 1.4426950408889634;
 constexpr double ln_2 = 0.6931471805599453;
 constexpr double ln_2_high = 0x1.62e42fefap-1;
 constexpr double ln_2_low = 0x1.cf79abc9e3b3ap-40;
+// Stands for the log of nothing; finite, so that differences stay numbers.
+constexpr double log_nothing = -1e300;
 // Below this power of two a result would no longer be a normal number; it becomes 0.
 constexpr double lowest_power = -1021.0;
 
@@ -71,8 +73,8 @@ inline vec exp2(vec y) {
     return keep_above(y, all(lowest_power), power(steps, r));
 }
 
-// The same with a relative error of 5e-15, and without an exact end below 2^-1021: for factors, of
-// which sums are taken that are redone in logs long before that shows.
+// The same with a relative error of 5e-15, and without an exact end below 2^-1021: for factors in
+// sums, which are computed again in logs long before that shows.
 inline vec exp2_nearly(vec y) {
 #if VOXPOP_LANES == 8
     // y = whole part + j / 16 + r with 0 <= r < 1/16, all rounded down.

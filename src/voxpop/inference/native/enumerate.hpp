@@ -9,7 +9,7 @@
 //                                               + W_ap w / (W_ap + w) |A - m_ap|²)
 //
 // with A and w the answer and the precision of the last worker, and W_ap, m_ap of a and p together.
-// Nothing cancels there, and its exponential is nearly all that is done K^l times.
+// Nothing cancels in it, and only little more than its exponential is computed K^l times.
 #pragma once
 
 #include "messages.hpp"
@@ -99,7 +99,7 @@ template <int D>
     }
 }
 
-// What comes of a configuration of the left half and one of the right half but its last worker:
+// A configuration of the left half and one of the right half without its last worker, together:
 // log2 of their common factor, and the squared distance of the last answer from their mean.
 struct Pair {
     vec log_factor, squared;
@@ -120,9 +120,9 @@ template <int D>
     return {fma(between, all(pair[0]), log_halves), squared};
 }
 
-// Work out means and log factors of both halves, of the right one for its first `right_workers`
-// only. The widest levels have the smallest sum of squares; it is taken off, so that no exponent
-// but its offset is above 0, and that one is 0.
+// Compute means and log factors of both halves, of the right one for its first `right_workers`
+// only. The widest levels have the smallest sum of squares; it is subtracted, so that only an offset
+// can put an exponent above 0, and that of the widest levels is 0.
 template <int D, int LEVELS>
 [[gnu::noinline]] inline void grow_halves(
     const Enumeration& e, int64_t right_workers, int64_t n_levels, EnumerationArrays& s) {

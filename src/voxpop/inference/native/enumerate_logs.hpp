@@ -5,16 +5,13 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// Stands for the log of nothing; finite, so that differences stay numbers.
-constexpr double log_of_nothing = -1e300;
-
 // Call visit(a, b, log2 of the factor) for every pair of configurations, as in the linear form.
 template <class Visit>
 inline void visit_factors(
     const Enumeration& e, int64_t K, const EnumerationArrays& s, Visit visit) {
     for (int64_t a = 0; a < e.left.n_configurations; ++a)
         meet<1, 0, 0>(e, K, s, a, [&](int64_t b, const vec* exponent) {
-            visit(a, b, max(exponent[0], all(log_of_nothing)));
+            visit(a, b, max(exponent[0], all(log_nothing)));
         });
 }
 
@@ -38,13 +35,13 @@ struct LogHalf {
           sum(top + half.n_configurations) {
         for (int64_t c = 0; c < half.n_configurations; ++c) {
             joint[c] = log_joint(half, K, message, c);
-            top[c] = all(log_of_nothing), sum[c] = all(0.0);
+            top[c] = all(log_nothing), sum[c] = all(0.0);
         }
     }
 
     // Sum all workers but one out of the belief, log2(seen) + Σ_v log2 message[v].
     //
-    // The own message is one constant on a slice, so taking it off its log is exact.
+    // A worker's own message is constant on a slice, so subtracting its log is exact.
     void leave_one_out(int64_t K, vec* out) {
         vec* belief = sum;
         int64_t n = half.n_configurations;
@@ -52,7 +49,7 @@ struct LogHalf {
         for (int64_t u = 0; u < half.n_workers; ++u) {
             n /= K;
             for (int64_t k = 0; k < K; ++k) {
-                vec highest = all(log_of_nothing), total = all(0.0);
+                vec highest = all(log_nothing), total = all(0.0);
                 for (int64_t c = 0; c < half.n_configurations; ++c)
                     if (c / n % K == k) highest = max(highest, belief[c]);
                 for (int64_t c = 0; c < half.n_configurations; ++c)

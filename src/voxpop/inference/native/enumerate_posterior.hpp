@@ -1,4 +1,4 @@
-// What is known of the truths of a block of tasks, from the beliefs in all configurations.
+// The posterior of the truths of a block of tasks, from the beliefs in all configurations.
 #pragma once
 
 #include "enumerate_logs.hpp"
@@ -9,8 +9,8 @@ namespace voxpop::VOXPOP_VARIANT {
 // Components below this share of a mixture, divided by their number, are left out of quantiles.
 constexpr double dropped_mass = 1e-9;
 
-// Write down the quantiles of one task in one coordinate, from the first one of which they go.
-inline void tell_quantiles(const Truths& t, const Mixture& mixture, int64_t j, double* quantile) {
+// Write the quantiles of one task in one coordinate, from `quantile` on.
+inline void write_quantiles(const Truths& t, const Mixture& mixture, int64_t j, double* quantile) {
     const int64_t q = t.n_probabilities;
     for (int64_t first = 0; first < q; first += lanes) {
         // Lanes past the last probability repeat it.
@@ -24,13 +24,13 @@ inline void tell_quantiles(const Truths& t, const Mixture& mixture, int64_t j, d
     }
 }
 
-// M6, M7, M8: write down what is known of the truths of a block: mean, variance (the mean of 1/W
-// plus the variance of the means) and quantiles of mixtures of n components.
+// M6, M7, M8: write the posterior of the truths of a block: mean, variance (the mean of 1/W plus
+// the variance of the means) and quantiles of mixtures of n components.
 //
 // `components` calls its argument with the share of each, its 1/W, and a function that returns its
 // mean in a coordinate.
 template <class Components>
-static void tell(
+static void write_posterior(
     const Truths& t, const Block& block, int64_t d, int64_t n, Workspace& workspace,
     Components components) {
     for (int64_t j = 0; j < d; ++j) {
@@ -66,7 +66,7 @@ static void tell(
         });
         for (int64_t i = 0; i < mixture.n; ++i) weight[i] /= total;
         for (int64_t j = 0; j < d; ++j)
-            tell_quantiles(
+            write_quantiles(
                 t, mixture, j, t.quantile + (block.row[lane] * d + j) * t.n_probabilities);
     }
 }
@@ -85,13 +85,13 @@ static void enumerate_posterior_of(
     vec *left_joint = belief + n_left * n_right, *right_joint = left_joint + n_left;
     gather(e.value, m.degree * d, block, (double*)s.value);
     gather(e.prior_mean, d, block, (double*)s.prior_mean);
-    listen<0>(m, block, s.old, s.message);
+    receive<0>(m, block, s.old, s.message);
     for (int64_t j = 0; j < m.degree * K; ++j) s.message[j] = s.message[j] * all(log2_e);
     grow_halves<0, 0>(e, e.right.n_workers, K, s);
     for (int64_t a = 0; a < n_left; ++a) left_joint[a] = log_joint(e.left, K, s.message, a);
     for (int64_t b = 0; b < n_right; ++b)
         right_joint[b] = log_joint(e.right, K, s.message + e.left.n_workers * K, b);
-    vec top = all(log_of_nothing), total = all(0.0);
+    vec top = all(log_nothing), total = all(0.0);
     visit_factors(e, K, s, [&](int64_t a, int64_t b, vec log_c) {
         const vec log_belief = log_c + left_joint[a] + right_joint[b];
         belief[a * n_right + b] = log_belief;
@@ -103,7 +103,7 @@ static void enumerate_posterior_of(
     }
     for (int64_t c = 0; c < n_left * n_right; ++c) belief[c] = belief[c] / total;
     const Leaves leaves(e, K, s);
-    tell(t, block, d, n_left * n_right, workspace, [&](auto visit) VOXPOP_INLINE {
+    write_posterior(t, block, d, n_left * n_right, workspace, [&](auto visit) VOXPOP_INLINE {
         for (int64_t a = 0; a < n_left; ++a)
             for (int64_t b = 0; b < n_right; ++b) {
                 const double* meet = e.meet + 2 * (e.row[a] * n_right + b);

@@ -5,7 +5,7 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// What takes most of the time of a block, for its numbers of dimensions and levels.
+// The steps that take most of the time of a block, for its numbers of dimensions and levels.
 struct FactorSteps {
     decltype(&grow_halves<0, 0>) grow_halves;
     decltype(&contract<0, 0, Factor::fill>) fill, recompute;
@@ -32,7 +32,7 @@ inline void enumerate_block(
             gather(e.prior_mean, e.dimension, block, (double*)s.prior_mean);
         step.grow_halves(e, e.right.n_workers - 1, K, s);
     };
-    listen<LEVELS>(m, block, s.old, s.incoming);
+    receive<LEVELS>(m, block, s.old, s.incoming);
     for (int64_t j = 0; j < n_messages; ++j) s.message[j] = exp(s.incoming[j]);
     grow_joint(e.left, K, s.message, s.left_joint);
     grow_joint(e.right, K, right_message, s.right_joint);
@@ -55,9 +55,9 @@ inline void enumerate_block(
     }
 }
 
-// Return choose<D, LEVELS>() for the common numbers of dimensions and levels, which the compiler then
-// knows, so that loops unroll; 0 stands for any other. What it chooses are functions that compute a
-// block: all that is around them is compiled once.
+// Return choose<D, LEVELS>() for the common numbers of dimensions and levels, which the compiler
+// then knows, so that loops unroll; 0 stands for any other. It chooses the functions that compute a
+// block: all code around them is compiled once.
 template <class Choose>
 inline auto unrolled(int64_t dimension, int64_t n_levels, Choose choose) {
     auto in_dimension = [&]<int D>() {

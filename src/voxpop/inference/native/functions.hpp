@@ -9,8 +9,6 @@ namespace voxpop::VOXPOP_VARIANT {
 constexpr double negligible = -64.0;
 // Shares below this may have lost terms to underflow; their largest term then stands for them.
 constexpr double unsafe_share = 1e-290;
-// Stands for the log of nothing where differences of logs are taken.
-constexpr double log_nothing = -1e300;
 constexpr double infinite = __builtin_huge_val();
 
 // What is integrated on the nodes, and so where they have to be; see nodes.py.
@@ -93,7 +91,7 @@ struct Functions {
     }
 
 private:
-    // M31: what is believed of a bias without this answer, and the answer less that.
+    // M31: the cavity belief about a bias, and the answer less its mean.
     void take_bias(const IntegralRows& rows, const Messages& m, const Block& block) {
         for (int lane = 0; lane < lanes; ++lane) {
             const int64_t first = block.row[lane] * degree;

@@ -120,7 +120,7 @@ public:
         return log_p[c * n + q] - log_f[(c * degree + u) * n + q];
     }
 
-    // What all others than u say of x, every class weighed in: cavity_uc(x) p(c), largest one 1.
+    // The cavity distributions of x without answer u, by class: cavity_uc(x) p(c), the largest 1.
     void cavities(int64_t u, vec* linear) const {
         double top = -infinite;
         for (int64_t c = 0; c < law.C; ++c) {
@@ -293,8 +293,8 @@ inline Nodes nodes_of(
     return nodes;
 }
 
-// Call visit(block, functions, nodes) for every block of some chunks of rows, after these have the
-// workers' messages; `old` has room for the messages of a block.
+// Call visit(block, nodes) for every block of some chunks of rows, with `f` the functions of its rows;
+// `old` has room for the messages of a block.
 template <typename F>
 inline void for_blocks(
     const IntegralRows& rows, const Messages& m, Functions& f, int64_t first_chunk,
@@ -303,7 +303,7 @@ inline void for_blocks(
     for (int64_t number = first_chunk * per_chunk; number < last_chunk * per_chunk; ++number) {
         if (number * lanes >= rows.n_rows) break;
         const Block block(number, rows.n_rows);
-        listen<0>(m, block, old, f.incoming);
+        receive<0>(m, block, old, f.incoming);
         f.open(rows, m, block);
         visit(block, nodes_of(f, rows, block, refinement, workspace));
     }

@@ -1,4 +1,4 @@
-// What is known of the truth of a row, from the density on its nodes.
+// The posterior of the truth of a row, from the density on its nodes.
 #pragma once
 
 #include "integrate.hpp"
@@ -20,7 +20,7 @@ struct Cubic {
     }
 };
 
-// Accuracy of a place between two nodes, and most steps there: halving alone would take so many.
+// Accuracy of a place between two nodes, and most steps: as many as halving alone would take.
 constexpr double between_nodes = 1e-12;
 constexpr int most_halvings = 40;
 
@@ -68,7 +68,7 @@ struct Density {
             const vec missing = target - mass.at(t, slope);
             low = where_above(missing, zero, t, low), high = where_above(missing, zero, high, t);
             const vec half = all(0.5) * (low + high), ahead = t + missing / slope;
-            // Comparisons with a step that is no number fail, and halve.
+            // Comparisons with a step that is not a number fail, and halve the bracket.
             vec next = where_above(ahead, low, ahead, half);
             next = where_above(high, next, next, half);
             const vec moved = absolute(next - t);

@@ -6,8 +6,8 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// M32: density of the answer, probability of a lower one, and where the others see x; with that
-// and its noise its variance.
+// M32: density of the answer, probability of a lower one, moments of x given the others, and from
+// these and the noise the variance of the answer.
 //
 //     density ∝ Σ_cg share_cg ∫ cavity_uc(x) N_ug(x) dx
 //     PIT     ∝ Σ_cg share_cg ∫ cavity_uc(x) Φ((a_u - x) / sqrt(v_g + gamma_u)) dx

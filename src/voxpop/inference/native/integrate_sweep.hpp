@@ -1,4 +1,4 @@
-// What a row says to its workers about level and bias, and about its class and truth.
+// The messages of a row to its workers about level and bias, and about its class and truth.
 #pragma once
 
 #include "integrate.hpp"
@@ -170,8 +170,8 @@ inline void count_answer(
                 fma(all(integral[i] / total), level[k], pairs[i * r.t.k_vectors + k]);
 }
 
-// M31: divide what is believed of the bias with the answer, its mean moved by `shift`, by what was
-// believed without, the mean `old` and the variance `before`.
+// M31: divide the belief about the bias with the answer, its mean moved by `shift`, by the belief
+// without it, of mean `old` and variance `before`.
 inline void put_bias(
     double before, double old, double shift, double variance, double damping,
     double& edge_precision, double& edge_pull) {
@@ -209,7 +209,7 @@ inline void weigh_classes(const Integrand& r, double* evidence, ChunkCounts* cou
             total = total + joint[c * r.n + q];
         }
         const double found = sum(total);
-        // Ten times the smallest number: log of nothing at all would be infinite.
+        // The log of zero would be infinite.
         evidence[c] = __builtin_log(found > 1e-300 ? found : 1e-300);
         whole += found * __builtin_exp(r.log_class(c));
     }
@@ -280,7 +280,7 @@ static double integrate(
                 weigh_classes(r, found.evidence + row * law.C,
                               found.counts == nullptr ? nullptr : &counts);
             }
-            // A repeated row: nobody hears it, but its numbers must be sound.
+            // A repeated row: its messages are dropped, but must be valid numbers.
             for (int lane = block.n_rows; lane < lanes; ++lane)
                 for (int64_t j = 0; j < n_messages; ++j) out[j][lane] = out[j][lane - 1];
             send<0>(m, block, old, out, new_sums, change, scratch);

@@ -1,15 +1,15 @@
 // Moment matching: each answer of a row as one Gaussian about it, so that no integral is left.
 //
 // The same as kernels/match.py. Lanes are answers, of as many rows as a batch has room for, or
-// rows: all that a lane holds is its own, so that no answer depends on those beside it. Of function
-// u averaged over the cavity distribution, N(mean, others), with V_g = v_g + gamma_u +
-// others and d = a_u - mean (M90):
+// rows: all that a lane holds is its own, so that no answer depends on those beside it. Function u
+// is averaged over the cavity distribution N(mean, others), with V_g = v_g + gamma_u + others and
+// d = a_u - mean (M90):
 //
 //     Z = Σ_g share_g N(d | 0, V_g),  slope E[1/V],  curve E[1/V - d²/V²],
 //     site = E[1/V] / E[(v + gamma)/V]
 #pragma once
 
-#include "held.hpp"
+#include "matched.hpp"
 #include "lanes.hpp"
 
 namespace voxpop::VOXPOP_VARIANT {
@@ -54,7 +54,7 @@ public:
     vec *value, *centre, *spread;        // by answer
     vec *level;                          // (blocks, K), adding up to one
     vec *weight, *row_weight, *without;  // (C, blocks) or (C, row blocks): shares of classes
-    Held *held, *of_prior;               // (C, blocks), (C, row blocks)
+    Matched *matched, *of_prior;         // (C, blocks), (C, row blocks)
     vec *gauss, *prior_gauss;            // (C, blocks, G), (C, row blocks, J)
     vec* evidence;                       // (C, row blocks)
     vec* share;                          // (most of G and J): room for those of one block
@@ -63,8 +63,8 @@ public:
                Workspace& workspace)
         : law(law), in(in), m(m), mixing(mixing),
           room_(vectors(in.most > batch_answers ? in.most : batch_answers)) {
-        const int64_t C = law.C, per_held = sizeof(Held) / sizeof(vec), widest = law.G + law.J;
-        const int64_t per_class = 8 + 2 * per_held + law.G + law.J;
+        const int64_t C = law.C, per_matched = sizeof(Matched) / sizeof(vec), widest = law.G + law.J;
+        const int64_t per_class = 8 + 2 * per_matched + law.G + law.J;
         vec* next = (vec*)workspace.slot(
             1, lanes * (room_ * (19 + law.K + C * per_class) + widest + 1));
         auto take = [&next](int64_t size) { return (next += size) - size; };
@@ -73,7 +73,7 @@ public:
         value = take(room_), centre = take(room_), spread = take(room_);
         level = take(room_ * law.K);
         weight = take(C * room_), row_weight = take(C * room_), without = take(C * room_);
-        held = (Held*)take(C * room_ * per_held), of_prior = (Held*)take(C * room_ * per_held);
+        matched = (Matched*)take(C * room_ * per_matched), of_prior = (Matched*)take(C * room_ * per_matched);
         gauss = take(C * room_ * law.G), prior_gauss = take(C * room_ * law.J);
         evidence = take(C * room_), share = take(widest);
         site_ = (double*)take(C * room_), prior_site_ = (double*)take(C * room_);
@@ -105,15 +105,15 @@ public:
         for (int64_t i = n; i < blocks * lanes; ++i) edge[i] = edge[n - 1];
         for (int64_t i = n_rows; i < row_blocks * lanes; ++i) row[i] = row[n_rows - 1];
         read();
-        for (int64_t b = 0; b < blocks; ++b) hear(b);
+        for (int64_t b = 0; b < blocks; ++b) receive(b);
         for (int64_t c = 0; c < law.C; ++c) find(c);
         weigh();
         return first;
     }
 
-    // Ask memory for what the workers of the next batch have heard, which is anywhere in tables that
-    // no cache holds where workers are many, and for where they are going to hear this sweep.
-    [[gnu::always_inline]] void ask_ahead(int64_t first, int64_t last, const int64_t* new_sums) const {
+    // Prefetch the sums of the workers of the next batch, old and new: where workers are many, no
+    // cache holds these tables, and the rows needed are anywhere in them.
+    [[gnu::always_inline]] void prefetch(int64_t first, int64_t last, const int64_t* new_sums) const {
         const int64_t begin = in.ptr[first], room = begin + room_ * lanes;
         const int64_t end = in.ptr[last] < room ? in.ptr[last] : room, width = m.n_levels;
         for (int64_t e = begin; e < end; ++e) {
@@ -140,7 +140,7 @@ public:
         return {law.G, law.given.variance, widest_, spread[b], share};
     }
 
-    const Held& answers(int64_t c, int64_t b) const { return held[c * blocks + b]; }
+    const Matched& answers(int64_t c, int64_t b) const { return matched[c * blocks + b]; }
 
     // Put the sites in place of the old ones, add up in steps how far that moves the truths.
     double renew() {
@@ -176,8 +176,8 @@ private:
     double *site_, *prior_site_;
     vec *known_, *is_known_, *row_known_, *row_is_known_, *fresh_, *row_fresh_, *prior_mean_;
     vec *by_row_, *by_answer_;  // scratch
-    vec *precision_, *pull_;          // what the others of each answer say
-    vec *all_precision_, *all_pull_;  // what all answers of each row say
+    vec *precision_, *pull_;          // of the others of each answer
+    vec *all_precision_, *all_pull_;  // of all answers of each row
     vec *total_, *mean_;              // (C, row blocks): precision and mean of the truth
     double widest_ = 0.0, widest_prior_ = 0.0;
 
@@ -188,7 +188,7 @@ private:
         return moved < most ? __builtin_rint(moved / step) * step : most;
     }
 
-    // Answers less what is believed of their workers' biases, sites, and what is known of rows.
+    // Answers less the cavity means of their workers' biases, sites, priors and known truths.
     void read() {
         double *x = (double*)value, *before = (double*)precision_, *pull = (double*)pull_;
         for (int64_t i = 0; i < blocks * lanes; ++i) {
@@ -239,8 +239,8 @@ private:
         for (int64_t u = n; u < blocks * lanes; ++u) ((double*)to)[u] = 0.0;
     }
 
-    // Shares of the levels, as the workers say without these answers.
-    [[gnu::always_inline]] void hear(int64_t b) {
+    // M4: the workers' beliefs about their levels without these answers, adding up to one.
+    [[gnu::always_inline]] void receive(int64_t b) {
         vec* mine = level + b * law.K;
         vec top = all(-infinite), whole = all(0.0);
         for_few(law.K, [&](auto count, int64_t first) VOXPOP_INLINE {
@@ -285,14 +285,14 @@ private:
                 *here = where_above(*here, all(0.0), *here, exp(-found));
             }
             for (int round = 0; round < first_rounds; ++round) {
-                hold_all(c);
+                match_all(c);
                 take_over(c, fresh_, row_fresh_, 0.0);
             }
         }
-        hold_all(c);
+        match_all(c);
     }
 
-    void hold_all(int64_t c) {
+    void match_all(int64_t c) {
         const double *site = sites(c), *prior = prior_sites(c), *a = (double*)centre;
         double *precision = (double*)precision_, *pull = (double*)pull_;
         double* total = (double*)(total_ + c * row_blocks);
@@ -315,7 +315,7 @@ private:
             vec others = all(1.0) / precision_[b], at = pull_[b] / precision_[b];
             others = where_above(is_known_[b], all(0.5), all(0.0), others);
             at = where_above(is_known_[b], all(0.5), known_[b], at);
-            scales(c, b).hold(held[c * blocks + b], centre[b], at, others,
+            scales(c, b).match(matched[c * blocks + b], centre[b], at, others,
                               gauss + (c * blocks + b) * law.G);
         }
         for (int64_t b = 0; law.J > 0 && b < row_blocks; ++b) {
@@ -324,7 +324,7 @@ private:
             at = where_above(row_is_known_[b], all(0.5), row_known_[b], at);
             for (int64_t j = 0; j < law.J; ++j) share[j] = all(law.given.prior_weight[j]);
             const Scales mine{law.J, law.given.prior_variance, widest_prior_, all(0.0), share};
-            mine.hold(of_prior[c * row_blocks + b], prior_mean_[b], at, others,
+            mine.match(of_prior[c * row_blocks + b], prior_mean_[b], at, others,
                       prior_gauss + (c * row_blocks + b) * law.J);
         }
     }
@@ -334,7 +334,7 @@ private:
         vec *site = (vec*)sites(c), *prior = (vec*)prior_sites(c);
         const vec kept = all(damping), taken = all(1.0 - damping);
         for (int64_t b = 0; b < blocks; ++b) {
-            const Held& mine = held[c * blocks + b];
+            const Matched& mine = matched[c * blocks + b];
             const vec wanted = which == nullptr ? mine.usable : mine.usable * which[b];
             const vec next = kept * site[b] + taken * mine.precision;
             site[b] = where_above(wanted, all(0.5), next, site[b]);
@@ -370,7 +370,7 @@ private:
             for (int64_t b = 0; b < row_blocks; ++b) by_row_[b] = joint(c, b);
             spread_out(by_row_, without + c * blocks);
             for (int64_t b = 0; b < blocks; ++b)
-                without[c * blocks + b] = without[c * blocks + b] - held[c * blocks + b].total;
+                without[c * blocks + b] = without[c * blocks + b] - matched[c * blocks + b].total;
         }
     }
 
@@ -384,7 +384,7 @@ private:
     void gather_evidence(int64_t c) {
         spread_out(mean_ + c * row_blocks, by_answer_);
         for (int64_t b = 0; b < blocks; ++b) {
-            Held& mine = held[c * blocks + b];
+            Matched& mine = matched[c * blocks + b];
             mine.find_total();
             const vec site = ((vec*)site_)[c * blocks + b], away = centre[b] - by_answer_[b];
             const vec open = mine.if_usable(mine.log_factor(site)) - all(0.5) * site * away * away;
@@ -399,7 +399,7 @@ private:
         for (int64_t b = 0; b < row_blocks; ++b) {
             vec more = all(-0.5) * log(total_[c * row_blocks + b]);
             if (law.J > 0) {
-                Held& prior = of_prior[c * row_blocks + b];
+                Matched& prior = of_prior[c * row_blocks + b];
                 prior.find_total();
                 const vec site = ((vec*)prior_site_)[c * row_blocks + b];
                 const vec away = prior_mean_[b] - mean_[c * row_blocks + b];

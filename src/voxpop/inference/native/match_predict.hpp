@@ -19,7 +19,7 @@ inline void predict_answers(const MatchBatch& r, int64_t b, const LeftOut& out) 
         return law.C == 1 ? all(1.0) : exp(r.without[c * r.blocks + b] - top);
     };
     for (int64_t c = 0; c < law.C; ++c) {
-        const Held& held = r.answers(c, b);
+        const Matched& matched = r.answers(c, b);
         const vec share = share_of(c);
         const Scales mine = r.scales(c, b);
         vec below = all(0.0), wide = all(0.0), unused;
@@ -27,12 +27,12 @@ inline void predict_answers(const MatchBatch& r, int64_t b, const LeftOut& out) 
             const vec own = all(mine.variance[g]) + mine.spread;
             wide = fma(mine.share[g], own, wide);
             if (out.pit == nullptr) continue;
-            const vec z = held.distance / sqrt(own + held.others);
+            const vec z = matched.distance / sqrt(own + matched.others);
             below = fma(mine.share[g], normal(z, unused), below);
         }
-        whole = whole + share, density = density + share * exp(held.total - reach);
-        mean = fma(share, r.centre[b] - held.distance, mean);
-        variance = fma(share, held.others, variance);
+        whole = whole + share, density = density + share * exp(matched.total - reach);
+        mean = fma(share, r.centre[b] - matched.distance, mean);
+        variance = fma(share, matched.others, variance);
         pit = fma(share, below, pit), noise = fma(share, wide, noise);
     }
     mean = mean / whole;
@@ -63,7 +63,7 @@ static void match_predict(
     for (int64_t row = first_chunk * in.chunk; row < last;) {
         row = r.open(row, last);
         for (int64_t b = 0; b < r.blocks; ++b) {
-            if (law.C == 1) r.held[b].find_total();
+            if (law.C == 1) r.matched[b].find_total();
             predict_answers(r, b, out);
         }
     }

@@ -1,4 +1,4 @@
-// What rows with moments matched say to their workers about level and bias, and what is counted.
+// The messages of rows to their workers about level and bias, with moments matched, and counts.
 #pragma once
 
 #include "match.hpp"
@@ -40,16 +40,16 @@ struct MatchCounts {
                 const vec mine = r.row_weight[c * r.row_blocks + b] * inside(r.n_rows - b * lanes);
                 classes[c] = classes[c] + mine;
                 if (law_.J == 0) continue;
-                const Held& held = r.of_prior[c * r.row_blocks + b];
+                const Matched& matched = r.of_prior[c * r.row_blocks + b];
                 const vec* gauss = r.prior_gauss + (c * r.row_blocks + b) * law_.J;
-                const vec factor = mine * held.per_whole();
+                const vec factor = mine * matched.per_whole();
                 for (int64_t j = 0; j < law_.J; ++j) {
                     const vec share = factor * gauss[j] * all(law_.given.prior_weight[j]);
                     components[j] = components[j] + share;
                     precision = fma(share, all(1.0 / law_.given.prior_variance[j]), precision);
                 }
-                // Of x from the prior's mean, which is the other way round here.
-                pull = pull - mine * held.distance * held.slope;
+                // x less the prior's mean: the distance is the other way round.
+                pull = pull - mine * matched.distance * matched.slope;
             }
     }
 
@@ -70,7 +70,7 @@ private:
 // at every class, level and variance (M91):
 //
 //     m(k) ∝ Σ_c p(c) Σ_g mixing[c, k, g] N_g
-inline void say_levels(const MatchBatch& r, int64_t b, vec* message, MatchCounts* counts) {
+inline void send_levels(const MatchBatch& r, int64_t b, vec* message, MatchCounts* counts) {
     const Law& law = r.law;
     const Mixing& mixing = r.mixing;
     const vec* level = r.level + b * law.K;
@@ -81,19 +81,19 @@ inline void say_levels(const MatchBatch& r, int64_t b, vec* message, MatchCounts
         reach = max(reach, r.answers(c, b).top);
     }
     for (int64_t c = 0; c < law.C; ++c) {
-        const Held& held = r.answers(c, b);
+        const Matched& matched = r.answers(c, b);
         const vec* gauss = r.gauss + (c * r.blocks + b) * law.G;
         const vec factor = law.C == 1 ? all(1.0)
                                       : exp(r.without[c * r.blocks + b] - top) *
-                                            exp(held.top - reach);
-        vec counted = held.if_usable(r.weight[c * r.blocks + b] * held.per_whole());
+                                            exp(matched.top - reach);
+        vec counted = matched.if_usable(r.weight[c * r.blocks + b] * matched.per_whole());
         counted = keep_above(all(infinite), counted, counted);
         for (int64_t g = 0; g < law.G; ++g) {
             const vec mine = gauss[g] * factor, count = gauss[g] * counted;
             const int64_t* of = mixing.first + c * law.G + g;
             for (int64_t i = of[0]; i < of[1]; ++i) {
-                vec& said = message[mixing.level[i]];
-                said = fma(mine, all(mixing.share[i]), said);
+                vec& total = message[mixing.level[i]];
+                total = fma(mine, all(mixing.share[i]), total);
                 if (counts != nullptr)
                     counts->pairs[i] = fma(count, level[mixing.level[i]], counts->pairs[i]);
             }
@@ -134,12 +134,12 @@ inline void put_messages(const MatchBatch& r, int64_t b, vec* message, int64_t* 
     });
 }
 
-// M31 with the truth's mean and variance as the others say: what is learned of biases.
-inline void say_biases(const MatchBatch& r, int64_t b) {
+// M31 with the mean and variance of the truth given the others: messages about the biases.
+inline void send_biases(const MatchBatch& r, int64_t b) {
     const MatchInputs& in = r.in;
     vec first = all(0.0), second = all(0.0);
     for (int64_t c = 0; c < r.law.C; ++c) {
-        const Held& mine = r.answers(c, b);
+        const Matched& mine = r.answers(c, b);
         const vec weight = r.weight[c * r.blocks + b];
         first = first + mine.if_usable(weight * mine.distance * mine.slope);
         second = second + mine.if_usable(weight * mine.curve);
@@ -149,7 +149,7 @@ inline void say_biases(const MatchBatch& r, int64_t b) {
     const vec old = r.value[b] - r.centre[b];
     for (int lane = 0; lane < r.in_block(b); ++lane) {
         const int64_t e = r.edge[b * lanes + lane];
-        put_bias(before[lane], old[lane], shift[lane], variance[lane], in.bias_damping,
+        put_bias(before[lane], old[lane], shift[lane], variance[lane], r.law.given.bias_damping,
                  in.edge_precision[e], in.edge_pull[e]);
     }
 }
@@ -168,11 +168,11 @@ static double match(
         const int64_t end = (chunk + 1) * in.chunk < in.n_rows ? (chunk + 1) * in.chunk : in.n_rows;
         for (int64_t row = chunk * in.chunk; row < end;) {
             row = r.open(row, end);
-            r.ask_ahead(row, in.n_rows, new_sums);
+            r.prefetch(row, in.n_rows, new_sums);
             for (int64_t b = 0; b < r.blocks; ++b) {
-                say_levels(r, b, message, found.counts != nullptr ? &counts : nullptr);
+                send_levels(r, b, message, found.counts != nullptr ? &counts : nullptr);
                 put_messages(r, b, message, new_sums);
-                if (in.bias != nullptr) say_biases(r, b);
+                if (in.bias != nullptr) send_biases(r, b);
             }
             for (int64_t c = 0; c < law.C; ++c)
                 for (int64_t i = 0; i < r.n_rows; ++i)

@@ -1,4 +1,4 @@
-// What a block of tasks hears from its workers, and what it says to them; one task per lane.
+// Incoming and outgoing messages of a block of tasks; one task per lane.
 #pragma once
 
 #include "elementary.hpp"
@@ -7,8 +7,8 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// The tasks of a block. Past the end the last task is repeated; what it says there is dropped, as
-// is what any other task says that is not wanted.
+// The tasks of a block. Past the end the last task is repeated; its messages there are dropped, as
+// are those of tasks that are not wanted.
 struct Block {
     int64_t row[lanes];
     int n_rows;
@@ -97,14 +97,14 @@ template <int LEVELS>
 //
 //     incoming[u, k] = (sums[worker u, k] - message[u, k]) quantum + log weight[k] - max over k
 template <int LEVELS>
-[[gnu::noinline]] inline void listen(
+[[gnu::noinline]] inline void receive(
     const Messages& m, const Block& block, ivec* old, vec* incoming) {
     const int64_t K = LEVELS ? LEVELS : m.n_levels;
     gather(m.message, m.degree * K, block, (int64_t*)old);
     gather_sums<LEVELS>(m, block, (ivec*)incoming);
     for (int64_t u = 0; u < m.degree; ++u) {
         vec* mine = incoming + u * K;
-        vec top = all(-1e300);
+        vec top = all(log_nothing);
         for (int64_t k = 0; k < K; ++k) {
             mine[k] = to_double((ivec)mine[k] - old[u * K + k]) * all(m.quantum) +
                       all(m.log_weights[k]);
@@ -117,14 +117,14 @@ template <int LEVELS>
 // The largest change of a message so far, as a probability, and logs of it for changes_less.
 struct Change {
     double largest = 0.0;
-    double log_of_others = -1e300;  // log(largest / (K - 1))
+    double log_of_others = log_nothing;  // log(largest / (K - 1))
     double log_of_rest = 1e300;     // log(K (1 - largest))
 
     void raise(double found, int64_t K) {
         if (!(found > largest)) return;
         largest = found;
         log_of_others = __builtin_log(found / (K > 1 ? (double)(K - 1) : 1.0));
-        log_of_rest = found < 1.0 ? __builtin_log((double)K * (1.0 - found)) : -1e300;
+        log_of_rest = found < 1.0 ? __builtin_log((double)K * (1.0 - found)) : log_nothing;
     }
 };
 
@@ -133,7 +133,7 @@ struct Change {
 //     max over k of | softmax(after)[k] - softmax(before)[k] |
 [[gnu::always_inline]] inline double exact_change(
     const ivec* before, const ivec* after, int64_t K, double quantum, vec* scratch) {
-    vec top_before = all(-1e300), top_after = top_before;
+    vec top_before = all(log_nothing), top_after = top_before;
     for (int64_t k = 0; k < K; ++k) {
         top_before = max(top_before, to_double(before[k]));
         top_after = max(top_after, to_double(after[k]));
@@ -150,7 +150,7 @@ struct Change {
     return largest(found);
 }
 
-// Tell without exponentials that no lane of a worker's message changes more than one did before.
+// Show without exponentials that no lane of a worker's message changes more than one did before.
 //
 // Three bounds, with arguments taken from the largest one (which damping leaves below 0):
 // - no change is above 1 less what the probabilities before and after have in common, which is at
@@ -200,7 +200,7 @@ template <int LEVELS>
         const vec* mine = log_message + u * K;
         const ivec* before = old + u * K;
         ivec* after = rounded + u * K;
-        vec top = all(-1e300);
+        vec top = all(log_nothing);
         for (int64_t k = 0; k < K; ++k) top = max(top, mine[k]);
         for (int64_t k = 0; k < K; ++k) {
             vec x = max(mine[k] - top, all(m.floor));

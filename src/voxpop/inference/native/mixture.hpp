@@ -73,7 +73,7 @@ inline vec mixture_quantile(const Mixture& m, int64_t j, vec p, vec standard) {
         low = where_above(all(0.0), error, x, low);
         high = where_above(all(0.0), error, high, x);
         const vec half = all(0.5) * (low + high), ahead = x - error / slope;
-        // Comparisons with a step that is no number fail, and halve.
+        // Comparisons with a step that is not a number fail, and halve the bracket.
         vec next = where_above(ahead, low, ahead, half);
         next = where_above(high, next, next, half);
         const vec moved = absolute(next - x);

@@ -212,63 +212,78 @@ private:
     Enumeration e_;
 };
 
-// Rows to integrate over (RowInputs), the Law that they share, and their messages.
-struct Rows {
+// What RowInputs and MatchInputs share: the Law of all rows, their priors, classes and messages.
+struct RowsOfLaw {
     Group group;
-    In<1> variance, prior_variance, prior_weight, prior_mean, low, high, known;
+    In<1> variance, prior_variance, prior_weight, prior_mean, known;
     In<3> mixing;
-    In<2> value, log_class;
+    In<2> log_class;
     std::optional<In<1>> bias, bias_precision;
     std::optional<Out<2>> edge_precision, edge_pull;
     IntegralLaw given;
-    IntegralRows rows;
 
-    Rows(nb::handle law, nb::handle r, nb::handle state, nb::handle edges)
+    RowsOfLaw(nb::handle law, nb::handle r, nb::handle state, nb::handle edges)
         : group(state, edges), variance(get<In<1>>(law.attr("grid"), "variance")),
           prior_variance(get<In<1>>(law, "prior_variance")),
           prior_weight(get<In<1>>(law, "prior_weight")), prior_mean(get<In<1>>(r, "prior_mean")),
-          low(get<In<1>>(r, "low")), high(get<In<1>>(r, "high")), known(get<In<1>>(r, "known")),
-          mixing(get<In<3>>(law.attr("grid"), "mixing")), value(get<In<2>>(r, "value")),
+          known(get<In<1>>(r, "known")), mixing(get<In<3>>(law.attr("grid"), "mixing")),
           log_class(get<In<2>>(r, "log_class")) {
-        const size_t n = value.shape(0), degree = value.shape(1);
         given = {(int64_t)mixing.shape(0), (int64_t)mixing.shape(1), (int64_t)mixing.shape(2),
                  (int64_t)prior_variance.shape(0), variance.data(), mixing.data(),
                  prior_variance.data(), prior_weight.data(), get<double>(law, "accuracy"), 0.0};
-        rows = {(int64_t)n, (int64_t)degree, value.data(), prior_mean.data(), low.data(),
-                high.data(), known.data(), log_class.data(), nullptr, nullptr, nullptr, nullptr};
         check(given.n_variances > 0 && is_shaped(variance, given.n_variances),
               "mixing must be (classes, levels, variances)");
         check(is_shaped(prior_weight, given.n_prior),
               "the prior must have as many weights as variances");
-        for (const In<1>* per_row : {&prior_mean, &low, &high, &known})
-            check(is_shaped(*per_row, n), "expected one number per row");
-        check(is_shaped(log_class, n, given.n_classes), "log_class must be (rows, classes)");
-        check(group.n_tasks == rows.n_rows && group.degree == rows.degree &&
-                  group.n_levels == given.n_levels,
-              "value must be (rows, answers), with as many levels as mixing has");
-        if (!r.attr("bias").is_none()) take_bias(r.attr("bias"));
+        check(is_shaped(prior_mean, known.shape(0)), "expected one number per row");
+        check(is_shaped(log_class, known.shape(0), given.n_classes),
+              "log_class must be (rows, classes)");
+        check(group.n_levels == given.n_levels, "there must be as many levels as mixing has");
     }
 
-    int64_t n_chunks() const { return (rows.n_rows + rows_per_chunk - 1) / rows_per_chunk; }
-    // At a hundred nodes or more, in nanoseconds.
-    double work() const {
-        return 200.0 * (double)(value.size() * given.n_variances * given.n_classes);
-    }
-
-private:
-    void take_bias(nb::handle b) {
+protected:
+    // Take the beliefs about the workers' biases, and the messages about them, like `worker`.
+    template <class Inputs>
+    void take_bias(nb::handle r, Inputs& rows) {
+        const nb::object b = r.attr("bias");
+        if (b.is_none()) return;
         bias = get<In<1>>(b, "mean"), bias_precision = get<In<1>>(b, "precision");
         edge_precision = get<Out<2>>(b, "edge_precision", false);
         edge_pull = get<Out<2>>(b, "edge_pull", false);
         given.bias_damping = get<double>(b, "damping");
         rows.bias = bias->data(), rows.bias_precision = bias_precision->data();
         rows.edge_precision = edge_precision->data(), rows.edge_pull = edge_pull->data();
-        check(is_shaped(*edge_precision, rows.n_rows, rows.degree) &&
-                  is_shaped(*edge_pull, rows.n_rows, rows.degree),
+        check(is_shaped(*edge_precision, group.n_tasks, group.degree) &&
+                  is_shaped(*edge_pull, group.n_tasks, group.degree),
               "messages about the bias must be (rows, answers)");
-        check(is_shaped(*bias, group.n_workers) &&
-                  is_shaped(*bias_precision, group.n_workers),
+        check(is_shaped(*bias, group.n_workers) && is_shaped(*bias_precision, group.n_workers),
               "beliefs about the bias must be one per worker");
+    }
+};
+
+// Rows to integrate over (RowInputs).
+struct Rows : RowsOfLaw {
+    In<1> low, high;
+    In<2> value;
+    IntegralRows rows;
+
+    Rows(nb::handle law, nb::handle r, nb::handle state, nb::handle edges)
+        : RowsOfLaw(law, r, state, edges), low(get<In<1>>(r, "low")), high(get<In<1>>(r, "high")),
+          value(get<In<2>>(r, "value")) {
+        const size_t n = value.shape(0), degree = value.shape(1);
+        rows = {(int64_t)n, (int64_t)degree, value.data(), prior_mean.data(), low.data(),
+                high.data(), known.data(), log_class.data(), nullptr, nullptr, nullptr, nullptr};
+        for (const In<1>* per_row : {&low, &high, &known})
+            check(is_shaped(*per_row, n), "expected one number per row");
+        check(group.n_tasks == rows.n_rows && group.degree == rows.degree,
+              "value must be (rows, answers)");
+        take_bias(r, rows);
+    }
+
+    int64_t n_chunks() const { return (rows.n_rows + rows_per_chunk - 1) / rows_per_chunk; }
+    // At a hundred nodes or more, in nanoseconds.
+    double work() const {
+        return 200.0 * (double)(value.size() * given.n_variances * given.n_classes);
     }
 };
 
@@ -314,75 +329,43 @@ static void integrate_predict(nb::handle law, nb::handle rows, nb::handle state,
                  r.group, found);
 }
 
-// Rows to match moments in (MatchInputs), the Law that they share, and their messages.
-struct Matching {
-    Group group;
-    In<1> variance, prior_variance, prior_weight, prior_mean, known, value;
-    In<3> mixing;
-    In<2> log_class;
+// Rows to match moments in (MatchInputs).
+struct Matching : RowsOfLaw {
+    In<1> value;
     Array<const int64_t, 1> ptr;
     Out<2> site, prior_site;
     std::optional<Array<const bool, 1>> sending;
-    std::optional<In<1>> bias, bias_precision;
-    std::optional<Out<2>> edge_precision, edge_pull;
-    IntegralLaw given;
     MatchInputs rows;
 
     Matching(nb::handle law, nb::handle r, nb::handle state, nb::handle edges)
-        : group(state, edges), variance(get<In<1>>(law.attr("grid"), "variance")),
-          prior_variance(get<In<1>>(law, "prior_variance")),
-          prior_weight(get<In<1>>(law, "prior_weight")), prior_mean(get<In<1>>(r, "prior_mean")),
-          known(get<In<1>>(r, "known")), value(get<In<1>>(r, "value")),
-          mixing(get<In<3>>(law.attr("grid"), "mixing")), log_class(get<In<2>>(r, "log_class")),
+        : RowsOfLaw(law, r, state, edges), value(get<In<1>>(r, "value")),
           ptr(get<Array<const int64_t, 1>>(r, "ptr")), site(get<Out<2>>(r, "site", false)),
           prior_site(get<Out<2>>(r, "prior_site", false)) {
         const int64_t n = (int64_t)known.shape(0), n_edges = (int64_t)value.shape(0);
-        given = {(int64_t)mixing.shape(0), (int64_t)mixing.shape(1), (int64_t)mixing.shape(2),
-                 (int64_t)prior_variance.shape(0), variance.data(), mixing.data(),
-                 prior_variance.data(), prior_weight.data(), get<double>(law, "accuracy"), 0.0};
         rows = {n, n_edges, 0, std::max<int64_t>(64, n / 512), ptr.data(), value.data(),
                 prior_mean.data(), known.data(), log_class.data(), site.data(), prior_site.data(),
-                nullptr, nullptr, nullptr, nullptr, nullptr, 0.0};
+                nullptr, nullptr, nullptr, nullptr, nullptr};
         check(is_shaped(ptr, n + 1) && ptr(0) == 0 && ptr(n) == n_edges,
               "ptr must begin at 0 and end with the answers");
         for (int64_t i = 0; i < n; ++i) {
             check(ptr(i) < ptr(i + 1), "every row must have an answer");
             rows.most = std::max(rows.most, ptr(i + 1) - ptr(i));
         }
-        check(is_shaped(prior_mean, n) && is_shaped(log_class, n, given.n_classes),
-              "expected one number per row, and log_class (rows, classes)");
         check(is_shaped(site, given.n_classes, n_edges) &&
                   is_shaped(prior_site, given.n_classes, n),
               "sites must be (classes, answers) and (classes, rows)");
-        check(group.n_tasks == n_edges && group.degree == 1 && group.n_levels == given.n_levels,
-              "edges must be (answers, 1), with as many levels as mixing has");
-        check(is_shaped(variance, given.n_variances) && is_shaped(prior_weight, given.n_prior),
-              "there must be as many variances as shares");
+        check(group.n_tasks == n_edges && group.degree == 1, "edges must be (answers, 1)");
         if (!r.attr("sending").is_none()) {
             sending = get<Array<const bool, 1>>(r, "sending");
-            check(is_shaped(*sending, n), "sending must be one a row");
+            check(is_shaped(*sending, n), "sending must be one per row");
             rows.sending = sending->data();
         }
-        if (!r.attr("bias").is_none()) take_bias(r.attr("bias"));
+        take_bias(r, rows);
     }
 
     int64_t n_chunks() const { return (rows.n_rows + rows.chunk - 1) / rows.chunk; }
     // In nanoseconds.
     double work() const { return 20.0 * (double)(value.size() * given.n_variances * given.n_classes); }
-
-private:
-    void take_bias(nb::handle b) {
-        bias = get<In<1>>(b, "mean"), bias_precision = get<In<1>>(b, "precision");
-        edge_precision = get<Out<2>>(b, "edge_precision", false);
-        edge_pull = get<Out<2>>(b, "edge_pull", false);
-        rows.bias_damping = get<double>(b, "damping");
-        rows.bias = bias->data(), rows.bias_precision = bias_precision->data();
-        rows.edge_precision = edge_precision->data(), rows.edge_pull = edge_pull->data();
-        check(is_shaped(*edge_precision, rows.n_edges, 1) && is_shaped(*edge_pull, rows.n_edges, 1),
-              "messages about the bias must be one an answer");
-        check(is_shaped(*bias, group.n_workers) && is_shaped(*bias_precision, group.n_workers),
-              "beliefs about the bias must be one per worker");
-    }
 };
 
 static double match(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,

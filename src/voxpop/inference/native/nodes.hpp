@@ -133,7 +133,7 @@ inline void zoom_rows(
                  precision[lane], from, to, workspace);
         range.low[lane] = from, range.high[lane] = lane < n_rows ? to : from;
     }
-    // At a bound that was zoomed away from nothing happens.
+    // A bound that is no longer in the range has no effect.
     range.low_bound = where_above(range.low, before, all(-infinite), range.low_bound);
     range.high_bound = where_above(after, range.high, all(infinite), range.high_bound);
 }
@@ -209,7 +209,7 @@ private:
         if (any_above(height, all(0.0))) peaks_[n_++] = {centre, height, decay};
     }
 
-    // Of two terms of which one is as narrow and reaches as far as the other, one is enough.
+    // Where one of two terms is as narrow as the other and reaches as far, it is enough.
     void add_function(
         const Functions& f, const LocalScales& s, int64_t u, vec is_even, vec flat, vec pull) {
         const vec one = all(1.0), zero = all(0.0), spare = all(f.law.spare * ln_2);

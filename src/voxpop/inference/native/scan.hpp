@@ -74,7 +74,7 @@ public:
 private:
     static constexpr int n_vectors = n_points / lanes;
     const RowFunctions& row_;
-    // What all others than the answer at hand say, and the squared distance from it.
+    // The log of the product of all other functions, and the squared distance from the answer.
     struct Cavity {
         vec squared, cavity;
         vec q(double rate) const { return fma(squared, all(-rate), cavity); }
@@ -118,9 +118,9 @@ private:
             if (total(c)[i] > best) best = total(c)[i], centre = x[i];
     }
 
-    // What all others than u say at each point and at the next, in whichever class it is most, and
-    // how far it can bend between them; beside it the squared distances from u's answer. An answer
-    // past the last is none. What is read past the last point is never looked at.
+    // The log of the product of all functions but u's at each point and at the next, in the class
+    // where it is largest, and how far it can bend between them; also the squared distances from u's
+    // answer. An answer past the last is none. What is read past the last point is never used.
     void join_classes(int64_t u) {
         const bool is_none = u == row_.f.degree;
         const vec answer = all(is_none ? 0.0 : row_.centre(u)), nothing = all(0.0);
@@ -158,9 +158,9 @@ private:
 };
 
 // Narrow the range of one row down; where that gains little and many nodes are left, peel it from
-// its ends. The scan is centred at a guess of where P is largest, and of its precision there;
-// `narrow` is the narrowest variance of an answer that can matter, `most` the largest precision that the product of
-// all functions can have.
+// its ends. The scan is centred at `middle`, a guess of where P is largest, with a guess of its
+// precision there; `narrow` is the narrowest variance of an answer that can matter, `most` the
+// largest precision that the product of all functions can have.
 inline void zoom(
     const RowFunctions& row, const vec* peak, double narrow, double most, double middle,
     double precision, double& low, double& high, Workspace& workspace) {

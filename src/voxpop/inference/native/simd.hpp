@@ -21,7 +21,6 @@ constexpr int lanes = VOXPOP_LANES;
 typedef double vec __attribute__((vector_size(8 * VOXPOP_LANES), may_alias));
 typedef double loose __attribute__((vector_size(8 * VOXPOP_LANES), may_alias, aligned(8)));
 typedef int64_t ivec __attribute__((vector_size(8 * VOXPOP_LANES), may_alias));
-typedef int64_t loose_ivec __attribute__((vector_size(8 * VOXPOP_LANES), may_alias, aligned(8)));
 
 inline vec all(double x) { return x - vec{}; }
 inline ivec max(ivec a, ivec b) { return a > b ? a : b; }

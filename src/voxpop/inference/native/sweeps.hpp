@@ -1,4 +1,4 @@
-// What a sweep works on: plain structs that the instruction-set variants and the module share.
+// The inputs of a sweep: plain structs that the instruction-set variants and the module share.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +47,8 @@ struct Enumeration {
     const double* prior_mean;  // (n_tasks, dimension)
     Factor factor_use;
     double* factor;            // (n_blocks, left, right, lanes) or null
-    // Where only those configurations are summed over that can matter: the most to leave out, and
-    // how many workers may have any level; tasks with more are enumerated.
+    // Where only configurations that can matter are summed over: the most to leave out, and how
+    // many workers may be free; tasks with more are enumerated.
     double accuracy;
     int64_t most_free;
 };
@@ -73,7 +73,7 @@ struct IntegralRows {
     const double *prior_mean, *low, *high;       // (rows): centre of the prior, bounds of the truth
     const double* known;                         // (rows): the truth, or not a number
     const double* log_class;                     // (rows, classes)
-    const double *bias, *bias_precision;         // (workers): what is believed of them
+    const double *bias, *bias_precision;         // (workers): beliefs about the biases
     double *edge_precision, *edge_pull;          // (rows, degree): messages about them, in and out
 };
 
@@ -99,7 +99,6 @@ struct MatchInputs {
     const bool* sending;                         // (rows) or null
     const double *bias, *bias_precision;         // (workers), or null
     double *edge_precision, *edge_pull;          // (edges), in and out, or null
-    double bias_damping;
 };
 
 struct MatchFound {
@@ -124,7 +123,7 @@ struct Centring {
     double* origin;       // (n_tasks, dimension)
 };
 
-// What is wanted of the truths of a group, given what its workers say; its messages stay.
+// The posterior that is wanted of the truths of a group; its messages stay.
 struct Truths {
     Messages messages;
     int64_t n_probabilities;
@@ -135,13 +134,13 @@ struct Truths {
     double* quantile;             // (n_tasks, dimension, n_probabilities)
 };
 
-// Scratch memory of one thread; what it gives out stays valid until the same slot is asked again.
+// Scratch memory of one thread; a slot stays valid until it is asked for again.
 class Workspace {
 public:
     Workspace() = default;
     Workspace(const Workspace&) = delete;
     ~Workspace();
-    // At least so many doubles on a 64-byte boundary; a larger slot keeps what it held.
+    // At least this many doubles on a 64-byte boundary; a larger slot keeps its content.
     double* slot(int number, size_t n_doubles);
 
 private:

@@ -71,7 +71,7 @@ Tables::Tables(
     for (int64_t a : number_rows()) {
         const double left = left_.precision[a];
         for (double before : right_.precision_before) {
-            // Where nobody has spoken yet the last worker joins for nothing.
+            // Without any precision before, the last worker joins at no cost.
             const double share = left + before > 0.0 ? before / (left + before) : 0.0;
             pair_.push_back(-half_log2_e * left * share);
             pair_.push_back(share);

@@ -6,15 +6,15 @@
 namespace voxpop::VOXPOP_VARIANT {
 
 // Functions averaged over cavity distributions, one a lane: Z is `whole` times exp(reach).
-struct Held {
-    vec usable, others, distance;  // whether anybody says anything (1 or 0); variance of that
+struct Matched {
+    vec usable, others, distance;  // whether there are others (1 or 0); variance given them
     vec whole, reach, slope, curve, precision;
     vec top;    // the Gaussians' values are over exp of this
     vec total;  // the log of Z
 
     vec if_usable(vec x) const { return where_above(usable, all(0.5), x, all(0.0)); }
 
-    // exp(top) over Z: what makes shares of the Gaussians' values.
+    // exp(top) / Z, by which the Gaussians' values become shares.
     vec per_whole() const { return exp(top - reach) / whole; }
 
     void find_total() { total = if_usable(reach + log(whole)); }
@@ -34,8 +34,8 @@ struct Scales {
     vec spread;        // what is added to all variances
     const vec* share;  // (n)
 
-    // Hold them against others; the Gaussians' values are left in `gauss`.
-    [[gnu::always_inline]] void hold(Held& h, vec centre, vec mean, vec others, vec* gauss) const {
+    // Average them over N(mean, others); the Gaussians' values are left in `gauss`.
+    [[gnu::always_inline]] void match(Matched& h, vec centre, vec mean, vec others, vec* gauss) const {
         h.usable = where_above(all(infinite), others, all(1.0), all(0.0));
         h.others = h.if_usable(others), h.distance = h.if_usable(centre - mean);
         const vec half_square = all(-0.5) * h.distance * h.distance;
@@ -43,9 +43,9 @@ struct Scales {
         evaluate<true>(h, half_square, -1.0, gauss);
         const vec whole = h.whole, unsafe = all(unsafe_sum);
         if (!any_above(unsafe, whole)) return;
-        // What has a share is far below what has none: sums are over that alone, in its own scale.
-        // The Gaussians' values are for messages, which are about all levels.
-        Held again = h;
+        // Components with a share are far below those without: the sums are over the former alone,
+        // on a scale of their own. The Gaussians' values stay: messages are about all levels.
+        Matched again = h;
         again.reach = all(-infinite);
         for (int64_t g = 0; g < n; ++g)
             again.reach =
@@ -63,7 +63,7 @@ struct Scales {
 
 private:
     template <bool IS_KEPT>
-    [[gnu::always_inline]] void evaluate(Held& h, vec half_square, double least, vec* gauss) const {
+    [[gnu::always_inline]] void evaluate(Matched& h, vec half_square, double least, vec* gauss) const {
         vec whole = all(0.0), slope = all(0.0), curve = all(0.0), narrow = all(0.0);
         for (int64_t g = 0; g < n; ++g) {
             const vec own = all(variance[g]) + spread, per_wide = all(1.0) / (own + h.others);
