@@ -76,6 +76,14 @@ def test_kappa_told_is_a_gaussian_of_the_sum() -> None:
     np.testing.assert_allclose(found.quantile, gaussian(variance + 0.3).quantile)
 
 
+@pytest.mark.parametrize("log_sd", [1e-76, 1e-16, 1e-9, 3e-7])
+def test_a_nearly_known_kappa_leaves_numbers_where_the_truth_is_known(log_sd: float) -> None:
+    """As when one of 20 truths is ten times too large: its error is the only one to be seen."""
+    found = applied(gaussian(np.array([[0.0], [1.0]])), median=42.5, log_sd=log_sd)
+    np.testing.assert_array_equal(found.quantile[0, 0], 0.0)
+    np.testing.assert_allclose(found.quantile[1, 0], np.sqrt(43.5) * ndtri(PROBABILITIES))
+
+
 def test_what_is_known_stays_known_and_bounds_hold() -> None:
     known = gaussian(np.array([[0.0], [0.01]]), 4.8)
     shared = SharedError(answer_variance=(1.0,), bounds=(1.0, 5.0))

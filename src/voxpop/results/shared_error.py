@@ -222,7 +222,8 @@ def _stretches(ratio: Floats, log_sd: float, probabilities: Floats) -> Floats:
     for k, p in enumerate(probabilities.tolist()):
         excess = _log_excess(log_sd, round(max(p, 1.0 - p), 12))
         wide[:, :, k] *= np.exp(np.interp(at, _LOG_RATIO, excess))
-    return wide
+    # Rounding may put one just below, and it has no distance to add then.
+    return np.asarray(np.maximum(wide, 1.0))
 
 
 @lru_cache(maxsize=64)
