@@ -187,8 +187,8 @@ def test_half_a_character_in_json_is_told(tmp_path: Path) -> None:
         (b"SQLite format 3\0" + bytes(4000), "name it as sqlite:///FILE"),
         (bytes(8) + b"DUCK" + bytes(4000), "name it as duckdb:///FILE"),
         (b"BZh91AY&SY" + bytes(range(256)), "pack it with gzip"),
-        (SMALL.encode("utf-16-le"), "no text in UTF-8; save it as"),
-        (SMALL.encode("cp500"), "no text in UTF-8 or Windows-1252; save it as"),
+        (SMALL.encode("utf-16-le"), "not text in UTF-8; save it as"),
+        (SMALL.encode("cp500"), "not text in UTF-8 or Windows-1252; save it as"),
     ],
 )
 def test_files_that_are_no_text_are_told(tmp_path: Path, content: bytes, why: str) -> None:

@@ -59,8 +59,8 @@ class Answers:
     objects
         How boxes or points were matched into the objects that are the tasks here, if they were.
     contents
-        What a task shows, by its id or that of its image: the URL or file name of a picture, a link
-        or a text; for those whose export has it.
+        What a task shows, if the export has it, by the id of the task or its image: the URL or file
+        name of a picture, a link or a text.
     """
 
     task_ids: Ids
@@ -231,7 +231,7 @@ class Answers:
         return self.select(kept[self.task])
 
     def select(self, edges: NDArray[np.bool_]) -> Answers:
-        """Return some of the answers, with the tasks and the workers that they are of."""
+        """Return some of the answers, with their tasks and workers."""
         tasks, task = np.unique(self.task[edges], return_inverse=True)
         workers, worker = np.unique(self.worker[edges], return_inverse=True)
         return replace(
@@ -271,7 +271,7 @@ class Answers:
 
 
 def columns_taken(columns: Mapping[str, str]) -> str:
-    """Return which columns were used."""
+    """Name the column of each role."""
     return ", ".join(f"{role} from {name!r}" for role, name in columns.items())
 
 
@@ -383,7 +383,7 @@ def _left_out(rows: Index) -> str:
 
 
 def _differ(order: Index, value: Floats) -> NDArray[np.bool_]:
-    """Tell which answers differ from the one before, in this order."""
+    """Return which answers differ from the one before, in this order."""
     differ = np.ones(len(order), dtype=bool)
     differ[1:] = (value[order[1:]] != value[order[:-1]]).any(axis=1)
     return differ

@@ -57,9 +57,9 @@ _NEVER_VALUES = {
 
 
 class UnknownColumns(DataError):
-    """The roles of some columns cannot be recognised by their names.
+    """No column has a name that is known for some role.
 
-    ``options`` names the columns that could, for the command line.
+    ``options`` suggests columns for these roles, as options of the command line.
     """
 
     def __init__(self, message: str, options: str) -> None:
@@ -101,7 +101,7 @@ def resolve_column(table: Table, role: str, asked: str | None) -> str:
 
 
 def resolve_aside(table: Table, role: str, asked: str | None) -> str:
-    """Find a role in a table beside the answers: the answers' column if it is there, or a guess."""
+    """Find a role in a table beside the answers: the answers' column, or else one by its name."""
     try:
         return resolve_column(table, role, asked if asked in table.columns else None)
     except UnknownColumns as error:
@@ -163,7 +163,7 @@ def resolve_roles(
 
 
 def _unknown(table: Table, roles: Mapping[str, str | None]) -> UnknownColumns:
-    """Return which roles no name shows, and the columns that could play them."""
+    """Make the error that names roles without a column, and columns that could play them."""
     wanted = [role for role, name in roles.items() if name is None]
     guessed = _guess(table, wanted, {name for name in roles.values() if name is not None})
     options = " ".join(f"--{role} {shlex.quote(name)}" for role, name in guessed.items())

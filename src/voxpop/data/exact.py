@@ -19,7 +19,7 @@ _LOWEST, _N_EXPONENTS, _BITS = -1080, 2200, 53
 _SPLIT, _BLOCK = 27, 1 << 20
 # Terms at once: half a megabyte in each array.
 _IN_CACHE = 1 << 16
-# Bits that the first limb of an owner's sum has for each term, and the second.
+# Bits of a term in the first limb of an owner's sum, and in the second.
 _LIMB = 32
 
 

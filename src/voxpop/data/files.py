@@ -35,8 +35,8 @@ PARQUET, JSON_LINES, TABS = {".parquet", ".pq"}, {".jsonl", ".ndjson"}, {".tsv",
 class FileTable:
     """A CSV, TSV, Parquet or JSON-lines file, plain or gzipped, or a sheet of a workbook.
 
-    ``beginning`` is what :func:`peek` read of it, where that was done already. ``notes`` say what
-    was decided to read it.
+    ``beginning`` is what :func:`peek` read of it, where that was done already. ``notes`` say how it
+    was read.
     """
 
     kind = "pandas"
@@ -114,7 +114,7 @@ class FileTable:
         return rows.names
 
     def _load_plain(self, path: Path, rows: Rows, delimiter: str) -> bool:
-        """Have DuckDB read a CSV without quotes, where no two readers can differ, or give up."""
+        """Let DuckDB read a CSV without quotes, which all read alike; False if it cannot."""
         import duckdb
 
         if not _is_plain(path):
@@ -223,7 +223,7 @@ class FileTable:
         return np.array(plain, dtype=object) if len(set(plain)) == len(plain) else distinct
 
     def numbers(self, column: str, missing_ok: bool = False) -> Floats:
-        """Cast the column in DuckDB; what DuckDB cannot read, as people write numbers."""
+        """Cast the column in DuckDB; read what it cannot cast as numbers that people write."""
         return self.matrix([column], missing_ok)[:, 0]
 
     def matrix(self, columns: Sequence[str], missing_ok: bool = False) -> Floats:
@@ -243,7 +243,7 @@ class FileTable:
         return np.stack(value, axis=1)
 
     def _cast(self, columns: Sequence[str]) -> dict[str, Numbers | None]:
-        """Read columns of plain numbers; None for one that has anything else."""
+        """Read columns of plain numbers; None for a column that holds anything else."""
         names = {column: self._spelled(column) for column in columns}
         kinds = self._connection.execute(
             f"SELECT {', '.join(f'any_value(typeof({name}))' for name in names.values())} FROM raw"
@@ -271,7 +271,7 @@ class FileTable:
 
 
 def _some(columns: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Divide the columns into those of one query: one for each of thousands would take minutes."""
+    """Divide the columns over a few queries: a query for each of thousands would take minutes."""
     return (columns[k : k + _AT_ONCE] for k in range(0, len(columns), _AT_ONCE))
 
 

@@ -19,7 +19,7 @@ from voxpop.errors import DataError
 def number_ids(ids: ArrayLike, column: str, missing_ok: bool = False) -> tuple[Codes, Ids]:
     """Give ids dense numbers in order of first appearance; any hashable thing is an id.
 
-    Where ``missing_ok``, what is none has the number -1.
+    Where ``missing_ok``, a missing id has the number -1.
     """
     import pandas as pd
 

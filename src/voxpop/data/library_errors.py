@@ -61,7 +61,7 @@ def _is_of_a_package(error: Exception) -> bool:
 
 
 def _short(error: Exception) -> str:
-    """Keep the first line of a report, and of the others those that help."""
+    """Keep the first line of a report, and those others that help."""
     first, *others = [line.strip() for line in str(error).strip().splitlines()] or [""]
     lines = [first, *(line for line in others if line.startswith(_USEFUL))]
     return "; ".join(line if len(line) <= 200 else f"{line[:200]}..." for line in lines if line)

@@ -52,8 +52,8 @@ def _suffix_in(folder: Path) -> str | None:
     found = {path.suffix for path in folder.rglob("*") if path.suffix.lower() in PARQUET}
     if len(found) > 1:
         raise DataError(
-            f"{folder}: holds files of Parquet that end in {' and '.join(sorted(found))}; give all "
-            "of them one ending, or name those to read by a pattern such as '*.parquet'"
+            f"{folder}: holds Parquet files that end in {' and '.join(sorted(found))}; give all of "
+            "them one ending, or name those to read by a pattern such as '*.parquet'"
         )
     return next(iter(found), None)
 
@@ -118,7 +118,7 @@ class FileStream:
         self._texts = {name for name in self.columns if is_text[name]}
 
     def _refuse_mixed(self, pattern: str) -> None:
-        """Refuse columns whose values would change by being of one type for all files."""
+        """Refuse columns whose values would change if they had one type in all files."""
         mixed = self._connection.execute(
             "SELECT column_name, bool_or(type = 'BYTE_ARRAY'), min(file), max(file) FROM "
             "(SELECT lower(name) AS name, type, min(file_name) AS file FROM parquet_schema(?) "
@@ -137,7 +137,7 @@ class FileStream:
                 )
 
     def refuse_types(self, ids: Sequence[str], numbers: Sequence[str]) -> None:
-        """Refuse columns that a cast would take, and that are refused in memory."""
+        """Refuse columns that a cast would accept, but that are refused when read into memory."""
         refused = [(name, "BLOB", "bytes, which are no ids", "text or numbers") for name in ids]
         refused += [(name, "BOOLEAN", "true and false, not numbers", "numbers") for name in numbers]
         for name, kind, what, instead in refused:
@@ -158,7 +158,7 @@ class FileStream:
     def _check(self, pattern: str, delimiter: str | None) -> None:
         """Read text files once more, to their ends: DuckDB does not check what it unpacks.
 
-        The number of their rows must be the same, which is counted for all but lists in JSON.
+        DuckDB must find as many rows as are counted here; lists in JSON are not counted.
         """
         counted = 0
         for opened in _opened(pattern):
@@ -202,7 +202,7 @@ class FileStream:
 
 @contextmanager
 def _naming_what_differs(source: str, is_csv: bool) -> Iterator[None]:
-    """Turn exceptions into one line, and say what is read in memory only."""
+    """Turn exceptions into one line, and name what can be read in memory only."""
     try:
         with naming(source):
             yield
@@ -212,7 +212,7 @@ def _naming_what_differs(source: str, is_csv: bool) -> Iterator[None]:
 
 
 def _refuse_cut_list(file: IO[bytes]) -> None:
-    """Refuse a list in JSON without its end, which DuckDB does not miss."""
+    """Refuse a list in JSON that lacks its end, which DuckDB does not notice."""
     first = last = b""
     while block := file.read(1 << 20):
         if text := block.strip():
@@ -259,7 +259,7 @@ def _reader(kind: str, beginning: str) -> str:
         return "read_parquet(?, union_by_name = true)"
     if kind == ".json" or kind in JSON_LINES:
         layout = "auto" if kind == ".json" else "newline_delimited"
-        # Depth 1: everything stays as it is spelled, and long numbers keep their digits.
+        # With depth 1 cells stay as they are spelled, and long numbers keep their digits.
         return f"read_json(?, format = '{layout}', maximum_depth = 1)"
     delimiter = delimiter_of(kind, beginning)
     stated = f", delim = '{delimiter}'" if beginning or delimiter == "\t" else ""

@@ -77,8 +77,8 @@ class Spelling:
     Attributes
     ----------
     missing
-        Numbers and words that stand for no answer beside empty cells and the usual words. Any
-        entry makes rows without an answer be left out, and ``"drop"`` does nothing else.
+        Numbers and words that stand for no answer beside empty cells and the usual words. With any
+        entry, rows without an answer are left out; ``"drop"`` has no other effect.
     sheet
         Name of the sheet of a workbook.
     """
@@ -126,7 +126,7 @@ class Spelling:
         return text is None or self.is_missing(text) or _parts(text) is not None
 
     def without_codes(self, found: Numbers) -> Numbers:
-        """Take the numbers that stand for no answer out."""
+        """Mark the numbers that stand for no answer as absent."""
         codes = [code for code in self.missing if not isinstance(code, str)]
         if not codes:
             return found

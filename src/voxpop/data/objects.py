@@ -44,7 +44,7 @@ class Matching:
     distance_threshold
         Maximum distance of a point from that of the others, in the unit of the coordinates.
     quorum
-        Share of those who looked at the image who must have marked an object, at least.
+        Minimum share of those who looked at the image that must have marked an object.
     """
 
     iou_threshold: float = 0.5
@@ -196,8 +196,8 @@ def match_objects(
     value
         Boxes as xmin, ymin, xmax, ymax; points as x, y.
     looked
-        Pairs of image and worker who saw it, for those who marked nothing there; those who made
-        a mark have looked.
+        Pairs of an image and a worker who saw it, even without marking anything; those who made a
+        mark count anyway.
     gold
         Known objects: image, label, value.
     """
@@ -256,7 +256,7 @@ def _grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
 
 
 def _nearness(shape: Shape, matching: Matching) -> Near:
-    """Return the similarity of every mark of one list to every one of another, 0 below the limit.
+    """Return a function: similarity of all marks of one list to all of another, 0 below the limit.
 
     Boxes: area in common over area in all (IoU). Points: 1 / (1 + distance / threshold), which is
     one half at the threshold.
@@ -296,7 +296,7 @@ def _middles(value: Floats, clusters: list[list[int]]) -> Floats:
 
 
 def _find_objects(value: Floats, people: Codes, near: Near, needed: int) -> list[list[int]]:
-    """Cluster the marks of one image, at most one of each worker; return those that enough saw.
+    """Cluster the marks of one image, at most one of each worker; keep those that enough saw.
 
     An object is the list of its marks. Objects are sorted from left to right.
     """

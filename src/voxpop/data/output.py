@@ -70,7 +70,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
-    """Give an empty folder to write files of these names to; together they replace those there.
+    """Give an empty folder for files of these names; together they replace those in ``folder``.
 
     A folder that holds nothing else is replaced in one step. In any other (it has files of the
     user's, it is the current one, the system cannot swap folders) the files are replaced one by

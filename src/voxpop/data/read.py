@@ -92,22 +92,22 @@ def read_answers(
         another table or path with a task and the value columns; or a mapping from task to truth.
     duplicates
         What to do when a worker answered a task more than once: ``"error"``, ``"mean"`` or
-        ``"last"``. By default the same answer again is left out, and another one is an error; but
-        the mean where the table has a column ``run`` or the format has repetitions.
+        ``"last"``. By default the same answer again is left out, and a different one is an error;
+        where the table has a column ``run`` or the format has repetitions, their mean is taken.
     format, question
-        One of ``voxpop.FORMATS``, if the wrong one is detected; ``"long"`` is a plain table. And
-        which question of an export that holds several.
+        One of ``voxpop.FORMATS``, if the wrong one is detected; ``"long"`` is a plain table. And a
+        question, where an export holds several.
     missing
-        ``"drop"`` leaves out, and counts, rows without an answer: empty, N/A, don't know. Numbers
-        and words, like -1 or ``["drop", "no idea"]``, mean no answer too.
+        ``"drop"`` leaves out, and counts, rows without an answer: empty, N/A, don't know. Any other
+        number or word, such as -1 or ``"no idea"``, then means no answer, too.
     decimal, thousands, sheet
         Marks like ``","``, where the numbers are ambiguous; the sheet of a workbook.
     names
         Call the workers of a Label Studio export by their e-mail addresses instead of their ids.
     objects, looked
         How to match boxes or points into objects, when images hold several of them; and a table
-        of task and worker, who looked at what, for those who marked nothing. A tool's export in
-        which somebody drew two is matched with the defaults.
+        of tasks and the workers who looked at them, even without marking anything. A tool's export
+        in which somebody drew two is matched with the defaults.
     """
     options = locals().copy()
     return _read(options.pop("source"), cast("ReadingOptions", options))

@@ -57,7 +57,7 @@ def open_table(source: object, beginning: bytes = b"", spelling: Spelling | None
 def matrix(table: Table, columns: Sequence[str], missing_ok: bool = False) -> Floats:
     """Return several columns of numbers side by side, one row per row.
 
-    A column of lists or arrays is as many columns as they are long.
+    A column of lists or arrays becomes a column for each of their items.
     """
     if isinstance(table, FileTable):
         return table.matrix(columns, missing_ok)
@@ -299,7 +299,7 @@ def write_table(columns: Mapping[str, Any], path: Path) -> None:
 
 
 def _select(texts: Mapping[str, NDArray[Any]]) -> str:
-    """Query all columns; one without any text is text, as it is in another part of the table."""
+    """Query all columns; an empty one is cast to text, which another part of the table may hold."""
     empty = [
         quoted(name)
         for name, column in texts.items()
@@ -312,7 +312,7 @@ def _select(texts: Mapping[str, NDArray[Any]]) -> str:
 
 
 def finite(item: Any) -> Any:
-    """Put None for every number of a document that JSON does not have."""
+    """Replace numbers of a document that JSON lacks, such as NaN, by None."""
     if isinstance(item, dict):
         return {key: finite(part) for key, part in item.items()}
     if isinstance(item, list):

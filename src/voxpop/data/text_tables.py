@@ -61,7 +61,7 @@ class Rows:
 
 
 def column_names(header: Row) -> tuple[list[str], list[str]]:
-    """Give each column its own name, and report where that took another name."""
+    """Give every column a name of its own, and note which had to be renamed."""
     names: dict[str, None] = {}
     others: dict[str, list[str]] = {}
     for place, text in enumerate(header, start=1):
@@ -114,7 +114,7 @@ def _is_title(row: Row, widest: Row) -> bool:
 
 
 def above_header(n: int) -> list[str]:
-    """Tell that rows above the header were skipped."""
+    """Note how many rows above the header were skipped."""
     return [f"skipped {n} row{'s' * (n > 1)} above the header"] if n else []
 
 

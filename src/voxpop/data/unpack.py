@@ -29,7 +29,7 @@ LIMIT = "VOXPOP_UNPACK_LIMIT"
 """Environment variable: how many times its own size a packed file may grow."""
 
 _USUAL_LIMIT = 100.0
-# Small files may contain anything: up to this size they are unpacked without a check.
+# Up to this size a file is unpacked without a check: it can do no harm.
 _ALWAYS, _ALWAYS_MEMORY = 16 << 20, 1 << 30
 _SAVE = "save it as CSV in UTF-8, as Parquet or as a workbook"
 _BEGINNING, _CHUNK = 1 << 16, 1 << 20
@@ -146,7 +146,7 @@ def peek(path: Path) -> bytes:
         return b""
 
 
-# What files that are no text begin with, at which byte, and what to do with them.
+# The first bytes of files that are not text, where they stand, and what to do with such files.
 _NO_TEXT = (
     (0, b"SQLite format 3\0", "an SQLite database; name it as sqlite:///FILE, with a query"),
     (8, b"DUCK", "a DuckDB database; name it as duckdb:///FILE, with a query"),
@@ -158,7 +158,7 @@ _NO_TEXT = (
 
 
 def refuse_no_text(path: Path, beginning: bytes) -> None:
-    """Refuse a database, a file packed by another program, and what has a zero in every few bytes.
+    """Refuse a database, a file packed by another program, and one in which zero bytes abound.
 
     ``beginning`` is what :func:`peek` read of it.
     """
@@ -166,11 +166,11 @@ def refuse_no_text(path: Path, beginning: bytes) -> None:
         if beginning[at:].startswith(mark):
             raise DataError(f"{path}: is {what}")
     if beginning[:2] not in UTF16 and beginning.count(b"\0") > len(beginning) / 8:
-        raise DataError(f"{path}: is no text in UTF-8; {_SAVE}")
+        raise DataError(f"{path}: is not text in UTF-8; {_SAVE}")
 
 
 def decode(content: bytes, final: bool = False) -> str:
-    """Decode the beginning of a text, or all of it, where a wrong character is no error."""
+    """Decode the beginning of a text, or all of it; a wrong character is not an error."""
     return codecs.getincrementaldecoder(_codec(content))("replace").decode(content, final)
 
 
@@ -198,8 +198,8 @@ def read_text(path: Path, largest: int = 2**31) -> str:
 def plain_text(path: Path) -> Iterator[tuple[Path, str]]:
     """Give a file in plain UTF-8, the file itself or a copy, and its original encoding.
 
-    What is not UTF-8 throughout is taken for Windows-1252, as spreadsheets still write it, unless
-    it began as UTF-8: then a byte of it is damaged.
+    A file that is not UTF-8 throughout is read as Windows-1252, which spreadsheets still write,
+    unless it began as UTF-8: then a byte of it is damaged.
     """
     with tempfile.TemporaryDirectory(prefix="voxpop-") as folder:
         readable, copy = path, Path(folder) / "unpacked"
@@ -217,7 +217,7 @@ def plain_text(path: Path) -> Iterator[tuple[Path, str]]:
             except UnicodeDecodeError:
                 if encoding == "UTF-16":
                     raise
-                raise DataError(f"{path}: is no text in UTF-8 or Windows-1252; {_SAVE}") from None
+                raise DataError(f"{path}: is not text in UTF-8 or Windows-1252; {_SAVE}") from None
         yield readable, encoding
 
 

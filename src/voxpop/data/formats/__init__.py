@@ -63,7 +63,7 @@ def sniff(source: object) -> str:
 def detect(
     source: object, plain: bool = False, spelling: Spelling | None = None
 ) -> tuple[str, object]:
-    """Detect the format, and open what is a table; ``plain`` takes every table as long."""
+    """Detect the format, and open a table; ``plain`` takes every table as long."""
     paths = files_of(source)
     beginning = peek(paths[0]) if paths else b""
     kind = _document_format(paths[0], beginning) if paths else None

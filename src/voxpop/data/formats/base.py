@@ -28,7 +28,7 @@ def is_picture(text: str) -> bool:
 
 
 def content_of(fields: Mapping[str, Any]) -> str | None:
-    """Of the fields of a task: a picture, else an address, else the longest text that is words."""
+    """Pick what to show of a task's fields: a picture, else an address, else the longest text."""
     texts = [item for item in fields.values() if isinstance(item, str) and item.strip()]
     pictures = [text for text in texts if is_picture(text)]
     addresses = [text for text in texts if text.startswith(("https://", "http://"))]
@@ -47,7 +47,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """The marks of one question, and known truths: several of a task and label are objects."""
+    """The marks of one question, and known truths; several of one label in an image are objects."""
 
     kind: Kind
     marks: list[Mark] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Export:
     looked
         Pairs of a task and a worker who saw it, even if they marked nothing.
     skipped
-        How much was left out, by kind: of one question, or of the whole export.
+        How many entries were left out, by question (None for the whole export) and kind.
     notes
         Other decisions made while reading.
     contents

@@ -83,7 +83,7 @@ class _People:
         if isinstance(key, str) and "@" in key:
             key, address = None, key
         if address and not isinstance(address, str):
-            raise DataError(f"{where}: the e-mail address of the annotator is no text")
+            raise DataError(f"{where}: the e-mail address of the annotator is not text")
         if not address or (key is not None and not self.names):
             self.n_named += bool(address)
             return identity(get(known, "id", object, where), where)

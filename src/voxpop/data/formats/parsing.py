@@ -69,7 +69,7 @@ def identity(item: object, where: str) -> Any:
 
 
 def corners(sides: Sequence[float]) -> tuple[float, ...]:
-    """Return a box given by its upper left corner and its size as two corners; a point as it is."""
+    """Return a box, given by upper left corner and size, as two corners; a point as it is."""
     if len(sides) == 2:
         return tuple(sides)
     left, top, width, height = sides
@@ -98,7 +98,7 @@ def task_column(table: Table, asked: str, prefix: str) -> str:
 def rows_of(
     table: Table, ids: Sequence[str], texts: Sequence[str]
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the place of each row and its cells: ids, then texts; None where there is nothing."""
+    """Yield the place of each row and its cells: ids, then texts; None for an empty cell."""
     columns: list[Iterable[Any]] = [column_ids(table.texts(name)) for name in ids]
     columns += [table.texts(name) if name in table.columns else repeat(None) for name in texts]
     for row, cells in enumerate(zip(*columns, strict=False)):
