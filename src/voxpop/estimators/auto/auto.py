@@ -40,6 +40,7 @@ from voxpop.inference.engine import Engine, host_backend
 from voxpop.models.noise import Noise
 from voxpop.models.scale import SCALES, Scale, ScaleName, check_scale
 from voxpop.results.calibration import Calibration
+from voxpop.results.diagnosis.doubtful_gold import doubts_about_gold
 from voxpop.results.diagnosis.groups import find_groups
 from voxpop.results.own_noise import with_own_noise
 from voxpop.results.result import Result, Trace
@@ -136,7 +137,8 @@ class Auto(Estimator):
             # Reported in a note: a warning from here would name lines that the user has not
             # written.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return fit_groups(fit, answers, scale.answers(answers))
+            found = fit_groups(fit, answers, scale.answers(answers))
+        return replace(found, notes=(*found.notes, *doubts_about_gold(answers, scale)))
 
     def _choose_scale(self, answers: Answers) -> ScaleChoice:
         if self.scale == "auto":

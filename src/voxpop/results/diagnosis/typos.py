@@ -80,13 +80,13 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
         return ()  # every number is an angle
     # Known truths need not be on a scale that all answers are on.
     answers = replace(answers, gold=None)
-    scale, crowd = _on_scale_of_noise(answers, scale)
+    scale, crowd = scale_of_noise(answers, scale)
     names, found = answers.value_names, []
     for j in range(answers.dimension):
         far, typical = far_off(crowd, j)
         for k in np.flatnonzero(far):
             e, at = int(crowd.edge[k]), float(crowd.other[k, j])
-            mended = _mend(float(answers.value[e, j]), at, float(typical[k]), scale)
+            mended = mend(float(answers.value[e, j]), at, float(typical[k]), scale)
             found.append((mended, e, names[j], _back(scale, at)))
     chances = np.array([mended[2] for mended, *_ in found])
     return tuple(
@@ -104,7 +104,7 @@ def find_typos(answers: Answers, scale: Scale) -> tuple[Typo, ...]:
     )
 
 
-def _on_scale_of_noise(answers: Answers, scale: Scale) -> tuple[Scale, PeerMedians]:
+def scale_of_noise(answers: Answers, scale: Scale) -> tuple[Scale, PeerMedians]:
     """The log scale in place of the linear one where noise grows with the value, and less there."""
     crowd = PeerMedians(scale.answers(answers))
     if scale.name != "linear" or answers.dimension > 1 or not (answers.value > 0).all():
@@ -128,7 +128,7 @@ def _growth(crowd: PeerMedians) -> float:
     return float((distance * level).sum()) / size * len(level) ** 0.5 if size > 0 else 0.0
 
 
-def _mend(value: float, at: float, typical: float, scale: Scale) -> tuple[float, str, float]:
+def mend(value: float, at: float, typical: float, scale: Scale) -> tuple[float, str, float]:
     """The most likely slip behind a value: what was meant, its kind, and the chance."""
     median = _back(scale, at)
     best, best_kind, nearest, windows = np.nan, "", np.inf, 0.0
