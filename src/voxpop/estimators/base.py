@@ -53,10 +53,10 @@ class Estimator(Protocol):
     def fit_predict(self, data: object, gold: object = None) -> pd.Series[float] | pd.DataFrame:
         """Return the estimates alone, as crowd-kit's aggregators do.
 
-        ``data`` is a data frame with columns ``task``, ``worker`` and ``label`` (or what else
-        :func:`voxpop.read_answers` takes), ``gold`` known truths by task, as crowd-kit's
-        ``true_labels``. The answer is a pandas Series indexed by task with the name
-        ``agg_label``; for vectors a data frame with one column per coordinate.
+        ``data`` is a data frame with columns ``task``, ``worker`` and ``label`` (or anything else
+        that :func:`voxpop.read_answers` takes), ``gold`` known truths by task, like crowd-kit's
+        ``true_labels``. Returns a pandas Series indexed by task with the name ``agg_label``; for
+        vectors a data frame with one column per coordinate.
         """
         import pandas as pd
 
@@ -96,7 +96,7 @@ def arguments(kind: type[Estimator]) -> dict[str, Parameter]:
 
 
 def _reading(fit: Callable[..., Result]) -> Callable[..., Result]:
-    """Let a ``fit`` take whatever answers can be read from, and let its result know them."""
+    """Let a ``fit`` take anything that answers can be read from, and let its result know them."""
     has_sweeps = len(signature(fit).parameters) > 2
 
     @wraps(fit)
@@ -121,7 +121,7 @@ def argument(default: Any, must: str, holds: Callable[[Any], bool]) -> Any:
 
 
 def positive(default: float | None) -> Any:
-    """Declare a positive number; where the default is None, that may be given, too."""
+    """Declare a positive number, or None where that is the default."""
     return argument(default, "positive", lambda found: found is default is None or found > 0)
 
 

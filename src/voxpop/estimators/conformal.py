@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,7 +51,7 @@ def widen_by_gold(
     answers, result
         The answers with gold, and what ``fit`` found in them.
     hidden
-        What ``fit`` makes of hidden gold, if that is known.
+        The gold tasks as ``fit`` estimates them when they are hidden, if that is known.
     """
     n_gold = int(answers.is_gold.sum())
     if n_gold == 0 or n_gold == answers.n_tasks:
@@ -105,11 +105,9 @@ class HiddenGold:
 def hide_gold(fit: Callable[[Answers], Result], answers: Answers) -> HiddenGold:
     """Hide gold tasks fold by fold, and fit again."""
     assert answers.gold is not None
-    fold = gold_folds(answers)
     parts, truths = [], []
-    for number in range(FOLDS):
-        hidden = fold == number
-        again = fit(replace(answers, gold=np.where(hidden[:, None], np.nan, answers.gold)))
+    for hidden, others in in_folds(answers):
+        again = fit(others)
         there = on_scale(again.scale, again._agreed)
         there = calibrated(there, Calibration(gold_map=again.calibration.gold_map))
         parts.append(there.rows(hidden))
@@ -132,18 +130,20 @@ def check_by_gold(hidden: HiddenGold, shared: SharedError | None = None) -> Gold
     return GoldCheck(n, coverage, stretch if np.isfinite(stretch) else None)
 
 
-def gold_folds(answers: Answers) -> NDArray[np.int64]:
-    """Fold of every gold task, -1 for others: in turn, in the order of their truths.
+def in_folds(answers: Answers) -> Iterator[tuple[NDArray[np.bool_], Answers]]:
+    """Hide each fold of the gold tasks: yield which these are, and the answers without their gold.
 
-    The folds are then alike, and do not depend on row order, names or units; names only break ties
-    of both truths and mean answers.
+    Gold tasks take turns in the order of their truths. So the folds are alike, and do not depend on
+    row order, names or units; names only break ties of both truths and mean answers.
     """
     assert answers.gold is not None
     gold = np.flatnonzero(answers.is_gold)
     mean = mean_by_task(answers, answers.value)
-    fold = np.full(answers.n_tasks, -1)
-    fold[gold] = folds_of(answers.task_ids[gold].tolist(), mean[gold], answers.gold[gold])
-    return fold
+    fold = folds_of(answers.task_ids[gold].tolist(), mean[gold], answers.gold[gold])
+    for number in range(FOLDS):
+        hidden = np.zeros(answers.n_tasks, dtype=bool)
+        hidden[gold[fold == number]] = True
+        yield hidden, replace(answers, gold=np.where(hidden[:, None], np.nan, answers.gold))
 
 
 def folds_of(ids: Iterable[object], mean: Floats, truth: Floats) -> NDArray[np.int64]:

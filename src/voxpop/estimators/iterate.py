@@ -18,7 +18,7 @@ _PATIENCE = 8
 # What counts as a new low: a tenth below the last one, so that a slow drift is not progress.
 _NEW_LOW = 0.9
 _DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.85)
-# So many sweeps at the strongest damping without a new low: more would only swing on.
+# Sweeps at the strongest damping without a new low after which more would only swing on.
 _GIVEN_UP = 30
 UNDAMPED = (0.0,)
 """For sweeps that cannot oscillate, such as EM."""
@@ -60,16 +60,16 @@ def iterate_until(
             break
     if warn and len(changes) < max_iter:
         warnings.warn(
-            f"{what} stopped after {len(changes)} sweeps: the largest change swings about "
-            f"{changes[-1]:.2g} and falls no more, so that it never reaches tol = {tol:g}; read "
-            "the estimates as approximate",
+            f"{what} stopped after {len(changes)} sweeps: the largest change oscillates near "
+            f"{changes[-1]:.2g} and no longer falls towards tol = {tol:g}; the estimates are "
+            "approximate",
             ConvergenceWarning,
             stacklevel=3,
         )
     elif warn:
         warnings.warn(
             f"{what} stopped after {max_iter} sweeps with a change of {changes[-1]:.2g}, above "
-            f"tol = {tol:g}; raise max_iter, or read the estimates as approximate",
+            f"tol = {tol:g}; raise max_iter, or take the estimates as approximate",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -85,9 +85,9 @@ def iterate_weights(
     on_sweep: OnSweep | None,
     dampings: Sequence[float] = _DAMPINGS,
 ) -> tuple[Floats, Trace]:
-    """New weights of the workers from those of the answers, until none changes by more than tol.
+    """Repeat ``weigh``, from weights of answers to those of workers, until none changes by tol.
 
-    Changes and damping are in logarithms of the weights, which start at one.
+    Changes and damping are in logarithms of the weights, which start at 1.
     """
     weight = np.ones(answers.n_workers)
 
@@ -99,6 +99,6 @@ def iterate_weights(
         weight = new * (weight / new) ** damping
         return change
 
-    # Weights may swing for hundreds of sweeps, which are cheap, and settle in the end.
+    # Weights may oscillate for hundreds of sweeps, which are cheap, and settle in the end.
     trace = iterate_until(sweep, tol, max_iter, what, on_sweep, dampings, give_up=max_iter)
     return weight, trace

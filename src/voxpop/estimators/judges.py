@@ -81,12 +81,12 @@ class Judges(Estimator):
 
 
 def fits_judges(answers: Answers) -> bool:
-    """Whether these are judges: 2 to 20 workers who answered half the tasks, and 8 truths."""
+    """Whether 2 to 20 workers answered half of the tasks each, and 8 truths are known."""
     return are_judges(answers.worker_degree, answers.n_tasks, int(answers.is_gold.sum()))
 
 
 def are_judges(worker_degree: Index, n_tasks: int, n_gold: int) -> bool:
-    """Do as :func:`fits_judges`, from the number of answers of each worker."""
+    """As :func:`fits_judges`, from the number of answers of each worker."""
     return bool(
         n_gold >= _ENOUGH_GOLD
         and 2 <= len(worker_degree) <= _MOST_JUDGES
@@ -147,7 +147,7 @@ class _Scores:
                 break
 
     def _fill_in(self) -> Iterator[tuple[NDArray[np.int64], Floats, Floats]]:
-        """Give tasks that lack answers, these filled in, and their covariance given the others."""
+        """Yield tasks that lack answers, with the gaps filled in, and the gaps' covariance."""
         lacking, eye = np.flatnonzero(~self._seen.all(axis=1)), np.eye(len(self._mean))
         for start in range(0, len(lacking), _AT_ONCE):
             rows = lacking[start : start + _AT_ONCE]
@@ -177,7 +177,7 @@ class _Scores:
 
 
 def _slips(table: Floats) -> NDArray[np.bool_]:
-    """Tell which scores are slips: far from the prediction by the other judges (M80)."""
+    """Return which scores are slips: far from the prediction by the other judges (M80)."""
     if table.shape[1] < 2:
         return np.zeros(table.shape, dtype=bool)
     seen = ~np.isnan(table)

@@ -11,7 +11,7 @@ from voxpop.arrays import Floats
 from voxpop.results.gold_map import GoldMap
 
 FEWEST_GOLD = 5
-"""Gold tasks from which on gold judges and maps: one or two may be odd ones."""
+"""Minimum number of gold tasks to learn from: one or two may be odd."""
 # Shift and slope are learned as if this many more gold tasks had come out right: a prior about 0
 # and 1 whose sd is that of one gold task over the square root of this.
 _TASKS_IN_PRIOR = 4.0
@@ -117,7 +117,7 @@ def _weights(square: Floats, n: int) -> Floats:
 
 
 def _within_reach(off: Floats) -> Floats:
-    """Distances, those that are far from the median drawn in to the reach."""
+    """Cut distances that are far from the median at the reach."""
     middle = float(np.median(off))
     usual = float(np.median(np.abs(off - middle)))
     reach = _REACH * usual / 0.6745
@@ -128,7 +128,7 @@ def _within_reach(off: Floats) -> Floats:
 def _bend(estimate: Floats, truth: Floats, line: _Line) -> tuple[Floats, Floats, float]:
     """Knots, how far a monotone map is above the line there, and the sd of that (M62).
 
-    It counts with the weight that it has against the line, when tenths of the gold are hidden.
+    Its weight against the line is learned by hiding tenths of the gold.
     """
     from scipy.optimize import isotonic_regression  # takes as long to load as a small crowd
 

@@ -61,7 +61,7 @@ class OnScale(Estimator):
         return with_settings(found, {"scale": self.scale})
 
     def for_scale(self, _scale: Scale) -> Estimator:
-        """The estimator to fit answers on the scale with."""
+        """The estimator that fits answers on the scale."""
         return self.estimator
 
 
@@ -86,5 +86,5 @@ def with_scale(
 
 
 def with_settings(result: Result, settings: Mapping[str, Any]) -> Result:
-    """Keep how the users called it, not how it was called on the scale."""
+    """Record the settings as users gave them, in place of those on the scale."""
     return replace(result, settings={**result.settings, **settings})

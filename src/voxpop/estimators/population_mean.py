@@ -16,7 +16,7 @@ from voxpop.data.truths import read_truth
 from voxpop.errors import ConfigError, DataError, require
 from voxpop.estimators.aggregate import aggregate
 from voxpop.estimators.base import Estimator
-from voxpop.estimators.conformal import FOLDS, gold_folds
+from voxpop.estimators.conformal import FOLDS, in_folds
 from voxpop.models.scale import ScaleName
 from voxpop.words import percent
 
@@ -135,14 +135,13 @@ def population_mean(
             f"20, drawn at random, and there are {n_gold}; give gold (command line: --gold)"
         )
     assert answers.gold is not None
-    known, fold = answers.is_gold, gold_folds(answers)
+    known = answers.is_gold
     hidden, others = np.empty((n_gold, answers.dimension)), np.zeros(answers.gold[~known].shape)
-    for number in range(FOLDS):
-        rest = np.where((fold == number)[:, None], np.nan, answers.gold)
-        found = aggregate(replace(answers, gold=rest), method, scale=scale)
+    for fold, rest in in_folds(answers):
+        found = aggregate(rest, method, scale=scale)
         if found.scale.name == "circular":
             raise ConfigError("angles have no mean on a line; take another scale than circular")
-        hidden[fold[known] == number] = found.estimate[fold == number]
+        hidden[fold[known]] = found.estimate[fold]
         others += found.estimate[~known] / FOLDS
     parts = [
         _combine(*each) for each in zip(answers.gold[known].T, hidden.T, others.T, strict=True)
@@ -174,7 +173,7 @@ def _combine(truth: Floats, hidden: Floats, others: Floats) -> tuple[float, floa
     """Mean and sd (M79) with the best power (M78), the sd of gold alone, and the power."""
     n, n_others = len(truth), len(others)
     gold_sd = float(np.sqrt(truth.var(ddof=1) / n))
-    # Both of gold: their ratio is then a slope, known far better than either.
+    # Both are from gold: their ratio is a slope, known far better than either alone.
     (_, together), (_, spread) = np.cov(truth, hidden)
     if not n_others or not spread or together <= 0:
         return float(truth.mean()), gold_sd, gold_sd, 0.0

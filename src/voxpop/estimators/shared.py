@@ -20,7 +20,7 @@ def with_shared_error(
     option: SharedErrorOption,
     bounds: tuple[float, float] | None = None,
 ) -> Result:
-    """Let the intervals of a result be for the truth: an error that all workers share is added.
+    """Widen the intervals of a result to hold the truth, by an error that all workers share.
 
     Its variance is that of one answer, as this result finds it, times kappa: the ``option`` is
     "auto" for the prior of kappa, or kappa itself, and 0 leaves the result as it is.

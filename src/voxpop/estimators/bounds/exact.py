@@ -93,7 +93,7 @@ class Exact(Estimator):
 
 
 def gold_posterior(answers: Answers) -> Posterior:
-    """What is known of the gold tasks; the others are still to be written."""
+    """Posterior of the gold tasks; that of the others is still to be written."""
     truth = with_gold(answers, np.zeros((answers.n_tasks, answers.dimension)))
     return known(truth, len(PROBABILITIES))
 
@@ -101,7 +101,7 @@ def gold_posterior(answers: Answers) -> Posterior:
 def enumerated(
     answers: Answers, model: Model, chosen: NDArray[np.bool_]
 ) -> Iterator[tuple[Index, Index, Floats, Floats, enumeration.Configurations]]:
-    """Chosen tasks of equal degree, their edges, first answers, all from there, configurations."""
+    """Yield tasks of equal degree, edges, first answers, answers from these, and configurations."""
     support, room = tuple(model.support), 3 + answers.dimension
     for tasks, edge in by_degree(answers, lambda size: room * len(support) ** size):
         kept = chosen[tasks]
@@ -122,7 +122,7 @@ def _neighbours(answers: Answers) -> list[set[int]]:
 
 
 def _eliminate(neighbours: list[set[int]], n_levels: int) -> Iterator[tuple[int, set[int]]]:
-    """Order the workers by min-fill: next who leaves, and the neighbours at that time."""
+    """Yield the workers in min-fill order, each with its neighbours at that time."""
     left = set(range(len(neighbours)))
     scores = {u: _score(u, neighbours) for u in left}
     queue = [(score, u) for u, score in scores.items()]
@@ -161,7 +161,7 @@ def _score(u: int, neighbours: list[set[int]]) -> tuple[int, int]:
     """Edges that eliminating a worker would add between its neighbours, and their number."""
     around = neighbours[u]
     degree = len(around)
-    if degree > 64:  # never the next unless all are like it; counting would take long
+    if degree > 64:  # counting would take long, and such a worker comes late anyway
         return degree * degree, degree
     missing = sum(degree - 1 - len(neighbours[v] & around) for v in around)
     return missing // 2, degree

@@ -97,7 +97,7 @@ class WeakOracle(Estimator):
         )
         depth = tree_depth(answers, self.depth)
         unit = noise_unit(model)
-        # In multiples of a unit, as backends do.
+        # In multiples of a unit, as in message passing.
         gold = None if answers.gold is None else answers.gold / unit
         scaled = replace(answers, value=answers.value / unit, gold=gold)
         messages = _Messages(scaled, model_in_units(model, unit), variance / unit**2)
@@ -157,7 +157,7 @@ class _Messages:
         of_worker = csr_array((np.ones(len(edge), dtype=np.int8), (edge, answers.worker)))
         to, of = (of_worker @ of_worker.T).nonzero()
         self.to, self.of = to[to != of], of[to != of]
-        # Whether no second worker has answered both tasks of a pair; gold tasks count alone.
+        # Whether the worker of a pair is the only one who answered both tasks, or one is gold.
         key = answers.task[self.to].astype(np.int64) * answers.n_tasks + answers.task[self.of]
         _, place, count = np.unique(key, return_inverse=True, return_counts=True)
         self.alone = (count[place] < 2) | answers.is_gold[answers.task[self.of]]
