@@ -15,7 +15,7 @@ KernelName = Literal["enumerate", "active", "integrate"]
 
 # Most configurations of one task that can be enumerated at all: their tables fill the memory.
 MOST_CONFIGURATIONS = 2**22
-# Most configurations that are enumerated by default. Sweeps would bear more; but the quantiles of a
+# Most configurations that are enumerated by default. Sweeps could take more; but the quantiles of a
 # task's truth are those of a mixture with as many components. The second number is for tasks that
 # are rarely enumerated, because their workers settle.
 _MOST_UNASKED, _MOST_SETTLED = 2**14, 2**16

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from voxpop.inference.schedule import Whole
 
 
-# More threads than this are a slip of the keyboard.
+# More threads than this are a typing error.
 _MOST_THREADS = 1024
 
 
@@ -31,8 +31,8 @@ class Engine:
     """How messages are computed: by which kernel set, in which way, how exactly, how parallel.
 
     ``backend`` "auto" is a GPU where there is one and the answers are many, else the best set
-    installed; ``inference`` "auto" is what suits a task; ``threads`` None is one for each core that
-    this process may use.
+    installed; ``inference`` "auto" is the cheapest kernel for each task; ``threads`` None is one
+    for each core that this process may use.
     """
 
     backend: str = "auto"
@@ -114,7 +114,7 @@ class Engine:
         return self._host_kernels()
 
     def on_host(self) -> Engine:
-        """Return the same engine, and no GPU in the place of "auto"."""
+        """Return the same engine, but "auto" never stands for a GPU."""
         return replace(self, backend=host_backend()) if self.backend == "auto" else self
 
     def _host_kernels(self) -> KernelSet:

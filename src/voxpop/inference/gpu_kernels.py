@@ -20,8 +20,8 @@ from voxpop.inference.kernels import enumerate as enumeration
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.model import Model
 
-# Nodes of a row that there is room for at first, and how much more a second time; a row with more
-# is left for later. The posterior wants nodes closer.
+# Nodes of a row for which there is room at first, and by what factor the room grows for rows that
+# need more; and by what factor for the posterior, which has finer nodes.
 _ROOM, _MORE_ROOM, _FINER = 512, 8, 3
 # Sizes of the mixing for which kernels are compiled; larger ones run on kernels for any size.
 _MOST_SHAPED = 16

@@ -323,9 +323,9 @@ def make_groups(
 
 
 def _by_spread(value: Floats) -> Index:
-    """Order rows (n, l) by their spread: those side by side need similarly many nodes.
+    """Order rows (n, l) by their spread, so that those side by side need similarly many nodes.
 
-    No row moves further than its messages are in the cache.
+    Rows are sorted in stretches whose messages fit the cache.
     """
     spread = value.max(axis=1) - value.min(axis=1)
     blocks = range(0, len(spread), _NEARBY_ROWS)
@@ -336,7 +336,7 @@ def _by_spread(value: Floats) -> Index:
 def gather_tasks(answers: Answers, tasks: Index, size: int) -> tuple[Workers, Floats]:
     """Collect workers and values of tasks with ``size`` answers each."""
     if len(tasks) * size == answers.n_edges:
-        # Edges are sorted by task: all of them are there as they are.
+        # All are wanted, and edges are sorted by task.
         return (
             answers.worker.reshape(-1, size),
             answers.value.reshape(-1, size, answers.dimension),
@@ -351,7 +351,7 @@ def put_posterior(
     """Write the posterior of some tasks, relative to their origins, into arrays for all."""
     at, scale = (task, coordinates), unit[coordinates]
     # Answers were centred within their task, to keep small differences of large values; here the
-    # origin comes back.
+    # origin is added again.
     out.estimate[at] = (found.estimate + origin) * scale
     out.variance[at] = found.variance * scale**2
     out.quantile[at] = (found.quantile + origin[:, :, None]) * scale[:, None]

@@ -195,7 +195,7 @@ class WarmStartKernel(TaskKernel, Protocol):
     """
 
     def guess(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
-        """Do as ``sweep`` does, roughly and quickly (M27)."""
+        """As ``sweep``, but roughly and quickly (M27)."""
 
     def some(self, rows: NDArray[np.intp]) -> TaskKernel:
         """Return the kernel of some of the rows."""
@@ -309,7 +309,7 @@ class KernelSet(Arrays, Protocol):
     def pruned_enumeration(
         self, value: Floats, prior_mean: Floats, model: Model, accuracy: float
     ) -> TaskKernel:
-        """Sum over those configurations that can matter; see also :class:`WarmStartKernel`."""
+        """Sum over configurations that can matter; see also :class:`WarmStartKernel`."""
 
     def integrate_sweep(
         self, given: Integrals, new_sums: WorkerSums, is_counted: bool

@@ -249,14 +249,14 @@ class MessagePassing(MessageStore, Schedule):
         return self._kernels.fetch(sums)
 
     def state(self) -> Iterator[tuple[Any, str]]:
-        """The places of all messages: objects, and the names of arrays in them."""
+        """Yield where all messages are: an object, and the name of an array in it."""
         for group in self._groups:
             names = ("message", "bias_precision", "bias_pull")
             yield from ((group, name) for name in names if hasattr(group, name))
         yield self, "evidence"
 
     def add_to(self, sums: WorkerSums) -> None:
-        """Add the messages sent next to the sums of other parts, not to new ones."""
+        """Add the next messages to these sums of other parts, and not to new sums."""
         self._device_sums.others = sums
 
     def _state(self, damping: float) -> SweepState:
@@ -322,7 +322,7 @@ class CountSums:
 def _hidden_gold(groups: list[Group | RowGroup], answers: Answers) -> list[Group | RowGroup]:
     """The groups of gold tasks as if no truth were known.
 
-    The cavity messages of its workers leave out its own, so that it does not confirm itself.
+    Cavity messages leave out what a task itself has sent, so that its truth cannot confirm itself.
     """
     known = [group for group in groups if answers.is_gold[group.task[0]]]
     return [group.hidden() if isinstance(group, RowGroup) else group for group in known]

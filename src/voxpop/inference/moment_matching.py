@@ -194,7 +194,7 @@ class MomentMatching:
         return self._kernels.fetch(sums)
 
     def state(self) -> Iterator[tuple[Any, str]]:
-        """The places of all messages: objects, and the names of arrays in them."""
+        """Yield where all messages are: an object, and the name of an array in it."""
         names = ("message", "bias_precision", "bias_pull", "site", "prior_site")
         for at in self._coordinates:
             yield from ((at, name) for name in names)
@@ -234,7 +234,7 @@ class MomentMatching:
         return Matching(parameters.law(j, state.floor), rows, state, edges)
 
     def add_to(self, sums: WorkerSums) -> None:
-        """Add the messages sent next to the sums of other parts, not to new ones."""
+        """Add the next messages to these sums of other parts, and not to new sums."""
         self._device_sums.others = sums
 
     def _state(self, damping: float) -> SweepState:

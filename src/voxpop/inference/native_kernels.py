@@ -39,7 +39,7 @@ _IN_CACHE, _MOSTLY_FACTOR = 2**20, 2000
 def _tables(
     levels: tuple[float, ...], degree: int, dimension: int, prior_precision: float
 ) -> _native.Tables:
-    """Tables depend on the model and the degree only."""
+    """Make the tables, which depend on the model and the degree only."""
     return _native.Tables(list(levels), degree, dimension, prior_precision)
 
 
@@ -73,7 +73,7 @@ class Enumeration:
 
 
 class PrunedEnumeration:
-    """Tasks of which only those configurations are summed over that can matter."""
+    """Tasks of which only configurations that can matter are summed over."""
 
     kept = 0
 
@@ -97,7 +97,7 @@ class PrunedEnumeration:
         return self._tasks.prune(state, edges, new_sums)
 
     def guess(self, state: SweepState, edges: Edges, new_sums: WorkerSums) -> float:
-        """Do as ``sweep`` does, roughly and quickly."""
+        """As ``sweep``, but roughly and quickly."""
         return self._tasks.guess(state, edges, new_sums)
 
     def some(self, rows: NDArray[np.intp]) -> PrunedEnumeration:
@@ -136,7 +136,7 @@ class NativeKernels(HostArrays):
     def pruned_enumeration(
         self, value: Floats, prior_mean: Floats, model: Model, accuracy: float
     ) -> PrunedEnumeration:
-        """Sum over those configurations that can matter."""
+        """Sum over configurations that can matter."""
         return PrunedEnumeration(value, prior_mean, model, accuracy, self._machine)
 
     def integrate_sweep(

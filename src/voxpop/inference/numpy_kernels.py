@@ -124,7 +124,7 @@ class Enumeration:
 
 
 class PrunedEnumeration:
-    """Tasks of which only those configurations are summed over that can matter."""
+    """Tasks of which only configurations that can matter are summed over."""
 
     kept = 0
 

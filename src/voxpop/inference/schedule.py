@@ -17,9 +17,9 @@ from voxpop.inference.cost_model import Inference, choose_kernel
 from voxpop.inference.groups import SweepParameters, WorkerBias
 from voxpop.inference.kernel_set import ExpectedCounts, KernelSet, belief
 
-# Guesses before the first sweep, where a kernel makes them: the fourth is as good as they get.
+# Guesses before the first sweep, where a kernel makes them: later ones are no better.
 _N_GUESSES = 4
-# With more than this share of the workers moved, most tasks have one of them: all send.
+# If more than this share of the workers has moved, most tasks have one of them, and all send.
 _MOST_MOVED = 0.125
 
 Sent = tuple[WorkerSums, float, ExpectedCounts | None]

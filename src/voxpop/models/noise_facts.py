@@ -18,14 +18,14 @@ class NoiseFacts:
     bias_sd
         Standard deviation of the biases of workers of middle noise, by coordinate.
     bias_exponent
-        Power of a worker's noise variance that the variance of the bias grows with.
+        The variance of the bias is in proportion to the noise variance to this power.
     gain_sd
         Standard deviation of the workers' gains about their mean, by coordinate.
     gain_centre
         Value, by coordinate, at which the bias says how far off a worker is: with gains an answer
         is centre + bias + gain (truth - centre).
     growth
-        Sd of the noise at the highest task as a multiple of that at the lowest, by coordinate.
+        Noise sd at the highest task as a multiple of that at the lowest, by coordinate.
     difficulty_shares
         Share of the tasks in each class of difficulty, easiest first.
     coordinate_scale

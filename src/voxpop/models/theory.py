@@ -29,7 +29,7 @@ def oracle_variance(model: Model, per_task: float, power: float) -> float:
 
 
 def oracle_variances(model: Model, weights: Floats, per_task: float, power: float) -> Floats:
-    """The same for several weights, shape (n, levels), in place of the model's.
+    """As :func:`oracle_variance`, for several weights, shape (n, levels), in place of the model's.
 
     An integral replaces the sum over all configurations::
 

@@ -2,11 +2,11 @@
 
 Once messages are sharp, nearly all of a task's K^l configurations have negligible weight. A worker
 whose incoming message leaves little but its best level is *settled* there; the few others are
-*free* to have either of their two best. Summed are all configurations of the free workers, and
-those in which one worker has yet another level (or two, in the message to one of them). What is
-left out is bounded beforehand, for certain (M26); a task that the bound does not clear is left to
-plain enumeration. And because the first messages of all are flat, so that nobody has settled yet,
-there is a cheap guess to start from.
+*free* to have either of their two best. The sum is over all configurations of the free workers, and
+those in which one worker has yet another level (or two, in the message to one of them). A strict
+bound on what is left out is computed first (M26); a task for which it is too large is left to plain
+enumeration. The first messages of all are flat, so that no worker has settled yet; so there is a
+cheap guess to start from.
 """
 
 from __future__ import annotations

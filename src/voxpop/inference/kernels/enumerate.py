@@ -45,8 +45,8 @@ def configurations(
     levels: tuple[float, ...], degree: int, prior_precision: float
 ) -> Configurations:
     """List the configurations; they depend on the model and the degree only."""
-    # Digits of the configuration's number, the first worker's leading; numpy's own way to count so
-    # stops at 64 workers, whom a single level does not.
+    # Digits of the configuration's number, the first worker's leading. np.indices would stop at 64
+    # workers, of whom there may be more with a single level.
     n_levels = len(levels)
     place = np.array([n_levels**u for u in reversed(range(degree))])
     choice = np.arange(n_levels**degree) // place[:, None] % n_levels
@@ -146,7 +146,7 @@ def _leave_one_out(seen: Floats, message: Floats, out: Floats) -> None:
 
 
 def _send_in_logs(log_c: Floats, incoming: Floats) -> Floats:
-    """Do the same, slice by slice in logs: slower, and safe for any finite input."""
+    """As :func:`send`, slice by slice in logs: slower, and safe for any finite input."""
     n, degree, k = incoming.shape
     belief = log_c + log_joint(incoming)
     out = np.empty_like(incoming)

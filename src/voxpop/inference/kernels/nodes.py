@@ -35,8 +35,8 @@ _NEAREST = 1e-5
 _NUMBERS_IN_FLIGHT = 1_000_000
 # Lengths that numpy adds up without a remainder.
 _WHOLE_LENGTH = 64
-# Points of one scan below and from its centre on, and at first how many sd apart; how few nodes are
-# not worth a scan, and most scans.
+# Points of a scan below its centre and above it, and how many sds apart they begin; nodes below
+# which a scan does not pay, and most scans.
 _BELOW, _ABOVE, _APART = 11, 12, 2.0
 _FEW_NODES, _MOST_SCANS = 64.0, 12
 # Where a scan gains little and so many nodes are left, the range is peeled from its ends: each
@@ -234,7 +234,7 @@ def _narrowest(f: Functions) -> Floats:
 
 
 def _exists(f: Functions) -> NDArray[np.bool_]:
-    """Tell which components a function has, in any class."""
+    """Return which components a function has, in any class."""
     return np.asarray(f.variance < np.inf)
 
 
@@ -361,7 +361,7 @@ def _points(low: Floats, high: Floats, centre: Floats, apart: Floats) -> Floats:
 def _scan(
     f: Functions, x: Floats, negligible: Floats, top: Floats
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
-    """Tell between which neighbours of x (n, P) what is integrated can have mass that shows.
+    """Return between which neighbours of x (n, P) what is integrated can have mass that counts.
 
     Let q be the log of the integrand of one message (M13), for one class of difficulty. The
     curvature of log F_u is at least -E[1/s] under the shares of its components at x, which falls

@@ -5,8 +5,8 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// Points of one scan below and from its centre on, and at first how many sd apart; how few nodes
-// are not worth a scan, and most scans; as in nodes.py.
+// Points of a scan below its centre and above it, and how many sds apart they begin; nodes below
+// which a scan does not pay, and most scans; as in nodes.py.
 constexpr int n_below = 11, n_above = 12, n_points = n_below + 1 + n_above, most_scans = 12;
 constexpr double points_apart = 2.0, few_nodes = 64.0, many_nodes = 512.0, peel = 1.25;
 constexpr double unheard = 50.0;

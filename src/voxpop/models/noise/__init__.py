@@ -110,7 +110,7 @@ class NoiseParameters:
         return cls((levels.repeated(n_classes) if n_classes else levels, *parts))
 
     def keep(self, states: Index) -> NoiseParameters:
-        """Leave out all states of a worker but some."""
+        """Keep only some of the states that a worker may have."""
         kept = self.replace(self[Levels].keep(states))
         return kept.replace(kept[Careless].keep(states))
 

@@ -91,8 +91,8 @@ class Bias(Component):
         Answers cannot show a shift common to all biases: the only information is that biases are
         drawn about zero. The exponent says whether those of noisy workers are drawn wider, but only
         for the part of a bias that is the worker's own; errors that workers of a kind share need
-        not grow alike. So the zero is the average over exponents from none to the one learned, and
-        how much it depends on that is part of its variance. ``part`` (m,) is the connected part of
+        not grow alike. So the zero is averaged over exponents from none to the one learned, and its
+        variance includes how much it depends on them. ``part`` (m,) is the connected part of
         the crowd that a worker belongs to; in one with gold (``anchored``) nothing is shifted.
         """
         wider = np.exp(np.multiply.outer(self.exponent * _ZEROS, log_level))[:, :, None]
@@ -161,8 +161,8 @@ class Bias(Component):
 class _Spread:
     """One coordinate of the biases: means and variances (m,) by the messages about them.
 
-    Spreads are those under each exponent; workers are taken in blocks that stay in the cache, and
-    in an order of their numbers' own: the same bits come out in any order of the workers.
+    Spreads are those under each exponent. Workers are taken in blocks that stay in the cache, and
+    sorted by their numbers: the same bits come out in any order of the workers.
     """
 
     def __init__(self, log_level: Floats, variance: Floats, mean: Floats) -> None:

@@ -56,7 +56,7 @@ class Careless(Component):
         return self.share.size > 0
 
     def keep(self, kept: Index) -> Careless:
-        """Leave out all states but some."""
+        """Keep only some of the states."""
         return replace(self, of_state=self.of_state[kept]) if self.is_on else self
 
     def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Careless:

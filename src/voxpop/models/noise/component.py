@@ -16,14 +16,14 @@ STEP = 2.5
 REACH = 2.0**30
 """No answer counts as further off than this many times the usual distance, about 10⁹.
 
-A sum that holds a number as large keeps 23 bits, seven digits, of the usual distance. A slip is
-one at any distance; further off it would only cost the others their digits.
+A sum that holds a number as large keeps 23 bits, seven digits, of the usual distance. A slip is a
+slip at that distance, too; further off it would only cost the other answers their digits.
 """
 _ONE_STEP = np.zeros(1, dtype=np.int64), np.ones(1)
 
 
 class StartingPoint(NamedTuple):
-    """The starting point of parameters: levels (K,), their log weights, and how the answers lie.
+    """The starting point of parameters: levels (K,), their log weights, and where the answers are.
 
     ``task_means`` (n, d) are the means of each task's answers, ``residual`` (E, d) the answers less
     their task's median.
@@ -69,7 +69,7 @@ class Component:
     compared_with: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Other components beside which a comparison of models tries this one, where workers differ."""
     compared_alike: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """Those beside which it is tried where all workers have the same noise."""
+    """Other components beside which it is tried where all workers have the same noise."""
 
     @classmethod
     def check(cls, value: Any) -> Any:

@@ -34,7 +34,7 @@ def learn_shares(log_likelihood: Floats, log_weights: Floats, n_steps: int = 1) 
         π_k ← (Σ_u b_u(k) + 1/K) / (m + 1),   b_u(k) ∝ π_k L_u(k)
 
     The pseudo-count, one more worker of unknown level, keeps every weight above zero. ``n_workers``
-    (K,) and ``posterior`` (m, K) are those that the last step took its weights from.
+    (K,) and ``posterior`` (m, K) are those from which the last step took the weights.
     """
     m, n_levels = log_likelihood.shape
     # Level by level, some workers at once: numpy is slow along short axes, and out of the cache.
@@ -73,7 +73,7 @@ class Levels(Component):
     lowest: float
 
     def moved_to_best(self, log_likelihood: Floats) -> Levels:
-        """Move the levels so that the most likely one, if all workers have the same, is optimal.
+        """Scale all levels so that the most likely one is optimal for workers who all have it.
 
         ``log_likelihood`` (K,) is that of all answers, each predicted from the others. Near the
         best level s it goes as -a log s - b / s, which three levels a step apart determine.
@@ -94,7 +94,7 @@ class Levels(Component):
         return replace(self, variance=self.variance * factor)
 
     def keep(self, kept: Index) -> Levels:
-        """Leave out all levels but some."""
+        """Keep only some of the levels."""
         log_weights = self.log_weights[kept]
         log_weights = log_weights - np.log(np.exp(log_weights).sum())
         return replace(self, variance=self.variance[kept], log_weights=log_weights)
@@ -107,7 +107,7 @@ class Levels(Component):
         return replace(self, variance=np.tile(self.variance, n_classes), log_weights=log_weights)
 
     def independent(self, of_state: Index) -> Levels:
-        """The same shares with levels and classes, of each state, independent of each other."""
+        """The same shares of levels and of classes, with the two independent of each other."""
         weight = np.exp(self.log_weights)
         level = np.unique(self.variance, return_inverse=True)[1]
         joint = np.bincount(level, weight)[level] * np.bincount(of_state, weight)[of_state]

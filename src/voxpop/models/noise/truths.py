@@ -63,7 +63,7 @@ class Truths(Component):
         return self.weight.size == 0
 
     def shifted(self, shift: Floats) -> Truths:
-        """Move the prior by ``shift`` (d,), as when it is subtracted from all workers' biases."""
+        """Move the prior by the ``shift`` (d,) that is subtracted from all workers' biases."""
         return self if self.is_flat else replace(self, mean=self.mean + shift)
 
     def learn_from_counts(self, counts: ExpectedCounts, steps: Floats) -> Truths:

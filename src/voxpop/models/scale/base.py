@@ -46,7 +46,7 @@ class Scale:
 
     @classmethod
     def fitting(cls, _values: Floats, _bounds: Range | None) -> Self:
-        """Make a scale for values, of which no more than the two outermost at either end count."""
+        """Make a scale for values; only the two outermost at either end may matter."""
         return cls()
 
     def sums(self, _answers: Answers) -> Limbs:
@@ -58,7 +58,7 @@ class Scale:
         return self
 
     def outside(self, value: Floats) -> NDArray[np.bool_]:
-        """Tell which values are not on the scale."""
+        """Return which values are not on the scale."""
         return np.zeros(value.shape, dtype=bool)
 
     def forward(self, value: Floats) -> Floats:
@@ -90,7 +90,7 @@ class Scale:
         return self.forward(quantile)
 
     def turn(self, at: Floats, centre: Floats) -> Floats:
-        """Place on the scale nearest to ``centre`` of all that are the same value."""
+        """Of all places on the scale with the same value, the one nearest to ``centre``."""
         return at
 
     def difference(self, value: Floats, other: Floats) -> Floats:
@@ -110,7 +110,7 @@ class Scale:
         return self.with_centres(answers)[0]
 
     def with_centres(self, answers: Answers) -> tuple[Answers, Floats | None]:
-        """Return also the place of each task that its answers are nearest to, on a circle."""
+        """Return the answers on the scale and, on a circle, the centre of each task there."""
         if self.name == "linear":
             return answers, None
         gold = None if answers.gold is None else self.forward(answers.gold)

@@ -1,7 +1,7 @@
-"""Table 3, the detector: blood cells boxed by an emulated crowd, detected by what its labels train.
+"""Table 3, the detector: it is trained on boxes of blood cells that an emulated crowd drew.
 
 The paper trains SSD on VOC-07/12 for 120,000 steps; here are 292 images of blood (BCCD) to train
-with and 72 to test, three categories of cells, and a small detector that learns from nothing in
+with and 72 to test, three categories of cells, and a small detector that is trained from scratch in
 1,200 steps. The crowd is that of table 2.
 """
 
@@ -143,7 +143,7 @@ def run_cells(_setting: Setting, rng: np.random.Generator, data: Path) -> list[R
 
 
 def unavailable(effort: Effort) -> str:
-    """Without a GPU it takes many hours: too long for a quick run."""
+    """Say why it cannot run: without a GPU it takes many hours, too long for a quick run."""
     import torch
 
     if effort.name == FULL.name or torch.cuda.is_available():

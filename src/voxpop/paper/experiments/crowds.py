@@ -266,7 +266,7 @@ def worker_degrees(n_answers: int, n_workers: int, max_degree: int) -> Index:
 def emulate_ages(age: Floats, shared: bool, rng: np.random.Generator) -> Simulation:
     """Let 165 workers of two classes guess ages: whole years, none below zero.
 
-    ``shared``: faces do not look their age, alike to all workers.
+    ``shared``: a face looks older or younger than it is, equally to all workers.
     """
     n_workers = min(AGE_WORKERS, len(age))
     degree = worker_degrees(AGE_PER_TASK * len(age), n_workers, min(AGE_MAX_DEGREE, len(age)))

@@ -1,8 +1,8 @@
-"""A small single shot detector in plain PyTorch, trained from nothing on labelled boxes.
+"""A small single shot detector in plain PyTorch, trained from scratch on labelled boxes.
 
 In the manner of SSD (Liu et al., 2016): anchors on grids of three strides, one convolution that
 gives the category and the offset of each anchor, cross-entropy with hard negatives and smooth L1.
-Unlike there nothing is pretrained: the backbone is a dozen convolutions with batch normalisation,
+Unlike SSD nothing is pretrained: the backbone is a dozen convolutions with batch normalisation,
 and coarse features are added to the finer ones.
 """
 

@@ -43,7 +43,7 @@ Sheet = tuple[str, str, dict[str, pd.Series]]
 
 
 def sheets(frames: Frames) -> dict[str, pd.DataFrame]:
-    """Tables of texts by their titles, one per experiment that was run, in the order they were."""
+    """Tables of texts by their titles, one per experiment that was run, in the same order."""
     found = {}
     for name, rows in frames.items():
         if name in _SHEETS:
