@@ -29,7 +29,8 @@ def plug_in_audit(
     For methods without leave-one-out integrals. With w_v = 1 / s_v the precision of worker v, the
     answer of u to task i is predicted by the mean of the others weighted by w, with variance
     s_u + 1 / Σ w; where the method has levels, by a mixture over the levels of u. Answers to gold
-    tasks are predicted by the truth. Of more than ``most_kept`` numbers only the summary is kept.
+    tasks are predicted by the truth. If there are more than ``most_kept`` numbers, only
+    the summary is kept.
     """
     usable = np.empty(answers.n_edges, dtype=bool)
     truth, sd, pit, log_density = (np.empty_like(answers.value) for _ in range(4))

@@ -5,14 +5,14 @@
 
 namespace voxpop::VOXPOP_VARIANT {
 
-// The middle of some numbers: the one that half of them are below. Every number is compared with
+// The middle of some numbers: half of them are below it. Every number is compared with
 // every other, which is quick for a few.
 inline vec middle_of(const vec* numbers, int64_t n, int64_t stride) {
     const vec one = all(1.0), none = all(0.0), half = all((double)(n / 2));
     vec found = numbers[0];
     for (int64_t u = 0; u < n; ++u) {
         const vec mine = numbers[u * stride];
-        // Of equal ones the earlier counts as below.
+        // Among equal ones the earlier counts as below.
         vec below = none;
         for (int64_t v = 0; v < u; ++v)
             below = below + where_above(numbers[v * stride], mine, none, one);

@@ -90,7 +90,7 @@ class Scale:
         return self.forward(quantile)
 
     def turn(self, at: Floats, centre: Floats) -> Floats:
-        """Of all places on the scale with the same value, the one nearest to ``centre``."""
+        """The place on the scale nearest to ``centre`` among those of the same value."""
         return at
 
     def difference(self, value: Floats, other: Floats) -> Floats:
