@@ -17,6 +17,8 @@ from voxpop.estimators.auto.gold_checks import (
     standard_errors_worse,
 )
 from voxpop.inference.kernels.posterior import Posterior, stretched
+from voxpop.models.noise.slips import Slips
+from voxpop.models.noise.tails import Tails
 from voxpop.results.audit import Audit
 from voxpop.words import counted, percent
 
@@ -28,6 +30,9 @@ _WORTH_ERROR, _WORTH_NATS = 0.0025, 0.0075
 _ROUNDING = 1e-4
 # Differences between errors beyond what this share of the answers show are cut off.
 _MOST_DECIDING = 0.99
+# Strays are evident if they explain so many nats per number. Then errors beyond so many times that
+# of the median answer count alike.
+_EVIDENT_STRAYS, _FAR = 0.15, 10.0
 # Draws of the total scores, and the weight below which a model is left out.
 _N_DRAWS, _LEAST_WEIGHT = 256, 0.03
 
@@ -174,8 +179,25 @@ def cost_of_component(comparison: ModelComparison) -> float:
 
 
 def _simple(comparison: ModelComparison) -> str:
-    """The mean, unless the median is safer (M56) or predicts better by a standard error."""
-    return "median" if comparison.prefers_median or has_long_tails(comparison) else "mean"
+    """The mean, unless the median is safer (M56), predicts better, or strays are evident."""
+    median = (
+        comparison.prefers_median or has_long_tails(comparison) or strays_are_evident(comparison)
+    )
+    return "median" if median else "mean"
+
+
+def strays_are_evident(comparison: ModelComparison) -> bool:
+    """Whether models with slips or heavy tails make left-out answers far likelier than all others.
+
+    So where some answers are about something else, such as a second object in the picture.
+    """
+    strays = [c for c in comparison.entered if {Slips, Tails} & {*c.noise.learned}]
+    others = [c for c in comparison.entered if c not in strays]
+    if not strays or not others:
+        return False
+    gain = max(strays, key=log_score).log_density - max(others, key=log_score).log_density
+    least = _EVIDENT_STRAYS * comparison.data.answers.dimension * len(gain)
+    return float(gain.sum()) > least + 2.0 * comparison.standard_error(gain)
 
 
 def has_long_tails(comparison: ModelComparison) -> bool:
@@ -196,8 +218,10 @@ def is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
     agree for some other reason than being right. So is one whose truths follow the answers of the
     workers, each on their own scale, less well than mean or median do, unless it weighs all
     workers alike, whatever their habits. Where answers have long tails, absolute errors are
-    compared, and a model is rejected if it is significantly worse. Where the median is safer than
-    any mean, a model has to tell the workers apart (M57).
+    compared, and a model is rejected if it is significantly worse. Where strays are evident, errors
+    are cut off where these begin, since squares favour what lies between two objects, and lines are
+    not drawn through them. Where the median is safer than any mean, a model has to tell the workers
+    apart (M57).
 
     Where hidden truths are estimated significantly better than by mean and median, or worse, that
     decides: they say who is right among workers who agree.
@@ -210,10 +234,15 @@ def is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
         gain = comparison.least_error_alike - candidate.squared
         return float(gain.sum()) > comparison.critical_value(1) * comparison.standard_error(gain)
     ours, theirs, allowed = candidate.plain, simple.plain, 0.0
-    if has_long_tails(comparison):
+    has_strays = strays_are_evident(comparison)
+    if has_strays or has_long_tails(comparison):
         # Squares would then be decided by answers that nothing predicts, and by chance.
         ours, theirs = np.sqrt(ours), np.sqrt(simple.errors["median"])
         allowed = comparison.critical_value(1)
+    if has_strays:
+        far = _FAR * np.median(theirs)
+        ours, theirs = np.minimum(ours, far), np.minimum(theirs, far)
+        return no_worse(by_worker(ours), by_worker(theirs), _ROUNDING, allowed)
     # A few answers cannot decide: those beyond the 99 % quantile are cut there.
     worse = ours - theirs
     most = np.quantile(np.abs(worse), _MOST_DECIDING)

@@ -10,6 +10,7 @@ from voxpop.estimators.auto.average import (
     has_long_tails,
     is_sound,
     log_score,
+    strays_are_evident,
 )
 from voxpop.estimators.auto.calibration_checks import MIN_ANSWERS
 from voxpop.estimators.auto.compare import Candidate, ModelComparison
@@ -125,10 +126,12 @@ def screen(comparison: ModelComparison) -> list[Candidate]:
 def _sound(comparison: ModelComparison) -> list[Candidate]:
     """The models entered that are sound, by integrals as far as there are any; all if none is."""
     fits, known = {c.fit: c for c in comparison.candidates}, comparison.known_sound
+    by_median = strays_are_evident(comparison)
     for candidate in (*comparison.entered, *comparison.candidates):
-        if candidate not in known:
-            known[candidate] = is_sound(comparison, candidate)
-    return [c for c in comparison.entered if known[fits.get(c.fit, c)]] or comparison.entered
+        if (candidate, by_median) not in known:
+            known[candidate, by_median] = is_sound(comparison, candidate)
+    sound = [c for c in comparison.entered if known[fits.get(c.fit, c), by_median]]
+    return sound or comparison.entered
 
 
 def _is_near(comparison: ModelComparison, best: Candidate, log_density: Floats) -> bool:
