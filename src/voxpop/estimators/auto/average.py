@@ -189,8 +189,11 @@ def _simple(comparison: ModelComparison) -> str:
 def strays_are_evident(comparison: ModelComparison) -> bool:
     """Whether models with slips or heavy tails make left-out answers far likelier than all others.
 
-    So where some answers are about something else, such as a second object in the picture.
+    So where some answers are about something else, such as a second object in the picture; not
+    where most are just the median of the others, as many zeros are, since a spike is likely too.
     """
+    if (np.median(comparison.distance[comparison.usable], axis=0) == 0).any():
+        return False
     strays = [c for c in comparison.entered if {Slips, Tails} & {*c.noise.learned}]
     others = [c for c in comparison.entered if c not in strays]
     if not strays or not others:
