@@ -123,6 +123,8 @@ class Auto(Estimator):
         # A scale with its own range keeps to it.
         bounds = None if there.bounds is None else self.bounds
         refuse_bounds(answers, bounds)
+        doubts = doubts_about_gold(answers, scale)
+        trusted = doubts.without(answers)
 
         def independent(answers: Answers) -> Result:
             return there._fit(answers, on_sweep)
@@ -137,8 +139,8 @@ class Auto(Estimator):
             # Reported in a note: a warning from here would name lines that the user has not
             # written.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            found = fit_groups(fit, answers, scale.answers(answers))
-        return replace(found, notes=(*found.notes, *doubts_about_gold(answers, scale)))
+            found = fit_groups(fit, trusted, scale.answers(trusted))
+        return doubts.restored(found, answers)
 
     def _choose_scale(self, answers: Answers) -> ScaleChoice:
         if self.scale == "auto":

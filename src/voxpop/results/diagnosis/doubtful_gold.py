@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import bdtrc
 
-from voxpop.arrays import Floats
+from voxpop.arrays import Floats, Mask
 from voxpop.data.answers import Answers
 from voxpop.data.sums import medians
+from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.scale import Scale
 from voxpop.results.diagnosis.typos import mend, scale_of_noise
+from voxpop.results.result import Result
 from voxpop.words import counted
 
 # Fewer gold tasks show too little of how far off the answers to one may be.
@@ -29,8 +32,38 @@ _ROUNDING = 1e-12
 _TOLD = 3
 
 
-def doubts_about_gold(answers: Answers, scale: Scale) -> tuple[str, ...]:
-    """Say which known truths the answers to their tasks contradict, and what they look like.
+class Doubts(NamedTuple):
+    """Which known truths are doubtful (n_tasks,), and notes that say why."""
+
+    tasks: Mask
+    notes: tuple[str, ...] = ()
+
+    def without(self, answers: Answers) -> Answers:
+        """The answers without the doubtful truths: one of 20 would stretch all intervals."""
+        if not self.notes:
+            return answers
+        gold = np.asarray(answers.gold)
+        return replace(answers, gold=np.where(self.tasks[:, None], np.nan, gold))
+
+    def restored(self, found: Result, answers: Answers) -> Result:
+        """The result with the truths as they were given, and with the notes."""
+        if not self.notes:
+            return found
+        truth = np.where(self.tasks[:, None], np.asarray(answers.gold), np.nan)
+        posterior = _held(found._posterior, truth)
+        agreement = None if found._agreement is None else _held(found._agreement, truth)
+        return replace(
+            found,
+            estimate=posterior.estimate,
+            variance=posterior.variance,
+            quantile=posterior.quantile,
+            notes=(*found.notes, *self.notes),
+            _agreement=agreement,
+        )
+
+
+def doubts_about_gold(answers: Answers, scale: Scale) -> Doubts:
+    """Find the known truths that the answers to their tasks contradict, and what they look like.
 
     The answers to a task say their median, moved by what the crowd is off on the median gold task.
     A truth is doubtful if it is more than 12 typical distances from that: those of the other known
@@ -39,8 +72,9 @@ def doubts_about_gold(answers: Answers, scale: Scale) -> tuple[str, ...]:
     answers to the other gold tasks are as far off. Of a vector, the worst coordinate is told.
     """
     known = answers.is_gold & (answers.task_degree > 1)
+    doubtful = np.zeros(answers.n_tasks, dtype=bool)
     if known.sum() < _FEWEST:
-        return ()
+        return Doubts(doubtful)
     part, noise = answers.part(known), scale_of_noise(replace(answers, gold=None), scale)[0]
     gold = np.asarray(part.gold)
     scale = scale if noise.outside(gold).any() else noise
@@ -52,6 +86,7 @@ def doubts_about_gold(answers: Answers, scale: Scale) -> tuple[str, ...]:
     excess, usual = (np.stack(rows, axis=1) for rows in zip(*columns, strict=True))
     worst = excess.max(axis=1)
     order = np.argsort(-worst, kind="stable")[: (worst > 0).sum()]
+    doubtful[np.flatnonzero(known)[order]] = True
     found = []
     for i in order[:_TOLD].tolist():
         j = int(excess[i].argmax())
@@ -63,10 +98,24 @@ def doubts_about_gold(answers: Answers, scale: Scale) -> tuple[str, ...]:
         found.append(
             f"the known truth of task {part.task_ids[i]}, {name}{given:.6g}, may be wrong: the "
             f"median of its {part.task_degree[i]} answers is {said[i, j]:.6g}, and other "
-            f"known truths are much nearer to the answers{like}"
+            f"known truths are much nearer to the answers{like}; nothing is learned from it"
         )
     more = len(order) - len(found)
-    return (*found, *([f"{counted(more, 'more known truth')} may be wrong"] if more else []))
+    if more:
+        found.append(
+            f"{counted(more, 'more known truth')} may be wrong; nothing is learned from them"
+        )
+    return Doubts(doubtful, tuple(found))
+
+
+def _held(found: Posterior, truth: Floats) -> Posterior:
+    """Put truths (n, d), NaN where unknown, in the place of what was found."""
+    known = ~np.isnan(truth)
+    return Posterior(
+        np.where(known, truth, found.estimate),
+        np.where(known, 0.0, found.variance),
+        np.where(known[:, :, None], truth[:, :, None], found.quantile),
+    )
 
 
 def _excess(there: Answers, middle: Floats, error: Floats, j: int) -> tuple[Floats, Floats]:
