@@ -69,6 +69,7 @@ def _slip_rows() -> list[Row]:
         row("slips_thirty", "30 slips (5 %) of 100", slips, *wanted, count=30, size=100.0),
         row("slips_up", "30 slips, all up by 1,000", slips, *wanted, count=30, upwards=True),
         row("typos", "decimal typo, x 10, in 3 %", crowds.decimal_typos, *wanted),
+        row("second_object", "a second object in 10 %", crowds.second_object, *wanted),
         row("careless", "a fifth slip in 30 %", crowds.careless, *wanted),
         known("cauchy", "Cauchy noise", crowds.cauchy, *wanted),
     ]

@@ -111,6 +111,17 @@ def decimal_typos(rng: Rng, share: float = 0.03) -> Case:
     return make_case(draw, value)
 
 
+def second_object(rng: Rng, share: float = 0.1) -> Case:
+    """A share of the answers are about another object of the task, which is anywhere in the range.
+
+    Coordinates of clicks in pictures of 1,000 pixels, with noise of about five.
+    """
+    draw = Draw(rng, 100, 6, 20, truths=rng.uniform(0, 1000, 100))
+    about, strays = draw.truth.copy(), _pick(draw, round(share * len(draw.task)))
+    about[strays] = rng.uniform(0, 1000, 100)[draw.task[strays]]
+    return make_case(draw, about + 5 * _everyday_noise(draw))
+
+
 def careless(rng: Rng, share: float = 0.2, often: float = 0.3) -> Case:
     """A share of the workers slip in so many of their answers, by about 100 noise units."""
     draw = Draw(rng, 100, 6, 20)
