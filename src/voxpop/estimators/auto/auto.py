@@ -47,7 +47,7 @@ from voxpop.results.result import Result, Trace
 from voxpop.results.shared_error import SharedError, SharedErrorOption
 
 UNSETTLED = (
-    "the iteration stopped before it converged; raise max_iter, or read the "
+    "the iteration stopped before it converged; raise max_iter, or take the "
     "estimates as approximate"
 )
 _NOTHING = (
