@@ -50,6 +50,10 @@ _CUT = 3.0
 _MAD_OF_NORMAL = 0.6745
 # Least noise variance of a worker: of that about the others' mean, and of the typical worker's.
 _LEAST_SHARE, _LEAST_NOISE = 0.02, 0.003
+# Lines, and the weights that follow from them, have settled after so many steps.
+_STEPS = 5
+# Workers whose lines are flatter than this count less in the means of the others.
+_FLAT = 0.5
 # Exponents at which the bound on the chance of being near is tried.
 _EXPONENTS = np.geomspace(0.05, 60.0, 40)
 
@@ -220,7 +224,7 @@ def worker_lines(answers: Answers, value: Floats, families: Families) -> WorkerL
         return np.asarray(sum_by_task(answers, per_edge)[task] - families.sums(per_edge))
 
     variance = np.zeros((answers.n_workers, value.shape[1]))
-    for step in range(3):
+    for step in range(_STEPS):
         others = of_others(weight[:, None])
         usable = others > _NO_WEIGHT
         others = np.where(usable, others, 1.0)
@@ -246,7 +250,9 @@ def worker_lines(answers: Answers, value: Floats, families: Families) -> WorkerL
         variance = np.maximum(variance, _LEAST_NOISE * typical)
         far = np.sqrt((residual**2 / np.maximum(total, _LEAST_NOISE * typical)[worker]).max(axis=1))
         cut = np.minimum(1.0, _CUT / np.maximum(far, 1e-9))
-        weight = share * cut**2 / (1.0 + (variance / typical).mean(axis=1))[worker]
+        # Who always answers the same is near to a line, and says nothing of the truth.
+        follows = np.clip(slope.mean(axis=1) / _FLAT, 0.0, 1.0) ** 2
+        weight = share * cut**2 * (follows / (1.0 + (variance / typical).mean(axis=1)))[worker]
     return WorkerLines(y_mean - slope * x_mean + middle, slope, variance, weight)
 
 
