@@ -190,8 +190,9 @@ def _by_task(answers: Answers, given: object, what: str) -> Floats:
 
 def variance_interval(answers: Answers, variance: Floats) -> Floats:
     """95 % intervals (m, 2) of variances estimated from as many Gaussian residuals as answers."""
-    freedom = answers.worker_degree * answers.dimension
-    ends = [freedom * variance / chdtri(freedom, p) for p in (0.025, 0.975)]
+    # Many workers have equally many answers.
+    freedom, at = np.unique(answers.worker_degree * answers.dimension, return_inverse=True)
+    ends = [(freedom / chdtri(freedom, p))[at] * variance for p in (0.025, 0.975)]
     return np.stack(ends, axis=1)
 
 
