@@ -42,6 +42,9 @@ SIGNIFICANCE = 0.05
 FIRST_LOOK, COMPARED = 6, 1e-3
 # A candidate that goes on from another one is so many sweeps ahead.
 _HEAD_START = 2
+# On a part of a large crowd so many sweeps of integrals show which model is best: the fit to all
+# answers integrates until it needs no more.
+_MOST_INTEGRATED = 2
 # Error of an integral that is good enough for what is averaged.
 ACCURACY = 1e-4
 # Every additional parameter costs one nat, as in Akaike's criterion.
@@ -154,8 +157,9 @@ class ModelComparison:
 
     def integrate(self, candidates: Sequence[Candidate]) -> None:
         """Go on with integrals in some of the models entered, and score their predictions."""
+        most = _MOST_INTEGRATED if self.is_part else np.inf
         for candidate in candidates:
-            candidate.fit.refine(self.on_sweep)
+            candidate.fit.refine(self.on_sweep, most)
             what = candidate.noise, candidate.support, candidate.by_gold
             self.candidates.append(self._candidate(*what, candidate.fit))
 

@@ -139,12 +139,13 @@ class NoiseFit:
         self._hear_gold()
         self._learn(min(max_iter, _MATCHED_SWEEPS) - ahead, on_sweep)
 
-    def refine(self, on_sweep: OnSweep | None = None) -> None:
-        """Learn to convergence, then continue with integrals, in as few sweeps as needed."""
+    def refine(self, on_sweep: OnSweep | None = None, most: float = np.inf) -> None:
+        """Learn to convergence, then continue with integrals: as few sweeps as needed, or most."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
         posterior = softmax(self._beliefs()[0].log_level)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
-        self._learn(integrated_sweeps(typical_degree(self._data.answers)), on_sweep)
+        needed = integrated_sweeps(typical_degree(self._data.answers))
+        self._learn(int(min(needed, most)), on_sweep)
 
     def _open_integrals(self, levels: Index) -> None:
         """Continue with integrals from matched moments, with some of the levels."""
