@@ -192,15 +192,22 @@ def strays_are_evident(comparison: ModelComparison) -> bool:
     So where some answers are about something else, such as a second object in the picture; not
     where most are just the median of the others, as many zeros are, since a spike is likely too.
     """
-    if (np.median(comparison.distance[comparison.usable], axis=0) == 0).any():
-        return False
+    known, n_entered = comparison.known_strays, len(comparison.entered)
+    if n_entered not in known:
+        known[n_entered] = _gain_from_strays(comparison) > 0
+    return known[n_entered]
+
+
+def _gain_from_strays(comparison: ModelComparison) -> float:
+    """What models with slips or heavy tails gain, less what strays that are evident bring."""
     strays = [c for c in comparison.entered if {Slips, Tails} & {*c.noise.learned}]
     others = [c for c in comparison.entered if c not in strays]
-    if not strays or not others:
-        return False
+    typical = np.median(comparison.distance[comparison.usable], axis=0)
+    if not strays or not others or (typical == 0).any():
+        return 0.0
     gain = max(strays, key=log_score).log_density - max(others, key=log_score).log_density
     least = _EVIDENT_STRAYS * comparison.data.answers.dimension * len(gain)
-    return float(gain.sum()) > least + 2.0 * comparison.standard_error(gain)
+    return float(gain.sum()) - least - 2.0 * comparison.standard_error(gain)
 
 
 def has_long_tails(comparison: ModelComparison) -> bool:

@@ -130,6 +130,7 @@ class ModelComparison:
     candidates: list[Candidate] = field(default_factory=list)
     weight: Floats = field(default_factory=lambda: np.empty((0, 0)))
     known_sound: dict[tuple[Candidate, bool], bool] = field(default_factory=dict)
+    known_strays: dict[int, bool] = field(default_factory=dict)
     _freeing: dict[bool, tuple[Gains | Growing, Floats]] = field(default_factory=dict)
 
     def enter(self, noise: Noise, support: Support, *, by_gold: bool = False) -> None:
