@@ -25,7 +25,7 @@ from voxpop.estimators.bi.bi import Support
 from voxpop.estimators.bi.gains import Gains
 from voxpop.estimators.bi.growth import Growing, learned_before
 from voxpop.estimators.bi.initialise import PreparedAnswers, starting_levels
-from voxpop.estimators.bi.noise_fit import NoiseFit
+from voxpop.estimators.bi.noise_fit import ALL_INTEGRATED, NoiseFit
 from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.leave_one_out import (
     leave_one_out_means,
@@ -44,7 +44,7 @@ FIRST_LOOK, COMPARED = 6, 1e-3
 _HEAD_START = 2
 # On a part of a large crowd so many sweeps of integrals show which model is best: the fit to all
 # answers integrates until it needs no more.
-_MOST_INTEGRATED = 2
+_SWEEPS_ON_PART = 2
 # Error of an integral that is good enough for what is averaged.
 ACCURACY = 1e-4
 # Every additional parameter costs one nat, as in Akaike's criterion.
@@ -158,9 +158,8 @@ class ModelComparison:
 
     def integrate(self, candidates: Sequence[Candidate]) -> None:
         """Go on with integrals in some of the models entered, and score their predictions."""
-        most = _MOST_INTEGRATED if self.is_part else np.inf
         for candidate in candidates:
-            candidate.fit.refine(self.on_sweep, most)
+            candidate.fit.refine(self.on_sweep, _SWEEPS_ON_PART if self.is_part else ALL_INTEGRATED)
             what = candidate.noise, candidate.support, candidate.by_gold
             self.candidates.append(self._candidate(*what, candidate.fit))
 
@@ -221,8 +220,7 @@ class ModelComparison:
         offset = min((left.offset for left in scatter), key=np.sum)
         errors = {name: self._errors(truth).sum(axis=1) for name, truth in found.items()}
         answers = self.data.answers
-        middles = (weighted_means(answers), medians(answers))
-        hidden = [middle[answers.is_gold] for middle in middles]
+        hidden = [find(answers)[answers.is_gold] for find in (weighted_means, medians)]
         gold = [gold_errors(answers, estimate, self.data.scale) for estimate in hidden]
         return SimplePredictions(
             errors,

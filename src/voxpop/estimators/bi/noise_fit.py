@@ -49,8 +49,8 @@ from voxpop.results.result import PROBABILITIES, Trace
 _MATCHED_SWEEPS, _LEARNING_SWEEPS, _FIRST_SWEEPS = 12, 40, 4
 _LEARNING_ACCURACY, _SETTLED = 1e-4, 5e-3  # of integrals; change of parameters at which EM stops
 # Sweeps of integrals after matched moments, by most answers that an answer's task has on average.
-FEW_ANSWERS = 4.5
-_INTEGRATED_SWEEPS = ((3.5, 4), (FEW_ANSWERS, 2), (np.inf, 1))
+FEW_ANSWERS, ALL_INTEGRATED = 4.5, 4
+_INTEGRATED_SWEEPS = ((3.5, ALL_INTEGRATED), (FEW_ANSWERS, 2), (np.inf, 1))
 # Sweeps of the gold tasks alone, before any other task sends a message.
 _GOLD_SWEEPS = 3
 # Messages about biases push the answers of a task back and forth; half a step at a time converges.
@@ -139,13 +139,12 @@ class NoiseFit:
         self._hear_gold()
         self._learn(min(max_iter, _MATCHED_SWEEPS) - ahead, on_sweep)
 
-    def refine(self, on_sweep: OnSweep | None = None, most: float = np.inf) -> None:
+    def refine(self, on_sweep: OnSweep | None = None, most: int = ALL_INTEGRATED) -> None:
         """Learn to convergence, then continue with integrals: as few sweeps as needed, or most."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
         posterior = softmax(self._beliefs()[0].log_level)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
-        needed = integrated_sweeps(typical_degree(self._data.answers))
-        self._learn(int(min(needed, most)), on_sweep)
+        self._learn(min(most, integrated_sweeps(typical_degree(self._data.answers))), on_sweep)
 
     def _open_integrals(self, levels: Index) -> None:
         """Continue with integrals from matched moments, with some of the levels."""
