@@ -140,7 +140,7 @@ class NoiseFit:
         self._learn(min(max_iter, _MATCHED_SWEEPS) - ahead, on_sweep)
 
     def refine(self, on_sweep: OnSweep | None = None, most: int = ALL_INTEGRATED) -> None:
-        """Learn to convergence, then continue with integrals: as few sweeps as needed, or most."""
+        """Learn to convergence, then integrate, in as few sweeps as needed and ``most`` at most."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
         posterior = softmax(self._beliefs()[0].log_level)
         self._open_integrals(kept_levels(self._parameters, posterior, self._common))
