@@ -96,13 +96,19 @@ def medians(answers: Answers, weight: Floats | None = None) -> Floats:
     return estimate
 
 
-def middle_answers(answers: Answers, lower: bool = False) -> Floats:
-    """The middle answer of each task (n, d), by coordinate; of two the higher, or the ``lower``."""
-    found = np.empty((answers.n_tasks, answers.dimension))
+def middle_answers(answers: Answers) -> Floats:
+    """The middle answer of each task (n, d), coordinate by coordinate, or the higher of two."""
+    return both_middle_answers(answers)[1]
+
+
+def both_middle_answers(answers: Answers) -> tuple[Floats, Floats]:
+    """The lower and the higher middle answer of each task (n, d), by coordinate."""
+    low, high = (np.empty((answers.n_tasks, answers.dimension)) for _ in range(2))
     for tasks, edges in by_degree(answers, lambda size: size):
-        middle = (edges.shape[1] - lower) // 2
-        found[tasks] = np.partition(answers.value[edges], middle, axis=1)[:, middle]
-    return found
+        lower, higher = (edges.shape[1] - 1) // 2, edges.shape[1] // 2
+        rows = np.partition(answers.value[edges], (lower, higher), axis=1)
+        low[tasks], high[tasks] = rows[:, lower], rows[:, higher]
+    return low, high
 
 
 def leave_one_out_medians(answers: Answers) -> Floats:

@@ -72,14 +72,8 @@ def keep_bounds(result: Result, answers: Answers, bounds: Range | None) -> Resul
 
 def clipped(result: Result, bounds: Range) -> Result:
     """Clip estimates and intervals, those of agreement too, to the bounds."""
-    found, agreed = (within(each, bounds) for each in (result._posterior, result._agreed))
-    return replace(
-        result,
-        estimate=found.estimate,
-        quantile=found.quantile,
-        calibration=replace(result.calibration, bounds=bounds),
-        _agreement=None if result._agreement is None else agreed,
-    )
+    calibration = replace(result.calibration, bounds=bounds)
+    return result._changed(lambda each: within(each, bounds), calibration=calibration)
 
 
 def n_outside(value: Floats, bounds: Range) -> Index:

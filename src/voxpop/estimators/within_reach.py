@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from voxpop.arrays import Floats
 from voxpop.data.answers import Answers
-from voxpop.data.sums import middle_answers, with_gold
+from voxpop.data.sums import both_middle_answers, with_gold
 from voxpop.errors import shorten
 from voxpop.inference.kernels.posterior import Posterior
 from voxpop.models.noise.component import REACH
@@ -74,32 +74,21 @@ class _Reached:
         result = replace(result, notes=(*result.notes, *self.notes))
         if not self.shift.any():
             return result
-        found, agreed = (self._back(each) for each in (result._posterior, result._agreed))
         audit, by_answer = result.audit, self.shift[self.answers.task]
         if audit is not None and audit.predicted.size:
             predicted, truth = audit.predicted + by_answer, audit.truth + by_answer
             audit = replace(audit, predicted=predicted, truth=truth)
-        return replace(
-            result,
-            estimate=found.estimate,
-            quantile=found.quantile,
-            audit=audit,
-            _agreement=None if result._agreement is None else agreed,
-        )
+        return result._changed(self._back, audit=audit)
 
     def _back(self, found: Posterior) -> Posterior:
-        estimate = found.estimate + self.shift
-        quantile = found.quantile + self.shift[:, :, None]
-        if self.original.gold is not None:
-            known, gold = self.original.is_gold[:, None], self.original.gold
-            estimate = np.where(known, gold, estimate)
-            quantile = np.where(known[:, :, None], gold[:, :, None], quantile)
-        return replace(found, estimate=estimate, quantile=quantile)
+        estimate, quantile = found.estimate + self.shift, found.quantile + self.shift[:, :, None]
+        moved = replace(found, estimate=estimate, quantile=quantile)
+        return moved.with_truths(self.original.gold)
 
 
 def _middles(answers: Answers, centre: Floats) -> Floats:
     """The middle answer of each task (n, d); of two, that nearer to the centre of all answers."""
-    low, high = middle_answers(answers, lower=True), middle_answers(answers)
+    low, high = both_middle_answers(answers)
     return np.where(np.abs(low - centre) <= np.abs(high - centre), low, high)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,6 +192,18 @@ class Result:
     @property
     def _agreed(self) -> Posterior:
         return self._posterior if self._agreement is None else self._agreement
+
+    def _changed(self, change: Callable[[Posterior], Posterior], **others: Any) -> Result:
+        """Change what is known of the truths, and of agreement where that differs, and more."""
+        found, agreed = change(self._posterior), self._agreement
+        return replace(
+            self,
+            estimate=found.estimate,
+            variance=found.variance,
+            quantile=found.quantile,
+            _agreement=None if agreed is None else change(agreed),
+            **others,
+        )
 
     calibrated = calibrate
 

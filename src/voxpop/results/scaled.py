@@ -70,22 +70,11 @@ def result_in_units(answers: Answers, scale: Scale, found: Result) -> Result:
     What is known about workers (noise, bias, levels) stays on the scale, where all tasks are alike.
     Gold tasks get their truth as it was given.
     """
-    posterior = in_units(scale, found._posterior)
-    estimate, quantile = posterior.estimate, posterior.quantile
-    if answers.gold is not None:
-        known = answers.is_gold[:, None]
-        estimate = np.where(known, answers.gold, estimate)
-        quantile = np.where(known[:, :, None], answers.gold[:, :, None], quantile)
-    agreed = found._agreement
-    return replace(
-        found,
-        estimate=estimate,
-        variance=posterior.variance,
-        quantile=quantile,
+    return found._changed(
+        lambda each: in_units(scale, each).with_truths(answers.gold),
         audit=None if found.audit is None else audit_in_units(answers, scale, found.audit),
         notes=(*found.notes, scale.summary()),
         scale=scale,
-        _agreement=None if agreed is None else in_units(scale, agreed),
     )
 
 
@@ -95,8 +84,6 @@ def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
     if scale == LINEAR:
         return answers, result
     there, centre = scale.with_centres(answers)
-    posterior = on_scale(scale, result._posterior, centre)
-    agreed = result._agreement
     audit = result.audit
     if audit is not None and audit.predicted.shape == answers.value.shape:
         nearby = None if centre is None else centre[answers.task]
@@ -110,15 +97,8 @@ def result_on_scale(answers: Answers, result: Result) -> tuple[Answers, Result]:
             truth=truth,
             log_density=audit.log_density - scale.log_slope(answers.value),
         )
-    return there, replace(
-        result,
-        estimate=posterior.estimate,
-        variance=posterior.variance,
-        quantile=posterior.quantile,
-        audit=audit,
-        scale=LINEAR,
-        _agreement=None if agreed is None else on_scale(scale, agreed, centre),
-    )
+    found = result._changed(lambda each: on_scale(scale, each, centre), audit=audit, scale=LINEAR)
+    return there, found
 
 
 def audit_in_units(answers: Answers, scale: Scale, audit: Audit) -> Audit:

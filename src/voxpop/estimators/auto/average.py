@@ -30,9 +30,10 @@ _WORTH_ERROR, _WORTH_NATS = 0.0025, 0.0075
 _ROUNDING = 1e-4
 # Differences between errors beyond what this share of the answers show are cut off.
 _MOST_DECIDING = 0.99
-# Strays are evident if they explain so many nats per number. Then errors beyond so many times that
-# of the median answer count alike.
-_EVIDENT_STRAYS, _FAR = 0.15, 10.0
+# Strays are evident if they explain so many nats per number.
+_EVIDENT_STRAYS = 0.15
+# An answer this many times the usual distance from the median of the others looks like a slip.
+SLIP_REACH = 10.0
 # Draws of the total scores, and the weight below which a model is left out.
 _N_DRAWS, _LEAST_WEIGHT = 256, 0.03
 
@@ -192,22 +193,22 @@ def strays_are_evident(comparison: ModelComparison) -> bool:
     So where some answers are about something else, such as a second object in the picture; not
     where most are just the median of the others, as many zeros are, since a spike is likely too.
     """
+    # Every check of a model asks; the answer changes only as models are entered.
     known, n_entered = comparison.known_strays, len(comparison.entered)
     if n_entered not in known:
-        known[n_entered] = _gain_from_strays(comparison) > 0
+        known[n_entered] = _have_strays(comparison)
     return known[n_entered]
 
 
-def _gain_from_strays(comparison: ModelComparison) -> float:
-    """What models with slips or heavy tails gain, less what strays that are evident bring."""
+def _have_strays(comparison: ModelComparison) -> bool:
     strays = [c for c in comparison.entered if {Slips, Tails} & {*c.noise.learned}]
     others = [c for c in comparison.entered if c not in strays]
     typical = np.median(comparison.distance[comparison.usable], axis=0)
     if not strays or not others or (typical == 0).any():
-        return 0.0
+        return False
     gain = max(strays, key=log_score).log_density - max(others, key=log_score).log_density
     least = _EVIDENT_STRAYS * comparison.data.answers.dimension * len(gain)
-    return float(gain.sum()) - least - 2.0 * comparison.standard_error(gain)
+    return float(gain.sum()) > least + 2.0 * comparison.standard_error(gain)
 
 
 def has_long_tails(comparison: ModelComparison) -> bool:
@@ -250,7 +251,7 @@ def is_sound(comparison: ModelComparison, candidate: Candidate) -> bool:
         ours, theirs = np.sqrt(ours), np.sqrt(simple.errors["median"])
         allowed = comparison.critical_value(1)
     if has_strays:
-        far = _FAR * np.median(theirs)
+        far = SLIP_REACH * np.median(theirs)
         ours, theirs = np.minimum(ours, far), np.minimum(theirs, far)
         return no_worse(by_worker(ours), by_worker(theirs), _ROUNDING, allowed)
     # A few answers cannot decide: those beyond the 99 % quantile are cut there.

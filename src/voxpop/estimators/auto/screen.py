@@ -6,6 +6,7 @@ import numpy as np
 
 from voxpop.arrays import Floats
 from voxpop.estimators.auto.average import (
+    SLIP_REACH,
     cost_of_component,
     has_long_tails,
     is_sound,
@@ -26,8 +27,6 @@ from voxpop.models.noise.truths import Truths
 # A model is not worth integrals if matched moments show it this far behind: this many nats per
 # answer (more where tasks have few answers), and this many standard errors.
 _FAR_BEHIND, _FAR_BEHIND_OF_FEW, _FAR_ERRORS = 0.02, 0.1, 2.0
-# An answer this many times the usual distance from the median of the others looks like a slip.
-_SLIP_REACH = 10.0
 
 
 def enter_models(comparison: ModelComparison, flat: Noise) -> None:
@@ -90,7 +89,7 @@ def slips_differ(comparison: ModelComparison) -> bool:
     share for all, by a chi² test at two sds.
     """
     distance = comparison.distance[comparison.usable]
-    is_far = (distance > _SLIP_REACH * np.median(distance, axis=0)).any(axis=1)
+    is_far = (distance > SLIP_REACH * np.median(distance, axis=0)).any(axis=1)
     far: Floats = np.asarray(is_far, dtype=np.float64)
     count, wild = (comparison.by_worker(per_answer) for per_answer in (np.ones(len(far)), far))
     share = wild.sum() / count.sum()
@@ -126,11 +125,11 @@ def screen(comparison: ModelComparison) -> list[Candidate]:
 def _sound(comparison: ModelComparison) -> list[Candidate]:
     """The models entered that are sound, by integrals as far as there are any; all if none is."""
     fits, known = {c.fit: c for c in comparison.candidates}, comparison.known_sound
-    by_median = strays_are_evident(comparison)
+    has_strays = strays_are_evident(comparison)
     for candidate in (*comparison.entered, *comparison.candidates):
-        if (candidate, by_median) not in known:
-            known[candidate, by_median] = is_sound(comparison, candidate)
-    sound = [c for c in comparison.entered if known[fits.get(c.fit, c), by_median]]
+        if (candidate, has_strays) not in known:
+            known[candidate, has_strays] = is_sound(comparison, candidate)
+    sound = [c for c in comparison.entered if known[fits.get(c.fit, c), has_strays]]
     return sound or comparison.entered
 
 

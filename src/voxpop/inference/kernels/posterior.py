@@ -25,6 +25,17 @@ class Posterior:
         """Those of some tasks."""
         return Posterior(self.estimate[chosen], self.variance[chosen], self.quantile[chosen])
 
+    def with_truths(self, truth: Floats | None) -> Posterior:
+        """Put known truths (n, d), NaN where unknown, in the place of what was found."""
+        if truth is None:
+            return self
+        known = ~np.isnan(truth)
+        return Posterior(
+            np.where(known, truth, self.estimate),
+            np.where(known, 0.0, self.variance),
+            np.where(known[:, :, None], truth[:, :, None], self.quantile),
+        )
+
     @classmethod
     def join(cls, parts: Sequence[Posterior]) -> Posterior:
         """Put those of several blocks together."""

@@ -10,8 +10,7 @@ from scipy.special import bdtrc
 
 from voxpop.arrays import Floats, Mask
 from voxpop.data.answers import Answers
-from voxpop.data.sums import medians
-from voxpop.inference.kernels.posterior import Posterior
+from voxpop.data.sums import medians, run_medians
 from voxpop.models.scale import Scale
 from voxpop.results.diagnosis.typos import mend, scale_of_noise
 from voxpop.results.result import Result
@@ -50,16 +49,8 @@ class Doubts(NamedTuple):
         if not self.notes:
             return found
         truth = np.where(self.tasks[:, None], np.asarray(answers.gold), np.nan)
-        posterior = _held(found._posterior, truth)
-        agreement = None if found._agreement is None else _held(found._agreement, truth)
-        return replace(
-            found,
-            estimate=posterior.estimate,
-            variance=posterior.variance,
-            quantile=posterior.quantile,
-            notes=(*found.notes, *self.notes),
-            _agreement=agreement,
-        )
+        notes = (*found.notes, *self.notes)
+        return found._changed(lambda each: each.with_truths(truth), notes=notes)
 
 
 def doubts_about_gold(answers: Answers, scale: Scale) -> Doubts:
@@ -108,23 +99,13 @@ def doubts_about_gold(answers: Answers, scale: Scale) -> Doubts:
     return Doubts(doubtful, tuple(found))
 
 
-def _held(found: Posterior, truth: Floats) -> Posterior:
-    """Put truths (n, d), NaN where unknown, in the place of what was found."""
-    known = ~np.isnan(truth)
-    return Posterior(
-        np.where(known, truth, found.estimate),
-        np.where(known, 0.0, found.variance),
-        np.where(known[:, :, None], truth[:, :, None], found.quantile),
-    )
-
-
 def _excess(there: Answers, middle: Floats, error: Floats, j: int) -> tuple[Floats, Floats]:
     """Error in coordinate j over what is usual, 0 where not doubtful, and what is usual; (n,)."""
     value, task, n = there.value[:, j], there.task, there.task_degree
     side, away = np.sign(error[:, j]), np.abs(error[:, j])
     scatter = np.abs(value - middle[task, j])
     apart = scatter if np.median(scatter) or not scatter.any() else scatter[scatter > 0]
-    own = medians(replace(there, value=scatter[:, None], value_names=("scatter",)))[:, 0]
+    own = run_medians(scatter, there.task_ptr[:-1], n)
     usual = np.hypot(_of_others(away), np.maximum(own, np.median(apart)) / np.sqrt(n))
     # Differences of equal numbers are rounding.
     usual = np.maximum(usual, _ROUNDING * (np.abs(value).max() + away.max() or 1.0))

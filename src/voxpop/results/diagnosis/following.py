@@ -6,10 +6,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from voxpop.arrays import Floats
-from voxpop.data.answers import Answers
-from voxpop.data.sums import sum_by_task
 from voxpop.results.diagnosis.honest_spread import ENOUGH, FEW_DIFFER, OUTER, spread, tail
-from voxpop.results.diagnosis.worker_tests import PeerMedians, WorkerTest, ranks
+from voxpop.results.diagnosis.worker_tests import PeerMedians, WorkerTest, mean_of_others, ranks
 
 # Variance of Fisher's z of a rank correlation, times the number of answers less three.
 _OF_RANKS = 1.06
@@ -37,7 +35,7 @@ def follow_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     """
     answers = crowd.answers
     rank = ranks(answers.value[:, j]) / answers.n_edges - 0.5
-    mean = _mean_of_others(answers, rank)
+    mean = mean_of_others(answers, rank)
     y, c = crowd.centred(rank[crowd.edge]), crowd.centred(mean[crowd.edge])
     xx, yy = crowd.sum(c**2), crowd.sum(y**2)
     z = _fisher(crowd.sum(c * y), xx, yy)
@@ -63,17 +61,11 @@ def follow_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     return WorkerTest(statistic=ratio, median=median, p=_among_all(p))
 
 
-def _mean_of_others(answers: Answers, x: Floats) -> Floats:
-    """Mean of x (E,) over the other answers to the task of each."""
-    total = sum_by_task(answers, x)[answers.task]
-    return np.asarray((total - x) / np.maximum(answers.task_degree[answers.task] - 1, 1))
-
-
 def _z_of_others(crowd: PeerMedians, rank: Floats, mean: Floats) -> Floats:
     """Fisher's z of the correlation that the others have on each worker's tasks (m,)."""
 
     def moment(x: Floats) -> Floats:
-        return crowd.mean(_mean_of_others(crowd.answers, x)[crowd.edge])
+        return crowd.mean(mean_of_others(crowd.answers, x)[crowd.edge])
 
     y, c = moment(rank), moment(mean)
     return _fisher(moment(rank * mean) - y * c, moment(mean**2) - c**2, moment(rank**2) - y**2)

@@ -86,7 +86,8 @@ class PeerMedians:
         return np.asarray(np.maximum(scatter * n / (n - 1), self.sum(by_chance)))
 
 
-def _mean_of_others(answers: Answers, x: Floats) -> Floats:
+def mean_of_others(answers: Answers, x: Floats) -> Floats:
+    """Mean of x (E,) over the other answers to the task of each."""
     total = sum_by_task(answers, x)[answers.task]
     return np.asarray((total - x) / np.maximum(answers.task_degree[answers.task] - 1, 1))
 
@@ -115,7 +116,7 @@ def slope_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     """
     answers = crowd.answers
     rank = ranks(answers.value[:, j]) / answers.n_edges - 0.5
-    c = crowd.centred(_mean_of_others(answers, rank)[crowd.edge])
+    c = crowd.centred(mean_of_others(answers, rank)[crowd.edge])
     y = crowd.centred(rank[crowd.edge])
     honest = crowd.sum(c * _rearranged_ranks(crowd, j, c))
     judged = (crowd.count >= needed) & (honest > 1e-9 * crowd.count)
@@ -228,7 +229,7 @@ def noise_test(crowd: PeerMedians, j: int, needed: int) -> WorkerTest:
     distance = np.where((medians[1] < medians[0])[crowd.worker], choices[1], choices[0])
     size = np.zeros(answers.n_edges)
     size[crowd.edge] = distance
-    a, b = distance, np.maximum(_mean_of_others(answers, size)[crowd.edge], 0.0)
+    a, b = distance, np.maximum(mean_of_others(answers, size)[crowd.edge], 0.0)
     share = np.where(a + b > 0, a / np.where(a + b > 0, a + b, 1.0), 0.5)
     n = np.maximum(crowd.count, 1)
     # Half a pseudo-count on either side keeps the logit finite.
