@@ -148,16 +148,46 @@ def joined(
     return tuple(np.concatenate([found[f"{name}-{part}"] for part in parts]) for name in names)
 
 
+class Room:
+    """Memory for the messages of one part after another.
+
+    Fresh memory for each part, or files mapped into it, would cost more than reading and writing.
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, dtype=np.uint8)
+        self._used = 0
+
+    def take_in(self, messages: Laid) -> None:
+        """Let messages be kept here, with whatever is here now as their content."""
+        arrays = [(owner, name, getattr(owner, name)) for owner, name in messages.state()]
+        self._used = sum(array.nbytes for _, _, array in arrays)
+        if len(self._memory) < self._used:
+            self._memory = np.empty(self._used, dtype=np.uint8)
+        start = 0
+        for owner, name, array in arrays:
+            here = self._memory[start : start + array.nbytes]
+            setattr(owner, name, here.view(array.dtype).reshape(array.shape))
+            start += array.nbytes
+
+    @property
+    def content(self) -> NDArray[np.uint8]:
+        """All that is kept here now."""
+        return self._memory[: self._used]
+
+
 class Part:
     """One part of a job in one process: its answers, and its messages in files of ``scratch``.
 
-    Messages are added to ``sums`` (m, K), if there are some of other parts.
+    While they are worked on, messages are in ``room``. They are added to ``sums`` (m, K), if there
+    are some of other parts.
     """
 
     def __init__(
-        self, job: Job, number: int, scratch: Path, sums: WorkerSums | None = None
+        self, job: Job, number: int, scratch: Path, room: Room, sums: WorkerSums | None = None
     ) -> None:
         self.job, self.number, self.scratch, self._sums = job, number, scratch, sums
+        self._room = room
         self.messages: Any
         self._state = scratch / f"{number:05d}.state"
         self._mark = scratch / f"{number:05d}.mark"
@@ -211,6 +241,8 @@ class Part:
             if step == at:
                 self._add_to_sums()
             totals = self._run(call if step == at else log.call(step))
+            with self._state.open("r+b") as file:
+                file.write(self._room.content.data)
             self._write_mark(step, totals)
         return self._run(call) if call.kind == "reads" else totals
 
@@ -223,29 +255,31 @@ class Part:
             self.messages.add_to(self._sums)
 
     def _open(self, step: int, fresh: bool) -> None:
-        """Lay out messages, and keep them in the file of the state, flat if that is ``fresh``."""
+        """Lay out messages, and read them from the file of the state, or make them flat."""
         self.messages = self.job.log.call(step).open(self.answers)
+        self._room.take_in(self.messages)
         if fresh:
             self._mark.unlink(missing_ok=True)
-            self._make_room(self.messages)
-        _keep_in(np.memmap(self._state, dtype=np.uint8, mode="r+"), self.messages)
+            self._make_file()
+            self._room.content[:] = 0
+            return
+        with self._state.open("rb") as file:
+            file.readinto(self._room.content.data)
 
     def keep(self, messages: Laid) -> None:
         """Replace the messages by those of another layout."""
-        self._make_room(messages)
-        memory = np.memmap(self._state, dtype=np.uint8, mode="r+")
         before = [getattr(owner, name) for owner, name in messages.state()]
-        _keep_in(memory, messages)
+        self._room.take_in(messages)
         for array, (owner, name) in zip(before, messages.state(), strict=True):
             getattr(owner, name)[...] = array
         self.messages = messages
+        self._make_file()
 
-    def _make_room(self, messages: Laid) -> None:
+    def _make_file(self) -> None:
         self._state.unlink(missing_ok=True)
-        size = sum(getattr(owner, name).nbytes for owner, name in messages.state())
         with self._state.open("wb") as file:
-            # A full disk must raise here: behind a mapped file it would be a crash.
-            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+            # A full disk shows before any work.
+            os.posix_fallocate(file.fileno(), 0, max(self._room.content.nbytes, 1))
 
     def _read_mark(self) -> tuple[int, Totals]:
         """Return the last step that the state has, and its totals; -1 where there is no state."""
@@ -262,16 +296,6 @@ class Part:
         new = self._mark.with_suffix(".new")
         new.write_bytes(pickle.dumps((self.job.log.token, _boot(), step, totals)))
         new.replace(self._mark)
-
-
-def _keep_in(memory: NDArray[np.uint8], messages: Laid) -> None:
-    """Keep all messages in a mapped file, and continue from its content."""
-    start = 0
-    for owner, name in messages.state():
-        array = getattr(owner, name)
-        here = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-        setattr(owner, name, here)
-        start += array.nbytes
 
 
 @lru_cache(maxsize=1)
@@ -292,9 +316,10 @@ def answer_parts(
     if given is not None:
         _KINDS[job.log, at] = given.kind
     try:
-        merged: Totals = {}
+        merged, room = dict[str, NDArray[Any]](), Room()
         for number in numbers:
-            merge_into(merged, Part(job, number, folder, merged.get("sums")).answer(at, given))
+            part = Part(job, number, folder, room, merged.get("sums"))
+            merge_into(merged, part.answer(at, given))
         return merged
     finally:
         # Calls hold tables of all workers: those of one step are not kept beside the next's.
