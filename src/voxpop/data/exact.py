@@ -44,22 +44,40 @@ def exact_value(limbs: Limbs) -> float:
     return float(Fraction(total) * Fraction(2) ** (_LOWEST - _BITS))
 
 
-def order_free_sum(terms: Floats, axis: int) -> Floats:
-    """Add up along an axis, as whole numbers of a small unit: the same bits in any order.
+class OrderFreeSum:
+    """Sums to which terms are added as whole numbers of a small unit: the same bits in any order.
 
-    Every term is rounded to 2^-62 of what the largest could add up to.
+    Every term is rounded to 2^-62 of what ``n`` terms, none above ``largest``, could add up to.
     """
-    largest, n = max(terms.max(initial=0.0), -terms.min(initial=0.0)), terms.shape[axis]
-    exponent = np.frexp(largest)[1] + (max(n, 1) - 1).bit_length() - 62
-    unit = 2.0 ** max(int(exponent), -1000)
-    # The unit is a power of two: nothing is rounded by a product with its reciprocal.
-    per_unit, along = 1.0 / unit, np.moveaxis(terms, axis, 0)
-    total = np.zeros(along.shape[1:], dtype=np.int64)
-    at_once = max(_IN_CACHE // max(total.size, 1), 1)
-    for start in range(0, n, at_once):
-        units = np.rint(along[start : start + at_once] * per_unit)
-        total += units.astype(np.int64).sum(axis=0)
-    return np.asarray(total * unit)
+
+    def __init__(self, largest: float, n: int) -> None:
+        exponent = np.frexp(largest)[1] + (max(n, 1) - 1).bit_length() - 62
+        self._unit = 2.0 ** max(int(exponent), -1000)
+        self._units: NDArray[np.int64] | int = 0
+
+    def add(self, terms: Floats, axis: int) -> None:
+        """Add terms along an axis."""
+        # The unit is a power of two: nothing is rounded by a product with its reciprocal.
+        units = np.rint(terms * (1.0 / self._unit))
+        self._units = self._units + units.astype(np.int64).sum(axis=axis)
+
+    @property
+    def value(self) -> Floats:
+        """The sums."""
+        return np.asarray(self._units * self._unit)
+
+
+def order_free_sum(terms: Floats, axis: int) -> Floats:
+    """Add up along an axis: the same bits in any order."""
+    largest, along = (
+        max(terms.max(initial=0.0), -terms.min(initial=0.0)),
+        np.moveaxis(terms, axis, 0),
+    )
+    total = OrderFreeSum(largest, len(along))
+    at_once = max(_IN_CACHE // max(along[:1].size, 1), 1)
+    for start in range(0, max(len(along), 1), at_once):
+        total.add(along[start : start + at_once], axis=0)
+    return total.value
 
 
 def owner_sums(owner: NDArray[Any], terms: Floats, largest: Floats) -> Limbs:

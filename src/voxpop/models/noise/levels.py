@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from voxpop.arrays import Floats, Index
-from voxpop.data.exact import order_free_sum
+from voxpop.data.exact import OrderFreeSum
 from voxpop.models.noise.component import STEP, Component
 from voxpop.words import percent
 
@@ -19,11 +19,10 @@ _AT_ONCE = 4096
 
 
 class Shares(NamedTuple):
-    """Result of EM on the shares of the levels: log weights (K,), workers at each, posteriors."""
+    """Result of EM on the shares of the levels: log weights and expected workers at each, (K,)."""
 
     log_weights: Floats
     n_workers: Floats
-    posterior: Floats
 
 
 def learn_shares(log_likelihood: Floats, log_weights: Floats, n_steps: int = 1) -> Shares:
@@ -34,24 +33,25 @@ def learn_shares(log_likelihood: Floats, log_weights: Floats, n_steps: int = 1) 
         π_k ← (Σ_u b_u(k) + 1/K) / (m + 1),   b_u(k) ∝ π_k L_u(k)
 
     The pseudo-count, one more worker of unknown level, keeps every weight above zero. ``n_workers``
-    (K,) and ``posterior`` (m, K) are those from which the last step took the weights.
+    are those from which the last step took the weights.
     """
     m, n_levels = log_likelihood.shape
     # Level by level, some workers at once: numpy is slow along short axes, and out of the cache.
-    likelihood, posterior = np.empty((n_levels, m)), np.empty((n_levels, m))
+    likelihood = np.empty((n_levels, m))
     blocks = [slice(start, start + _AT_ONCE) for start in range(0, m, _AT_ONCE)]
     for some in blocks:
         own = log_likelihood[some].T.copy()
         np.exp(own - own.max(axis=0), out=likelihood[:, some])
     weights = np.exp(log_weights)
     for _ in range(n_steps):
+        total = OrderFreeSum(1.0, m)
         for some in blocks:
             joint = likelihood[:, some] * weights[:, None]
             # One after the other, or the last worker of all might be summed in another order.
-            np.divide(joint, sum(joint), out=posterior[:, some])
-        count = order_free_sum(posterior, axis=1)
-        weights = (count + 1.0 / n_levels) / (m + 1.0)
-    return Shares(np.log(weights), count, posterior.T)
+            joint /= sum(joint)
+            total.add(joint, axis=1)
+        weights = (total.value + 1.0 / n_levels) / (m + 1.0)
+    return Shares(np.log(weights), total.value)
 
 
 def shares_text(sizes: Floats, shares: Floats) -> str:
