@@ -125,6 +125,8 @@ class PartitionedNoise:
         assert tasks is None
         asked = Asked(damping, None, parameters, bias)
         call = partial(send_noise, incoming=self.incoming, asked=asked, shift=self._shift)
+        # Parts read the sums of the last step from the log: a table of all workers less in memory.
+        self.sums = np.empty((0, len(self.log_weights)), dtype=np.int64)
         found = self._steps.total(call, "changes")
         self._take(found)
         if "change" in found:

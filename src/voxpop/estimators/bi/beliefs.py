@@ -74,7 +74,9 @@ def less_average(per_worker: Floats) -> Floats:
 
 def softmax(log_weight: Floats) -> Floats:
     """Weights (m, K) that add up to one, from their logarithms up to a constant."""
-    # Level by level: numpy is slow along short axes.
-    by_level = np.ascontiguousarray(log_weight.T)
-    weight = np.exp(by_level - by_level.max(axis=0))
-    return np.ascontiguousarray((weight / weight.sum(axis=0)).T)
+    # Level by level: numpy is slow along short axes. In place: large crowds make large tables.
+    weight = np.array(log_weight.T, order="C")
+    weight -= weight.max(axis=0)
+    np.exp(weight, out=weight)
+    weight /= weight.sum(axis=0)
+    return np.ascontiguousarray(weight.T)

@@ -120,19 +120,19 @@ def connected_parts(answers: Answers) -> tuple[Codes, NDArray[np.bool_]]:
     return part, anchored
 
 
-def kept_levels(parameters: NoiseParameters, posterior: Floats, common: bool) -> Index:
-    """Indices of the levels worth integrating, from the workers' posterior (m, K).
+def kept_levels(parameters: NoiseParameters, log_level: Floats, common: bool) -> Index:
+    """Indices of the levels worth integrating, from the workers' log beliefs (m, K).
 
     They are those that are somebody's most likely level, or that some share of the workers has;
     where workers are ``common``, the likeliest and those beside it. Levels below that the variance
     of an answer may reach are kept, too: the lowest bounds all variances.
     """
-    likeliest = posterior.argmax(axis=1)
+    likeliest = log_level.argmax(axis=1)
     if common:
         kept = np.arange(likeliest[0] - 1, likeliest[0] + 2)
-        kept = kept[(kept >= 0) & (kept < posterior.shape[1])]
+        kept = kept[(kept >= 0) & (kept < log_level.shape[1])]
     else:
-        used = np.bincount(likeliest, minlength=posterior.shape[1]) > 0
+        used = np.bincount(likeliest, minlength=log_level.shape[1]) > 0
         kept = np.flatnonzero(used | (np.exp(parameters[Levels].log_weights) > _LEAST_SHARE))
     below = np.arange(max(0, kept[0] + parameters.lowest_step), kept[0])
     return np.union1d(below, kept)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from voxpop.estimators.base import OnSweep
-from voxpop.estimators.bi.beliefs import Messages, softmax
+from voxpop.estimators.bi.beliefs import Messages
 from voxpop.estimators.bi.initialise import kept_levels
 from voxpop.estimators.bi.noise_fit import (
     NoiseFit,
@@ -19,7 +19,9 @@ from voxpop.estimators.bi.noise_fit import (
 from voxpop.estimators.bi.noise_fitted import NoiseFitted
 from voxpop.estimators.iterate import iterate_until
 from voxpop.estimators.plug_in import MOST_KEPT
+from voxpop.inference.groups import WorkerBias
 from voxpop.models.noise import NoiseParameters
+from voxpop.models.noise.levels import Levels
 from voxpop.results.result import Trace
 
 # Accuracy of integrals: a large crowd needs no more digits than this.
@@ -64,24 +66,37 @@ class LargeFit(NoiseFit):
 
         def settle(damping: float) -> float:
             nonlocal n_sweeps
-            beliefs, is_learning = self._beliefs()[0], n_sweeps < _LEARNING
+            is_learning = n_sweeps < _LEARNING
             if is_learning:
                 # Shares are learned from messages that have gone all the way.
-                self._learn_from_workers(beliefs, _SHARE_STEPS)
                 damping = 0.0
             n_sweeps += 1
+            bias = self._before_sweep(damping, is_learning)
             given = sweep_parameters(self._parameters, FINAL_ACCURACY)
-            bias = beliefs.bias(max(damping, _BIAS_DAMPING))
             moved = self._messages.sweep(damping, parameters=given, bias=bias)[0]
             return np.inf if is_learning else moved
 
         trace = iterate_until(settle, _AT_REST, max_iter, "BI", on_sweep, _DAMPINGS)
         dampings = [0.0] * _LEARNING + [*trace.dampings[_LEARNING:]]
         trace = replace(trace, dampings=tuple(dampings[: trace.n_sweeps]))
-        posterior = softmax(self._beliefs()[0].log_level)
-        self._open_integrals(kept_levels(self._parameters, posterior, self._common))
+        log_level = self._beliefs()[0].log_level
+        levels = kept_levels(self._parameters, log_level, self._common)
+        del log_level  # a table of all workers
+        self._open_integrals(levels)
         for _ in range(n_integrated):
             self._settle(FINAL_ACCURACY, 0.0)
         if on_sweep is not None:
             on_sweep("estimates", 1, np.inf, _AT_REST)
         return trace
+
+    def _before_sweep(self, damping: float, is_learning: bool) -> WorkerBias | None:
+        """Learn from the messages to the workers; return what is believed of their biases.
+
+        Other beliefs, a table of all workers, are not kept during the sweep.
+        """
+        beliefs = self._beliefs()[0]
+        if is_learning:
+            self._learn_from_workers(beliefs, _SHARE_STEPS)
+            # What was learned counts in this sweep.
+            self._messages.log_weights = self._parameters[Levels].log_weights
+        return beliefs.bias(max(damping, _BIAS_DAMPING))

@@ -142,8 +142,8 @@ class NoiseFit:
     def refine(self, on_sweep: OnSweep | None = None, most: int = ALL_INTEGRATED) -> None:
         """Learn to convergence, then integrate, in as few sweeps as needed and ``most`` at most."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
-        posterior = softmax(self._beliefs()[0].log_level)
-        self._open_integrals(kept_levels(self._parameters, posterior, self._common))
+        log_level = self._beliefs()[0].log_level
+        self._open_integrals(kept_levels(self._parameters, log_level, self._common))
         self._learn(min(most, integrated_sweeps(typical_degree(self._data.answers))), on_sweep)
 
     def _open_integrals(self, levels: Index) -> None:
