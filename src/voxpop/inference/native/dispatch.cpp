@@ -2,6 +2,7 @@
 #include "dispatch.hpp"
 
 #include <algorithm>
+#include <barrier>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -38,17 +39,20 @@ const std::vector<const Variant*>& variants() {
     return found;
 }
 
-// A thread costs about 50 microseconds to start, so it should have several times that to do.
-static const double least_work = 2e5;
+// A thread costs about 50 microseconds to start, so it should have several times that to do; and
+// sums of its own cost about this much each, to make room for them and to add them up.
+static const double least_work = 2e5, work_per_sum = 8.0;
 
 double sweep_on_threads(
     int64_t n_blocks, double work, int n_threads, int64_t n_sums, int64_t* new_sums,
     const RangeSweep& sweep) {
-    const int64_t worth = (int64_t)std::min(work / least_work, 1e6);
+    const double least = std::max(least_work, work_per_sum * (double)n_sums);
+    const int64_t worth = (int64_t)std::min(work / least, 1e6);
     const int64_t n = std::max<int64_t>(1, std::min<int64_t>({n_threads, n_blocks, worth}));
     std::vector<double> change(n, 0.0);
     std::vector<std::exception_ptr> failure(n);
     std::vector<std::vector<int64_t>> sums(n);
+    std::barrier all_swept(n);
     auto run = [&](int64_t t) {
         try {
             Workspace workspace;
@@ -58,6 +62,10 @@ double sweep_on_threads(
         } catch (...) {
             failure[t] = std::current_exception();
         }
+        all_swept.arrive_and_wait();
+        for (const std::vector<int64_t>& others : sums)
+            for (int64_t i = n_sums * t / n; !others.empty() && i < n_sums * (t + 1) / n; ++i)
+                new_sums[i] += others[i];
     };
     std::vector<std::thread> threads;
     for (int64_t t = 1; t < n; ++t) threads.emplace_back(run, t);
@@ -65,8 +73,6 @@ double sweep_on_threads(
     for (std::thread& thread : threads) thread.join();
     for (const std::exception_ptr& e : failure)
         if (e) std::rethrow_exception(e);
-    for (int64_t t = 1; t < n; ++t)
-        for (int64_t i = 0; i < n_sums; ++i) new_sums[i] += sums[t][i];
     return *std::max_element(change.begin(), change.end());
 }
 

@@ -365,7 +365,7 @@ struct Matching : RowsOfLaw {
 
     int64_t n_chunks() const { return (rows.n_rows + rows.chunk - 1) / rows.chunk; }
     // In nanoseconds.
-    double work() const { return 20.0 * (double)(value.size() * given.n_variances * given.n_classes); }
+    double work() const { return 8.0 * (double)(value.size() * given.n_variances * given.n_classes); }
 };
 
 static double match(nb::handle law, nb::handle rows, nb::handle state, nb::handle edges,
