@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import wrightomega
 
 from voxpop.arrays import Codes, Floats
 from voxpop.data.answers import Answers
@@ -116,13 +117,10 @@ def _quantiles(seen: Floats, freedom: Floats, centre: float, prior: float) -> Fl
 
 def _of_block(seen: Floats, freedom: Floats, centre: float, prior: float) -> Floats:
     half = 0.5 * freedom
-    # The mode of the posterior lies between what was seen and the centre of the crowd.
-    low, high = np.minimum(seen, centre), np.maximum(seen, centre)
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        rises = half * np.expm1(np.minimum(seen - middle, 700.0)) > (middle - centre) / prior
-        low, high = np.where(rises, middle, low), np.where(rises, high, middle)
-    mode = 0.5 * (low + high)
+    # At the mode of the posterior, half (exp(seen - mode) - 1) = (mode - centre) / prior.
+    pull = half * prior
+    with np.errstate(divide="ignore"):
+        mode = centre + wrightomega(np.log(pull) + seen - centre + pull) - pull
     spread = 1.0 / np.sqrt(half * np.exp(np.minimum(seen - mode, 700.0)) + 1.0 / prior)
     reach = np.stack([_REACH * spread, np.minimum(_REACH * np.sqrt(prior), 1.5 * _REACH * spread)])
     at = (mode - reach[0])[:, None] + np.linspace(0.0, 1.0, _POINTS) * reach.sum(axis=0)[:, None]
