@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from tests.cavity_messages import (
     outgoing,
     posterior_of,
 )
-from voxpop import BI, Answers, Model, assign_regular, simulate
+from voxpop import BI, Answers, Auto, ConvergenceWarning, Model, Result, assign_regular, simulate
 from voxpop.arrays import Floats, WorkerSums
 from voxpop.inference.cost_model import KernelName
 from voxpop.inference.engine import backend_in_use, native_is_installed
@@ -327,6 +329,29 @@ def test_a_fit_is_the_same_with_any_backend_threads_and_row_order(inference: str
     back = [at[task] for task in crowd.task_ids]
     np.testing.assert_array_equal(ours.estimate, reordered.estimate[back])
     np.testing.assert_array_equal(ours.trace.changes, reordered.trace.changes)
+
+
+@pytest.mark.parametrize("inference", ["enumerate", "active", "integrate", "matched"])
+def test_threads_that_share_out_a_sweep_change_no_bit(inference: str) -> None:
+    """With enough answers that several threads start, each with workers' sums of its own."""
+    rng = np.random.default_rng(5)
+    model = Model(support=(10, 100, 1000), dimension=1)
+    crowd = simulate(model, assign_regular(3000, 5, 20, rng), rng).answers
+
+    def fit(threads: int) -> Result:
+        if inference == "matched":
+            return Auto(threads=threads, contest_answers=2000).fit(crowd)
+        how: Any = {"support": (10.0, 100.0, 1000.0), "inference": inference, "max_iter": 4}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return BI(backend="native", threads=threads, **how).fit(crowd)
+
+    one = fit(1)
+    for threads in (2, 7):
+        found = fit(threads)
+        np.testing.assert_array_equal(found.estimate, one.estimate)
+        np.testing.assert_array_equal(found.worker_variance, one.worker_variance)
+        np.testing.assert_array_equal(found.trace.changes, one.trace.changes)
 
 
 def test_version_names_the_instruction_set() -> None:
