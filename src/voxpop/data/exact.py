@@ -83,15 +83,17 @@ def order_free_sum(terms: Floats, axis: int) -> Floats:
 def owner_sums(owner: NDArray[Any], terms: Floats, largest: Floats) -> Limbs:
     """Add up the terms (E,) of each owner, to 64 bits of the ``largest`` (m,) that any has."""
     # Units are powers of two: nothing is rounded by a product with their reciprocals.
-    per_unit, limbs = 1.0 / _unit(largest), np.zeros((2, len(largest)), dtype=np.int64)
+    of_owners = 1.0 / _unit(largest) if len(largest) < len(terms) else None
+    limbs = np.zeros((2, len(largest)), dtype=np.int64)
     for start in range(0, len(terms), _IN_CACHE):
         some = slice(start, start + _IN_CACHE)
-        units = terms[some] * per_unit[owner[some]]
+        mine = owner[some]
+        per_unit = 1.0 / _unit(largest[mine]) if of_owners is None else of_owners[mine]
+        units = terms[some] * per_unit
         first = np.rint(units)
         rest = np.rint((units - first) * 2.0**_LIMB)
         for limb, part in zip(limbs, (first, rest), strict=True):
-            # This few whole numbers also add up exactly as floats.
-            limb += np.bincount(owner[some], part, len(largest)).astype(np.int64)
+            np.add.at(limb, mine, part.astype(np.int64))
     return limbs
 
 
