@@ -45,14 +45,15 @@ def test_the_order_of_workers_changes_no_bit_of_the_shares_of_levels(
 ) -> None:
     """Not even of the last worker, who is alone in a block; and they are what M21 says."""
     rng, m = np.random.default_rng(8), 101
-    log_likelihood, start = rng.normal(0, 4, (m, n_levels)), np.full(n_levels, -np.log(n_levels))
+    sums, quantum = rng.integers(-(2**32), 0, (m, n_levels)), 2.0**-28
+    start = np.full(n_levels, -np.log(n_levels))
     monkeypatch.setattr(levels, "_AT_ONCE", 20)
-    found, order = levels.learn_shares(log_likelihood, start, 3), rng.permutation(m)
-    again = levels.learn_shares(log_likelihood[order], start, 3)
+    found, order = levels.learn_shares(sums, quantum, start, 3), rng.permutation(m)
+    again = levels.learn_shares(sums[order], quantum, start, 3)
     np.testing.assert_array_equal(again.log_weights, found.log_weights)
     weights = np.exp(start)
     for _ in range(3):
-        belief = weights * np.exp(log_likelihood)
+        belief = weights * np.exp(sums * quantum)
         belief /= belief.sum(axis=1, keepdims=True)
         weights = (belief.sum(axis=0) + 1 / n_levels) / (m + 1)
     np.testing.assert_allclose(np.exp(found.log_weights), weights, rtol=1e-12)

@@ -21,16 +21,15 @@ from voxpop.estimators.auto.compare import ACCURACY
 from voxpop.estimators.auto.gold_checks import judges
 from voxpop.estimators.auto.suggest_scale import MOST_COMPARED, suggest_by_part
 from voxpop.estimators.base import OnSweep, plain_settings
-from voxpop.estimators.bi.beliefs import softmax
+from voxpop.estimators.bi.beliefs import log_levels, softmax
 from voxpop.estimators.bi.large_fit import FINAL_ACCURACY
 from voxpop.estimators.bi.noise_fit import (
     audit_of,
     find_posterior,
     integrated_sweeps,
     sweep_parameters,
-    together,
 )
-from voxpop.estimators.bi.noise_fitted import NoiseFitted
+from voxpop.estimators.bi.noise_fitted import NoiseFitted, together
 from voxpop.estimators.conformal import calibration_by_gold
 from voxpop.estimators.judges import are_judges
 from voxpop.estimators.learn_map import learn_map
@@ -133,7 +132,7 @@ class WholeFit:
         engine = self.auto.engine(self.auto.accuracy)
         connected = parts_of_crowd(steps, parameters, noise)
         anchored = anchored_parts(connected, counts.get("anchored"))
-        fit = PartitionedFit(steps, noise, engine, self.contest.support, connected, anchored)
+        fit = PartitionedFit(noise, engine, self.contest.support, connected, anchored)
         n_open = steps.job.parts.n_tasks - int(counts["gold"][0])
         messages = PartitionedNoise(steps, engine, self.contest.scale, parameters, n_open)
         n_integrated = integrated_sweeps(typical_degree)
@@ -280,7 +279,7 @@ def _find_tasks(
     fitted = NoiseFitted(
         answers=none,
         posterior=nothing,
-        level_posterior=softmax(beliefs.log_level),
+        level_posterior=softmax(log_levels(fit._messages)),
         parameters=parameters,
         answer_variance=variance * usual,
         columns=bias.columns(scale) if bias else {},

@@ -171,7 +171,6 @@ class PartitionedFit(LargeFit):
 
     def __init__(
         self,
-        steps: Steps,
         noise: Noise,
         engine: Engine,
         support: object,
@@ -179,7 +178,7 @@ class PartitionedFit(LargeFit):
         anchored: NDArray[np.bool_],
     ) -> None:
         self._noise, self._engine, self._support = noise, engine, support
-        self._informative = np.ones(steps.job.parts.n_workers, dtype=bool)
+        self._informative = slice(None)
         self._on_grid, self._common = support == "auto", support == "common"
         self._sending, self._freeing, self._n_learned = None, None, 0
         self._part, self._anchored = part, anchored

@@ -94,7 +94,7 @@ def learn_crowd(source: object) -> LearnedCrowd:
     for sweep in range(_MOST_SWEEPS):
         messages.sweep()
         before = weights
-        shares = learn_shares(np.asarray(messages.sums * messages.quantum), np.log(before), _STEPS)
+        shares = learn_shares(messages.sums, messages.quantum, np.log(before), _STEPS)
         weights = np.maximum(np.exp(shares.log_weights), _LEAST_WEIGHT)
         messages.log_weights = np.log(weights)
         # The first messages do not depend on each other: two more before EM may stop.

@@ -22,14 +22,13 @@ _IMPOSSIBLE = -1e12
 
 
 class WorkerBeliefs(NamedTuple):
-    """Beliefs about the workers: log levels (m, K), mean and precision of the bias (m, d).
+    """Beliefs about the workers' biases: mean and precision (m, d); empty where there are none.
 
-    ``said_precision`` and ``said_pull`` (m, d) are the sums of the messages about it, precision and
-    precision times mean; ``relative`` (m,) is each worker's expected log level, less the average.
-    Without bias all but the first are empty.
+    ``said_precision`` and ``said_pull`` (m, d) are the sums of the messages about them, precision
+    and precision times mean; ``relative`` (m,) is each worker's expected log level, less the
+    average.
     """
 
-    log_level: Floats
     bias_mean: Floats = _NOTHING
     bias_precision: Floats = _NOTHING
     said_precision: Floats = _NOTHING
@@ -41,6 +40,14 @@ class WorkerBeliefs(NamedTuple):
         if not self.bias_mean.size:
             return None
         return WorkerBias(self.bias_mean, self.bias_precision, damping)
+
+
+def log_levels(messages: Messages) -> Floats:
+    """Log beliefs about the workers' levels (m, K), up to a constant."""
+    # In place: of a large crowd, this is a large table.
+    found = np.multiply(messages.sums, messages.quantum)
+    found += messages.log_weights
+    return found
 
 
 def common_likelihood(messages: Messages) -> Floats:

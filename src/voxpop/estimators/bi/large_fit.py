@@ -8,7 +8,6 @@ import numpy as np
 
 from voxpop.estimators.base import OnSweep
 from voxpop.estimators.bi.beliefs import Messages
-from voxpop.estimators.bi.initialise import kept_levels
 from voxpop.estimators.bi.noise_fit import (
     NoiseFit,
     integrated_sweeps,
@@ -79,10 +78,7 @@ class LargeFit(NoiseFit):
         trace = iterate_until(settle, _AT_REST, max_iter, "BI", on_sweep, _DAMPINGS)
         dampings = [0.0] * _LEARNING + [*trace.dampings[_LEARNING:]]
         trace = replace(trace, dampings=tuple(dampings[: trace.n_sweeps]))
-        log_level = self._beliefs()[0].log_level
-        levels = kept_levels(self._parameters, log_level, self._common)
-        del log_level  # a table of all workers
-        self._open_integrals(levels)
+        self._open_integrals(self._kept_levels())
         for _ in range(n_integrated):
             self._settle(FINAL_ACCURACY, 0.0)
         if on_sweep is not None:
@@ -90,10 +86,7 @@ class LargeFit(NoiseFit):
         return trace
 
     def _before_sweep(self, damping: float, is_learning: bool) -> WorkerBias | None:
-        """Learn from the messages to the workers; return what is believed of their biases.
-
-        Other beliefs, a table of all workers, are not kept during the sweep.
-        """
+        """Learn from the messages to the workers; return what is believed of their biases."""
         beliefs = self._beliefs()[0]
         if is_learning:
             self._learn_from_workers(beliefs, _SHARE_STEPS)

@@ -16,13 +16,14 @@ from voxpop.estimators.bi.beliefs import (
     certain_level,
     common_likelihood,
     less_average,
+    log_levels,
     relative_level,
     softmax,
 )
 from voxpop.estimators.bi.gains import Gains
 from voxpop.estimators.bi.growth import Growing
 from voxpop.estimators.bi.initialise import PreparedAnswers, kept_levels, starting_levels
-from voxpop.estimators.bi.noise_fitted import NoiseFitted
+from voxpop.estimators.bi.noise_fitted import NoiseFitted, together
 from voxpop.estimators.bi.noise_levels import informative_workers
 from voxpop.estimators.iterate import iterate_until
 from voxpop.inference.engine import Engine
@@ -51,7 +52,8 @@ _LEARNING_ACCURACY, _SETTLED = 1e-4, 5e-3  # of integrals; change of parameters 
 # Sweeps of integrals after matched moments, by most answers that an answer's task has on average.
 FEW_ANSWERS, ALL_INTEGRATED = 4.5, 4
 _INTEGRATED_SWEEPS = ((3.5, ALL_INTEGRATED), (FEW_ANSWERS, 2), (np.inf, 1))
-# Sweeps of the gold tasks alone, before any other task sends a message.
+# Sweeps of the gold tasks alone, before any other task sends a message: where many workers share
+# an error, messages settle as those agree, or as the truths say.
 _GOLD_SWEEPS = 3
 # Messages about biases push the answers of a task back and forth; half a step at a time converges.
 _BIAS_DAMPING = 0.5
@@ -87,7 +89,8 @@ class NoiseFit:
             bias = noise.bias and not noise.gain
             data, noise = freeing.freed(data), replace(noise, bias=bias)
         self._data, self._noise, self._engine, self._support = data, noise, engine, support
-        self._informative = informative_workers(data.answers, min_answers)
+        informative = informative_workers(data.answers, min_answers)
+        self._informative = slice(None) if informative.all() else informative
         self._on_grid, self._common = support == "auto", support == "common"
         self._sending = data.answers.is_gold if by_gold else None
         self._part, self._anchored = data.part, data.anchored
@@ -142,9 +145,12 @@ class NoiseFit:
     def refine(self, on_sweep: OnSweep | None = None, most: int = ALL_INTEGRATED) -> None:
         """Learn to convergence, then integrate, in as few sweeps as needed and ``most`` at most."""
         self._learn(_MATCHED_SWEEPS - self._n_learned, on_sweep)
-        log_level = self._beliefs()[0].log_level
-        self._open_integrals(kept_levels(self._parameters, log_level, self._common))
+        self._open_integrals(self._kept_levels())
         self._learn(min(most, integrated_sweeps(typical_degree(self._data.answers))), on_sweep)
+
+    def _kept_levels(self) -> Index:
+        self._beliefs()
+        return kept_levels(self._parameters, log_levels(self._messages), self._common)
 
     def _open_integrals(self, levels: Index) -> None:
         """Continue with integrals from matched moments, with some of the levels."""
@@ -162,10 +168,7 @@ class NoiseFit:
         return self._messages.sweep(damping, parameters=given, bias=bias, tasks=self._sending)[0]
 
     def _hear_gold(self) -> None:
-        """Let gold tasks send their messages first.
-
-        Where many workers share an error, messages settle as those agree, or as the truths say.
-        """
+        """Let gold tasks send their messages first."""
         is_gold = self._data.answers.is_gold
         for _ in range(_GOLD_SWEEPS if is_gold.any() else 0):
             bias = self._beliefs()[0].bias(0.0)
@@ -200,8 +203,8 @@ class NoiseFit:
         """Learn the shares of levels (M21), and components such as the spread of biases (M37)."""
         levels, informative = self._parameters[Levels], self._informative
         if self._on_grid:
-            own = beliefs.log_level if informative.all() else beliefs.log_level[informative]
-            shares = learn_shares(own - levels.log_weights, levels.log_weights, n_steps)
+            sums = self._messages.sums[informative]
+            shares = learn_shares(sums, self._messages.quantum, levels.log_weights, n_steps)
             levels = replace(levels, log_weights=shares.log_weights)
             if (careless := self._parameters[Careless]).is_on:
                 levels = levels.independent(careless.of_state)
@@ -222,19 +225,17 @@ class NoiseFit:
         levels, bias = parameters[Levels], parameters[Bias]
         if self._common:
             messages.log_weights = certain_level(common_likelihood(messages))
-            log_level = np.broadcast_to(messages.log_weights, messages.sums.shape)
         else:
             messages.log_weights = levels.log_weights
-            log_level = messages.sums * messages.quantum + levels.log_weights
         if not bias.is_on:
-            return WorkerBeliefs(log_level), None
+            return WorkerBeliefs(), None
         precision, pull = messages.bias_sums()
-        relative = relative_level(levels, log_level)
+        relative = relative_level(levels, log_levels(messages))
         found = bias.posterior(precision, pull, relative, self._part, self._anchored)
         messages.recentre(found.shift)
         self._parameters = parameters.replace(parameters[Truths].shifted(found.shift[0]))
         said = precision, pull - precision * found.shift
-        return WorkerBeliefs(log_level, found.mean, found.precision, *said, relative), found
+        return WorkerBeliefs(found.mean, found.precision, *said, relative), found
 
     @property
     def is_matched(self) -> bool:
@@ -243,7 +244,8 @@ class NoiseFit:
 
     def expected_log_levels(self) -> Floats:
         """Each worker's expected log level (m,)."""
-        posterior = softmax(self._beliefs()[0].log_level)
+        self._beliefs()
+        posterior = softmax(log_levels(self._messages))
         return np.asarray(posterior @ np.log(self._parameters[Levels].variance))
 
     def hidden_gold(self, accuracy: float) -> Floats:
@@ -282,7 +284,7 @@ class NoiseFit:
         hidden = posterior(hidden=True)[0]
         shared = None if bias is None else bias.shift_variance * scale**2
         found, classes = find_posterior(messages, answers, self._noise, given, about, shared)
-        states = softmax(beliefs.log_level)
+        states = softmax(log_levels(messages))
         columns = parameters[Careless].columns(states) | (bias.columns(scale) if bias else {})
         if self._freeing is not None:
             parameters = parameters.replace(self._freeing.component)
@@ -402,11 +404,6 @@ def states_of(parameters: NoiseParameters, dimension: int) -> Model:
     if parameters[Careless].is_on:
         levels = levels.min() * (1.0 + np.arange(len(levels)))
     return Model(support=levels.tolist(), dimension=dimension)
-
-
-def together(one: dict[str, Floats], other: dict[str, Floats]) -> dict[str, Floats]:
-    """Columns of several components; factors of a variance are multiplied."""
-    return one | {name: one[name] * c if name in one else c for name, c in other.items()}
 
 
 def typical_degree(answers: Answers) -> float:

@@ -87,3 +87,8 @@ class NoiseFitted:
             weights=np.exp(levels.log_weights),  # type: ignore[arg-type]
         )
         return worker_noise(posterior, model, between=self.on_grid)
+
+
+def together(one: dict[str, Floats], other: dict[str, Floats]) -> dict[str, Floats]:
+    """Columns of several components; factors of a variance are multiplied."""
+    return one | {name: one[name] * c if name in one else c for name, c in other.items()}

@@ -184,7 +184,9 @@ def _learn_weights(
         messages.sweep(damping)
         likelihood = np.asarray(messages.sums * messages.quantum)
         before = log_weights
-        log_weights, count = learn_shares(likelihood[informative], before, n_steps)
+        log_weights, count = learn_shares(
+            messages.sums[informative], messages.quantum, before, n_steps
+        )
         messages.log_weights = log_weights
         sweeps += 1
         # The first messages do not depend on each other: two more before EM may stop.

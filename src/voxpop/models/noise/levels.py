@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from voxpop.arrays import Floats, Index
+from voxpop.arrays import Floats, Index, WorkerSums
 from voxpop.data.exact import OrderFreeSum
 from voxpop.models.noise.component import STEP, Component
 from voxpop.words import percent
@@ -25,22 +25,22 @@ class Shares(NamedTuple):
     n_workers: Floats
 
 
-def learn_shares(log_likelihood: Floats, log_weights: Floats, n_steps: int = 1) -> Shares:
-    """EM steps on the shares of the levels, from each worker's log likelihood of them (M21).
+def learn_shares(sums: WorkerSums, quantum: float, log_weights: Floats, n_steps: int = 1) -> Shares:
+    """EM steps on the shares of the levels, from the sums of the messages to each worker (M21).
 
     ::
 
-        π_k ← (Σ_u b_u(k) + 1/K) / (m + 1),   b_u(k) ∝ π_k L_u(k)
+        π_k ← (Σ_u b_u(k) + 1/K) / (m + 1),   b_u(k) ∝ π_k L_u(k),   log L = sums quantum
 
     The pseudo-count, one more worker of unknown level, keeps every weight above zero. ``n_workers``
     are those from which the last step took the weights.
     """
-    m, n_levels = log_likelihood.shape
+    m, n_levels = sums.shape
     # Level by level, some workers at once: numpy is slow along short axes, and out of the cache.
     likelihood = np.empty((n_levels, m))
     blocks = [slice(start, start + _AT_ONCE) for start in range(0, m, _AT_ONCE)]
     for some in blocks:
-        own = log_likelihood[some].T.copy()
+        own = sums[some].T * quantum
         np.exp(own - own.max(axis=0), out=likelihood[:, some])
     weights = np.exp(log_weights)
     for _ in range(n_steps):
