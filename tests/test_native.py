@@ -355,4 +355,5 @@ def test_threads_that_share_out_a_sweep_change_no_bit(inference: str) -> None:
 
 
 def test_version_names_the_instruction_set() -> None:
-    assert backend_in_use() == f"native ({INSTRUCTION_SETS[0]})"
+    # Where there is a GPU, its name comes first.
+    assert backend_in_use().endswith(f"native ({INSTRUCTION_SETS[0]})")
