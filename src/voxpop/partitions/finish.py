@@ -176,11 +176,9 @@ def finish(
     ``result`` is that of all workers without any task; ``notes`` come after its own.
     """
     parts, units = steps.job.parts, units or Units()
-    largest = steps.total(partial(measure_own_noise, known=known, units=units))["own"]
-    if has_levels:
-        found = steps.total(partial(sum_own_noise, known=known, largest=largest))["own"]
-        sums = [owner_values(*pair) for pair in zip(found, largest, strict=True)]
-        result = from_own_sums(result, np.stack(sums))
+    own = _sum_own_noise(steps, known, has_levels, units)
+    if own is not None:
+        result = from_own_sums(result, own)
         known = known.with_noise(result)
     result = units.result(no_answers(parts, result.worker_ids)[0], result)
     # Its tasks are in their tables, and reviewed where they are.
@@ -195,6 +193,15 @@ def finish(
     run, usual = run_id(result), usual_task(parts)
     steps.total(partial(write_part, known=known, units=units, run_id=run, usual=usual))
     return result, run
+
+
+def _sum_own_noise(steps: Steps, known: Known, has_levels: bool, units: Units) -> Floats | None:
+    """Sums (3, m) of the terms of the workers' own noise, if it has levels."""
+    largest = steps.total(partial(measure_own_noise, known=known, units=units))["own"]
+    if not has_levels:
+        return None
+    found = steps.total(partial(sum_own_noise, known=known, largest=largest))["own"]
+    return np.stack([owner_values(*pair) for pair in zip(found, largest, strict=True)])
 
 
 def kernels_used(totals: Mapping[str, NDArray[Any]]) -> dict[str, int]:

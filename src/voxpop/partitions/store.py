@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,8 @@ from numpy.typing import NDArray
 from voxpop.data.output import replacing
 from voxpop.errors import ConfigError, DataError
 
-_SEAL = 4
+# Bytes of a checksum, and bytes that are looked at together.
+_SEAL, _AT_ONCE = 4, 1 << 22
 
 
 class Store:
@@ -50,32 +53,48 @@ class Store:
         except FileNotFoundError:
             return None
 
-    def write(self, name: str, *content: bytes) -> None:
-        """Write a file in one or more pieces, or replace it."""
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
+        with self._writing(name) as file:
+            file.write(content)
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[BinaryIO]:
         if self._remote:
             # An object store shows an object when all of it is there.
-            self._files.pipe_file(self._path(name), b"".join(content))
+            memory = BytesIO()
+            yield memory
+            self._files.pipe_file(self._path(name), memory.getvalue())
             return
         path = Path(self._path(name))
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
-            file.writelines(content)
+            yield file
 
     def keep(self, name: str, content: object) -> None:
         """Write an object, with a checksum before it."""
-        body = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
-        self.write(name, _seal(body), body)
+        with self._writing(name) as file:
+            sealed = _Sealed(file)
+            pickle.dump(content, sealed, pickle.HIGHEST_PROTOCOL)
+            sealed.seal()
 
     def kept(self, name: str) -> Any:
         """Return an object that was kept; one that is damaged is never looked into."""
-        content = self.read(name) or b""
-        body = memoryview(content)[_SEAL:]  # a table of all workers is not copied
-        if content[:_SEAL] != _seal(body):
-            raise DataError(
-                f"{self._path(name)}: is missing or damaged; remove the folder of the run, and "
-                "start again"
-            )
-        return pickle.loads(body)
+        try:
+            with self._opened(name) as file:
+                if _is_sealed(file):
+                    return pickle.load(file)
+        except FileNotFoundError:
+            pass
+        raise DataError(
+            f"{self._path(name)}: is missing or damaged; remove the folder of the run, and "
+            "start again"
+        )
+
+    def _opened(self, name: str) -> BinaryIO:
+        if self._remote:
+            return BytesIO(self.read(name) or b"")
+        return Path(self._path(name)).open("rb")
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Write an array as a ``.npy`` file."""
@@ -111,6 +130,31 @@ class Store:
             self._files.rm(self._root, recursive=True)
 
 
-def _seal(body: bytes | memoryview) -> bytes:
-    """Checksum that shows damage; tables of all workers pass here in every step."""
-    return zlib.crc32(body).to_bytes(_SEAL, "big")
+class _Sealed:
+    """A file whose content gets a checksum before it, and is never in memory a second time.
+
+    Tables of all workers pass here in every step.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._sum = file, 0
+        file.write(bytes(_SEAL))
+
+    def write(self, content: bytes) -> int:
+        """Write what comes next."""
+        self._sum = zlib.crc32(content, self._sum)
+        return self._file.write(content)
+
+    def seal(self) -> None:
+        """Put the checksum before all that was written."""
+        self._file.seek(0)
+        self._file.write(self._sum.to_bytes(_SEAL, "big"))
+
+
+def _is_sealed(file: BinaryIO) -> bool:
+    """Return whether a file is as it was sealed, and leave it where its content begins."""
+    seal, found = file.read(_SEAL), 0
+    while content := file.read(_AT_ONCE):
+        found = zlib.crc32(content, found)
+    file.seek(_SEAL)
+    return seal == found.to_bytes(_SEAL, "big")
