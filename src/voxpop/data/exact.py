@@ -69,11 +69,8 @@ class OrderFreeSum:
 
 def order_free_sum(terms: Floats, axis: int) -> Floats:
     """Add up along an axis: the same bits in any order."""
-    largest, along = (
-        max(terms.max(initial=0.0), -terms.min(initial=0.0)),
-        np.moveaxis(terms, axis, 0),
-    )
-    total = OrderFreeSum(largest, len(along))
+    along = np.moveaxis(terms, axis, 0)
+    total = OrderFreeSum(max(terms.max(initial=0.0), -terms.min(initial=0.0)), len(along))
     at_once = max(_IN_CACHE // max(along[:1].size, 1), 1)
     for start in range(0, max(len(along), 1), at_once):
         total.add(along[start : start + at_once], axis=0)

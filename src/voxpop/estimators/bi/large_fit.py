@@ -90,6 +90,7 @@ class LargeFit(NoiseFit):
         beliefs = self._beliefs()[0]
         if is_learning:
             self._learn_from_workers(beliefs, _SHARE_STEPS)
+        if is_learning and self._on_grid:
             # What was learned counts in this sweep.
             self._messages.log_weights = self._parameters[Levels].log_weights
         return beliefs.bias(max(damping, _BIAS_DAMPING))
