@@ -86,11 +86,8 @@ def owner_sums(owner: NDArray[Any], terms: Floats, largest: Floats) -> Limbs:
         some = slice(start, start + _IN_CACHE)
         mine = owner[some]
         per_unit = 1.0 / _unit(largest[mine]) if of_owners is None else of_owners[mine]
-        units = terms[some] * per_unit
-        first = np.rint(units)
-        rest = np.rint((units - first) * 2.0**_LIMB)
-        for limb, part in zip(limbs, (first, rest), strict=True):
-            np.add.at(limb, mine, part.astype(np.int64))
+        for limb, part in zip(limbs, _whole_parts(terms[some] * per_unit), strict=True):
+            np.add.at(limb, mine, part)
     return limbs
 
 
@@ -105,11 +102,9 @@ def column_sums(terms: Floats) -> Floats:
     per_unit, limbs = 1.0 / _unit(largest), np.zeros((2, len(largest)), dtype=np.int64)
     at_once = max(_IN_CACHE // max(len(largest), 1), 1)
     for start in range(0, len(terms), at_once):
-        units = terms[start : start + at_once] * per_unit
-        first = np.rint(units)
-        rest = np.rint((units - first) * 2.0**_LIMB)
-        for limb, part in zip(limbs, (first, rest), strict=True):
-            limb += part.astype(np.int64).sum(axis=0)
+        parts = _whole_parts(terms[start : start + at_once] * per_unit)
+        for limb, part in zip(limbs, parts, strict=True):
+            limb += part.sum(axis=0)
     return owner_values(limbs, largest)
 
 
@@ -118,6 +113,13 @@ def largest_by_owner(owner: NDArray[Any], terms: Floats, n_owners: int) -> Float
     largest = np.zeros(n_owners)
     np.maximum.at(largest, owner, np.abs(terms))
     return largest
+
+
+def _whole_parts(units: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Terms as whole numbers of their unit, and what is left as those of a smaller one."""
+    first = np.rint(units)
+    rest = np.rint((units - first) * 2.0**_LIMB)
+    return first.astype(np.int64), rest.astype(np.int64)
 
 
 def _unit(largest: Floats) -> Floats:

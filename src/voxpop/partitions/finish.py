@@ -196,7 +196,10 @@ def finish(
 
 
 def _sum_own_noise(steps: Steps, known: Known, has_levels: bool, units: Units) -> Floats | None:
-    """Sums (3, m) of the terms of the workers' own noise, if it has levels."""
+    """Sums (3, m) of the terms of the workers' own noise, if it has levels.
+
+    The first look at these terms also stores the sds of the tasks.
+    """
     largest = steps.total(partial(measure_own_noise, known=known, units=units))["own"]
     if not has_levels:
         return None

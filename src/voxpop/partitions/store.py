@@ -98,9 +98,8 @@ class Store:
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Write an array as a ``.npy`` file."""
-        out = BytesIO()
-        np.save(out, array, allow_pickle=False)
-        self.write(name, out.getvalue())
+        with self._writing(name) as file:
+            np.save(file, array, allow_pickle=False)
 
     def read_array(self, name: str) -> NDArray[Any]:
         """Return an array that was written."""
